@@ -15,7 +15,7 @@ const Param& param_of(const Optimizer& optim, int64_t param) {
   return optim.params[static_cast<size_t>(param)];
 }
 
-/// This rank's own copy of the part of a parameter.
+/// Returns the address of the part in this rank's own copy of the parameter.
 std::byte* own_copy(const Optimizer& optim, const Segment& part) {
   return param_of(optim, part.param).element(part.first);
 }
@@ -27,12 +27,12 @@ const uint16_t* halves(const std::byte* memory) {
 
 constexpr size_t kMasters = 1024;  // joined or split at once
 
-/// Elements that windows show at once.
+/// Returns how many elements windows show at once.
 int64_t most_at_once(const Optimizer& optim, const Windows& windows, const Segment& of) {
   return windows.values.most(element_bytes(optim, of.param));
 }
 
-/// What a parameter holds of values that are updated elsewhere, or that it rounds.
+/// Rounds values to what a parameter holds of them, and writes that into the parameter.
 Status write_rounded(const Optimizer& optim, Windows& windows, const Segment& part,
                      const std::byte* values) {
   const DType dtype = param_of(optim, part.param).dtype;
@@ -46,7 +46,7 @@ Status write_rounded(const Optimizer& optim, Windows& windows, const Segment& pa
   return in_chunks(part, most_at_once(optim, windows, part), write);
 }
 
-/// `part` is owned.
+/// Copies values into a part that this rank owns.
 Status copy_in(const Optimizer& optim, Windows& windows, const StateTensor& tensor,
                const Segment& part, const std::byte* values) {
   const DType dtype = param_of(optim, part.param).dtype;
@@ -68,8 +68,8 @@ Status copy_in(const Optimizer& optim, Windows& windows, const StateTensor& tens
   return write_rounded(optim, windows, part, values);
 }
 
-/// Give a slot to a parameter that had none. It holds zeros: what is not live is never written, and
-/// a load clears it.
+/// Gives a slot to a parameter that had none. The slot holds zeros, because nothing writes a slot
+/// that is not live, and a load clears it.
 Status make_live(Optimizer& optim, const StateTensor& tensor) {
   if (tensor.slot == kMasterSlot || tensor.slot == kParameterItself) return {};
   uint32_t& live = optim.progress[static_cast<size_t>(tensor.param)].live_slots;
@@ -244,7 +244,7 @@ Status set_state(Optimizer& optim, const Range& range, const char* name, const v
   if (!live.ok() && added) optim.state_sets.erase(sets);
   ZERO_TRY(std::move(live));
   if (tensor.slot != kParameterItself) sets->second |= 1u << tensor.slot;
-  optim.addresses++;  // classes are made of what is live
+  optim.addresses++;  // classes depend on which slots are live
   return for_each_owned(optim, range, static_cast<const std::byte*>(values),
                         [&](const Segment& part, const std::byte* in) {
                           return copy_in(optim, windows, tensor, part, in);
@@ -287,7 +287,7 @@ Status set_scalar(Optimizer& optim, int64_t param, std::string_view name, double
     step ? (void)(progress.step = static_cast<int64_t>(value)) : (void)(progress.product = value);
   }
   if (all && step) optim.comm->steps.done = optim.state.steps = static_cast<int64_t>(value);
-  optim.addresses++;  // classes are made of steps
+  optim.addresses++;  // classes depend on steps
   return {};
 }
 

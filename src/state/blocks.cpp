@@ -19,7 +19,7 @@ constexpr uint64_t kSyncBytes = 256 * kBlockBytes;
 
 constexpr unsigned kFileMode = 0666;  // the umask decides
 
-/// The file's space, so that a full disk shows before anything is written.
+/// Reserves the file's space, so that a full disk shows before anything is written.
 Status reserve(const OpenFile& file, uint64_t bytes) {
   if (bytes == 0) return {};
   const int answer = uninterrupted(

@@ -41,8 +41,8 @@ int rename_entry(const Directory& directory, const std::string& from, const std:
   return uninterrupted([&] { return os().renameat2(fd, from.c_str(), fd, to.c_str(), flags); });
 }
 
-/// File systems without flock cannot tell a live save from a dead one: then nothing is locked or
-/// swept.
+/// True if the file system has no flock. Then nobody can tell a live save from a dead one, so
+/// nothing is locked or swept.
 bool means_no_locks(int error) { return error == ENOSYS || error == EOPNOTSUPP || error == EINVAL; }
 
 /// True if the file system does not know renameat2's flag.
@@ -57,8 +57,8 @@ int try_lock(const Directory& directory) {
   return uninterrupted([&] { return os().flock(directory.fd.get(), LOCK_EX | LOCK_NB); });
 }
 
-/// Delete a checkpoint's files, and the directory, which has `name` now, if nothing else is in it.
-/// What cannot go stays, with a word in the log: a leftover is swept again by the next save.
+/// Deletes a checkpoint's files, and the directory, which has `name` now, if nothing else is in it.
+/// Logs what it cannot delete; the next save sweeps that again.
 void remove_checkpoint(const Directory& parent, const std::string& name, const Directory& directory,
                        const Progress& progress) {
   const auto warn = [](const Status& why) { log(ZERO_LOG_WARNING, why.text()); };
@@ -74,9 +74,9 @@ void remove_checkpoint(const Directory& parent, const std::string& name, const D
     warn(io_error(parent.path_of(name), "rmdir", errno));
 }
 
-/// Remove one directory that a save has left, if that save is dead. It gets a new name first: where
-/// locks do not reach another host, a save that lives after all then fails to rename it, and loses
-/// nothing that is published.
+/// Removes one directory that a save has left, if that save is dead. Renames it first: if locks do
+/// not reach another host, a save that lives after all then fails to rename its directory, and
+/// loses nothing that is published.
 void sweep_one(const Directory& parent, const std::string& name, const Progress& progress) {
   auto directory = open_directory(parent, name, Links::refused);
   if (!directory.ok() || try_lock(*directory) != 0) return;
@@ -91,8 +91,8 @@ void sweep_one(const Directory& parent, const std::string& name, const Progress&
   remove_checkpoint(parent, doomed, *directory, progress);
 }
 
-/// Remove what saves that died have left in `parent`: only directories with exactly our kind of
-/// name that nobody has locked, and in them only a checkpoint's files.
+/// Removes what dead saves have left in `parent`: only directories that have exactly our kind of
+/// name and that nobody has locked, and in them only a checkpoint's files.
 void sweep(const Directory& parent, const Progress& progress) {
   auto names = list_directory(parent);
   if (!names.ok()) return log(ZERO_LOG_WARNING, text("cannot sweep: ", names.failure().text()));
@@ -101,7 +101,8 @@ void sweep(const Directory& parent, const Progress& progress) {
   }
 }
 
-/// Whether something stands at the place of the new checkpoint that may stay there or be replaced.
+/// Checks that nothing stands at the place of the new checkpoint, or, with `replace`, nothing but a
+/// checkpoint.
 Status check_target(const Directory& parent, const std::string& name, bool replace) {
   const std::string path = parent.path_of(name);
   const auto refuse = [&](const auto&... why) { return wrong_state("'", path, "' ", why...); };
@@ -150,8 +151,8 @@ Status Staging::make() {
                                  " temporary directories as soon as they were made")};
 }
 
-/// Make and lock the directory. False: another save's sweep got hold of it before the lock was
-/// taken.
+/// Makes and locks the directory. Returns false if another save's sweep got hold of it before it
+/// was locked.
 Result<bool> Staging::take(const Digest& id) {
   std::string name = text(kPrefix, hex(id));
   const std::string path = parent_.path_of(name);
@@ -175,7 +176,7 @@ Result<bool> Staging::take(const Digest& id) {
   save_id_ = id;
   temporary_ = std::move(name);
   directory_ = std::move(directory);
-  return is_ours(temporary_);  // or a sweep had removed it before it was locked
+  return is_ours(temporary_);  // false: a sweep removed it before it was locked
 }
 
 bool Staging::is_ours(const std::string& name) const { return is_same(parent_, name, directory_); }
@@ -197,7 +198,7 @@ Status Staging::publish(const Progress& progress) {
         text("the checkpoint '", target_path(),
              "' is complete, but after a power failure it may be gone"));
   os().reached("save.durable");
-  // What is left of the old one is swept by the next save.
+  // The next save sweeps what is left of the old checkpoint.
   if (exchanged_) (void)succeeds([&] { return remove_replaced(progress), true; });
   return {};
 }
@@ -223,7 +224,7 @@ Status Staging::rename_into_place() {
   }
   if (error == ENOENT || means_no_flag(error)) error = rename(RENAME_NOREPLACE);
   if (means_no_flag(error)) {
-    // Without the flag a rename of a directory still replaces nothing, or an empty directory.
+    // Even without the flag, a rename of a directory replaces nothing but an empty directory.
     ZERO_TRY(check_target(parent_, target_, false));
     error = rename(0);
   }
@@ -233,7 +234,7 @@ Status Staging::rename_into_place() {
   return io_error(directory_.path, text("rename to '", target_path(), "'"), error);
 }
 
-/// After an exchange the old checkpoint has the temporary name.
+/// Removes the old checkpoint, which has the temporary name after an exchange.
 void Staging::remove_replaced(const Progress& progress) const {
   auto old = open_directory(parent_, temporary_, Links::refused);
   if (!old.ok()) return log(ZERO_LOG_WARNING, old.failure().text());

@@ -15,7 +15,8 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return out + "]";
 }
 
-/// What a checkpoint and an optimizer differ in: as many sentences as an error text holds.
+/// The differences between a checkpoint and an optimizer, in as many sentences as an error text
+/// holds.
 class Differences {
  public:
   Differences(const Manifest& saved, const Optimizer& optim)
@@ -29,7 +30,7 @@ class Differences {
     compare_groups();
   }
 
-  /// Where among `saved` each of `registered` stands, by name.
+  /// Returns where each of `registered` stands among `saved`, by name.
   template <class Tensor, class Saved>
   std::vector<size_t> match(const char* kind, const std::vector<Tensor>& registered,
                             const std::vector<Saved>& saved) {
@@ -71,7 +72,7 @@ class Differences {
     count_++;
   }
 
-  /// What a rule of the caller's declares is not what another one of that name does.
+  /// Compares declarations, because another rule of the caller's may have the same name.
   void compare_declared() {
     for (const std::string& slot : saved_.slots)
       if (std::ranges::find(rule_.slots, slot) == rule_.slots.end())
@@ -103,7 +104,7 @@ class Differences {
           registered);
   }
 
-  /// What a parameter and a buffer have alike.
+  /// Compares what parameters and buffers both have.
   template <class Tensor>
   void compare_tensor(const char* kind, const Tensor& tensor, const ManifestBuffer& saved) {
     if (saved.dtype != dtype_code(tensor.dtype))
@@ -154,7 +155,7 @@ Result<std::vector<Group>> saved_settings(const Manifest& manifest, const Rule& 
     for (const Setting& setting : rule.settings) group.settings.push_back(setting.initial);
     for (const auto& [name, value] : saved) {
       const int at = find_setting(rule, name);
-      if (at < 0) continue;  // a difference that match_registered tells
+      if (at < 0) continue;  // match_registered tells this difference
       const Setting& setting = rule.settings[static_cast<size_t>(at)];
       if (!setting.range.allows(value))
         return invalid("group ", groups.size() - 1, ": setting '", name, "' is ", value,

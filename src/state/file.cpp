@@ -15,14 +15,14 @@
 namespace zero {
 namespace {
 
-/// The directory `name` in `parent`, made if it is missing.
+/// Opens the directory `name` in `parent`. Makes it if it is missing.
 Result<Directory> enter_or_make(const Directory& parent, const std::string& name) {
   Directory entered = enter(parent, name, Links::followed);
   if (entered.fd.valid()) return entered;
   if (errno != ENOENT) return io_error(entered.path, "open", errno);
   if (make_directory(parent, name) != 0 && errno != EEXIST)
     return io_error(entered.path, "mkdir", errno);
-  ZERO_TRY(sync(parent));  // which the name is an entry of
+  ZERO_TRY(sync(parent));  // the name is an entry of it
   return open_directory(parent, name, Links::followed);
 }
 
@@ -93,7 +93,7 @@ int make_directory(const Directory& parent, const std::string& name) {
 }
 
 Result<std::vector<std::string>> list_directory(const Directory& directory) {
-  // A descriptor of its own: reading moves a position that others would share.
+  // Reading moves the descriptor's position, so it needs a descriptor of its own.
   Directory own = enter(directory, ".", Links::followed);
   if (!own.fd.valid()) return io_error(directory.path, "open", errno);
   const auto close = [](DIR* open) { os().closedir(open); };
@@ -147,21 +147,22 @@ std::optional<bool> is_same_directory(const Directory& parent, const std::string
 }
 
 Status sync(const OpenFile& file) {
-  // EINTR alone is repeated: it says that nothing was synced. After any other failure the kernel
-  // may have dropped the pages, and a second fsync would lie.
+  // Only EINTR is repeated, because it says that nothing was synced. After any other failure the
+  // kernel may have dropped the pages, and a second fsync would lie.
   if (uninterrupted([&] { return os().fsync(file.fd.get()); }) == 0) return {};
   return io_error(file.path, "fsync", errno);
 }
 
 Status close_checked(OpenFile file) {
-  // Linux gives the descriptor up whatever close answers, so EINTR is not repeated and not a
-  // failure.
+  // Linux gives up the descriptor whatever close answers, so EINTR is no failure and is not
+  // repeated.
   if (os().close(file.fd.release()) == 0 || errno == EINTR) return {};
   return io_error(file.path, "close", errno);
 }
 
 Result<InputFile> open_input(const Directory& directory, const std::string& name) {
-  // O_NONBLOCK: opening a pipe that somebody put there must not wait for its writer.
+  // O_NONBLOCK is needed because opening a pipe that somebody put there must not wait for its
+  // writer.
   constexpr int kFlags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
   InputFile file{{directory.path_of(name), open_at(directory, name, kFlags)}};
   const auto bad = [&](const char* what) { return invalid("'", file.path, "': is ", what); };
@@ -206,7 +207,7 @@ Status write_fully(const OpenFile& file, std::span<const std::byte> data, uint64
 }
 
 FileSizeSignal::FileSizeSignal() {
-  if (is_pending()) return;  // the caller holds it back already, and this one is his
+  if (is_pending()) return;  // the caller blocks it already, and this one is the caller's
   const sigset_t set = only_file_size();
   sigset_t before;
   held_ = pthread_sigmask(SIG_BLOCK, &set, &before) == 0 && sigismember(&before, SIGXFSZ) == 0;

@@ -24,8 +24,7 @@ Result<Directory> open_place(const Directory& parent, const std::string& name, L
   return io_error(entered.path, "open", errno);
 }
 
-/// True if `name` still means the directory that was opened by it. Where that cannot be told, it
-/// does.
+/// True if `name` still means the directory that was opened by it, or if that cannot be told.
 bool stands(const Directory& parent, const std::string& name, const Directory& directory,
             Links links) {
   return is_same_directory(parent, name, directory, links).value_or(errno != ENOENT);
@@ -49,8 +48,8 @@ Result<FoundCheckpoint> read_manifest(const Directory& directory) {
   return found;
 }
 
-/// The checkpoint in a directory, once more where a save has put another directory in its place
-/// meanwhile and removed the files of this one.
+/// Returns the checkpoint in a directory. Looks again if a save has meanwhile put another directory
+/// in its place and removed the files of this one.
 Result<FoundCheckpoint> look_at(const Directory& parent, const std::string& name, Links links) {
   for (int attempt = 1;; attempt++) {
     const Directory directory = ZERO_TRY(open_place(parent, name, links));
@@ -61,14 +60,15 @@ Result<FoundCheckpoint> look_at(const Directory& parent, const std::string& name
   }
 }
 
-/// The newest sound checkpoint among the sub-directories; the later name where steps are equal.
+/// Returns the newest sound checkpoint among the sub-directories, or the one with the later name if
+/// steps are equal.
 Result<FoundCheckpoint> find_newest(const Directory& directory, const Progress& progress) {
   std::optional<FoundCheckpoint> best;
   std::string skipped;
   for (const std::string& name : ZERO_TRY(list_directory(directory))) {
     const std::string path = directory.path_of(name);
     if (name[0] == '.') continue;  // hidden, as unfinished ones are
-    if (name == "lost+found") {    // which a file system keeps for itself
+    if (name == "lost+found") {    // a file system keeps it for itself
       log(ZERO_LOG_WARNING, text("skipped: '", path, "'"));
       continue;
     }
@@ -113,7 +113,7 @@ bool is_replaced(const FoundCheckpoint& found) {
 Status with_working_directories(Call& call, std::string_view path, Status status) {
   if (status.ok() || path.empty() || path[0] == '/') return status;
   const auto all = call.gather("working directories", working_directory());
-  if (!all.ok()) return status;  // the comm is broken, which the failure says
+  if (!all.ok()) return status;  // the comm is broken: nobody can be asked
   const std::vector<std::string>& of = *all;
   const auto other = std::ranges::find_if(of, [&](const auto& one) { return one != of[0]; });
   if (other == of.end()) return status;

@@ -21,7 +21,7 @@ class Gather {
         receives_(to == ZERO_ALL_RANKS || to == call.rank()),
         values_(static_cast<std::byte*>(values)) {}
 
-  /// What this rank can refuse by itself.
+  /// Checks what this rank can refuse by itself.
   Status check(int64_t param, const char* name, size_t count) {
     tensor_ = ZERO_TRY(find_tensor(optim_, param, name));
     if (to_ < ZERO_ALL_RANKS || to_ >= call_.world())
@@ -50,7 +50,8 @@ class Gather {
   }
 
  private:
-  /// On every rank, though not all use it: whether there is memory is voted.
+  /// Makes room on every rank, though not all use it, because ranks vote on whether there is
+  /// memory.
   Status make_room(int64_t tensor_bytes) {
     windows_ = ZERO_TRY(windows_of(optim_));
     scratch_ = ZERO_TRY(HostMemory::allocate(

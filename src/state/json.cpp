@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// nlohmann's event parser behind our own checks: nothing else of that library is used, or seen
-// elsewhere.
+// Puts our own checks before nlohmann's event parser. Nothing else of that library is used, and no
+// other file sees it.
 #include "state/json.h"
 
 #include <algorithm>
@@ -13,7 +13,8 @@
 namespace zero {
 namespace {
 
-/// A place of the document: no type where the description knows nothing, nor of all that is in it.
+/// A place in the document. It has no type if the description does not know it; then nothing in it
+/// has one either.
 struct Place {
   const JsonType* type = nullptr;
   void* to = nullptr;
@@ -31,7 +32,8 @@ struct Frame {
 constexpr const char* kKindNames[] = {"an integer", "a string",  "an object", "an array",
                                       "null",       "a boolean", "binary"};
 
-/// The interface nlohmann calls: each function returns false to stop, after setting status_.
+/// The interface that nlohmann calls. Each function returns false to stop, after it has set
+/// status_.
 class Events {
  public:
   Events(const JsonLimits& limits, const Place& root) : limits_(limits), root_(root) {}
@@ -58,7 +60,7 @@ class Events {
   bool start_object(size_t) { return start(false); }
   bool start_array(size_t) { return start(true); }
   bool end_object() {
-    top().key.clear();  // what is wrong from here on is wrong with the object
+    top().key.clear();  // errors from here on are about the object
     uint64_t seen = top().seen;
     for (const JsonType::Member& member : members(top())) {
       if (member.required && !(seen & 1)) return fail(text("there is no ", shown(member.key)));
@@ -88,7 +90,7 @@ class Events {
     return frame.place.type->members;
   }
 
-  /// "params[3].slots[0]", for error texts.
+  /// Returns "params[3].slots[0]" and the like, for error texts.
   std::string place() const {
     std::string out;
     for (const Frame& frame : frames_) {
@@ -107,11 +109,10 @@ class Events {
     status_ = where.empty() ? std::move(status) : std::move(status).within(where);
     return false;
   }
-  /// What no description asks for.
+  /// Takes a value of a kind that no description asks for.
   bool other(JsonType::Kind kind) { return !frames_.empty() && enter(kind); }
 
-  /// Where the value that comes next in the innermost container goes, after checking that it may
-  /// stand there.
+  /// Returns where the next value in the innermost container goes. Fails if it may not stand there.
   std::optional<Place> enter(JsonType::Kind kind) {
     const auto refuse = [this](const auto&... why) { return fail(text(why...)), std::nullopt; };
     Frame& frame = top();
@@ -178,9 +179,9 @@ std::string quoted(std::string_view value, char quote) {
 
 Status parse_json(std::string_view bytes, const JsonLimits& limits, const JsonType& root,
                   void* to) {
-  // Also keeps a byte order mark from nlohmann, which would skip it.
+  // This also refuses a byte order mark, which nlohmann would skip.
   if (bytes.empty() || bytes[0] != '{') return invalid("does not start with '{'");
-  // nlohmann takes one for the end, whatever follows.
+  // nlohmann takes a NUL for the end, whatever follows.
   const size_t nul = bytes.find('\0');
   if (nul != bytes.npos) return invalid("not valid JSON at byte ", nul + 1);
   Events events(limits, {&root, to});

@@ -9,11 +9,11 @@
 namespace zero {
 namespace {
 
-/// Steps made since a count was set to the most stay uncounted.
+/// Returns at most kMostSteps. Further steps stay uncounted.
 int64_t in_range(int64_t steps) { return std::min(steps, kMostSteps); }
 
-/// What `rank` owns, by parameter and element. A parameter without elements is an empty segment of
-/// its owner.
+/// Returns what `rank` owns, by parameter and element. A parameter without elements is an empty
+/// segment of its owner.
 std::vector<Segment> owned_segments(const Optimizer& optim, int32_t rank) {
   std::vector<Segment> segments = optim.plan.segments(rank);
   for (int64_t param = 0; param < optim.plan.params(); param++) {
@@ -30,13 +30,13 @@ void sort_for_file(std::vector<StoredTensor>& tensors) {
   });
 }
 
-/// What of a parameter or buffer is written whole, to a file.
+/// Describes a parameter or buffer that is written whole to a file.
 template <class Tensor>
 ManifestBuffer describe_whole(const Tensor& tensor, int32_t file) {
   return {tensor.name, std::string(dtype_code(tensor.dtype)), tensor.shape, tensor.count, file};
 }
 
-/// The manifest's parameters, without slices.
+/// Returns the manifest's parameters, without slices.
 std::vector<ManifestParam> describe_params(const Optimizer& optim,
                                            const std::vector<int32_t>& writers) {
   std::vector<ManifestParam> params;

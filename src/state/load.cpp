@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The load, in order: agree; rank 0 finds the checkpoint, parses its manifest and hands that to
-// all; compare; verify every byte; vote; read the owned ranges; vote; share the parameters and rank
-// 0's buffers; take over step and settings. Where a save replaces the checkpoint meanwhile, which
-// its save id tells, all of it once more.
+// A load does this in order: agree; rank 0 finds the checkpoint, parses its manifest and hands that
+// to all; compare; verify every byte; vote; read the owned ranges; vote; share the parameters and
+// broadcast rank 0's buffers; take over step and settings. If a save replaces the checkpoint
+// meanwhile, which its save id tells, the load begins again.
 #include "state/load.h"
 
 #include "base/log.h"
@@ -44,7 +44,8 @@ class Load {
   }
 
  private:
-  /// A failure is one of a vote, or the comm is aborted: all ranks come out of here alike.
+  /// Makes one attempt, up to the owned ranges. It ends alike on all ranks, because a failure is
+  /// one of a vote or aborts the comm.
   Status read_once() {
     const std::string chosen = ZERO_TRY(share_choice());
     ZERO_TRY(call_.vote("compared", compare(chosen)));
@@ -60,14 +61,15 @@ class Load {
     return call_.vote("read", read);
   }
 
-  /// On all ranks, what rank 0 sees: its failure may come of files of two saves.
+  /// True on all ranks if rank 0 finds another save's checkpoint: the failure may come from files
+  /// of two saves.
   bool was_replaced() {
     const uint8_t mine = call_.rank() == 0 && !found_.path.empty() && is_replaced(found_);
     const auto all = call_.exchange("replaced", mine);
     return all.ok() && (*all)[0] != 0;
   }
 
-  /// Rank 0's choice, on every rank: the path, a NUL, and the bytes of the manifest.
+  /// Returns rank 0's choice on every rank: the path, a NUL, and the bytes of the manifest.
   Result<std::string> share_choice() {
     found_ = {};
     const Status mine = prepare();
@@ -91,7 +93,7 @@ class Load {
     return {};
   }
 
-  /// What all ranks find out alike, and that each can open what rank 0 chose.
+  /// Takes over rank 0's choice, and compares it with what is registered.
   Status compare(std::string_view chosen) {
     if (call_.rank() != 0) {
       const size_t end = chosen.find('\0');
@@ -126,7 +128,7 @@ class Load {
     return make_batch(step_memory(optim_));
   }
 
-  /// From here on nothing can fail.
+  /// Takes over step and settings. Nothing here can fail.
   void take_over() {
     for (size_t i = 0; i < optim_.params.size(); i++) {
       const ManifestParam& saved = manifest().params[places_.params[i]];
@@ -135,7 +137,7 @@ class Load {
       optim_.progress[i].live_slots =
           saved_slots(saved, *optim_.options.rule) & ~(1u << kMasterSlot);
     }
-    // Where the caller keeps a setting stays as it is.
+    // A setting that the caller keeps in the device's memory stays there.
     for (size_t i = 0; i < groups_.size() && !keep_settings_; i++)
       optim_.groups[i].settings = std::move(groups_[i].settings);
     if (optim_.options.loss_scale.dynamic()) optim_.set_loss_scale(loss_scale_);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// zero.json as a whole, with its own checksum and what it says of itself; the index; the spellings
-// of both.
+// Writes and parses zero.json as a whole, checks it against its own checksum and for consistency,
+// writes the index, and spells names and numbers.
 #include "state/manifest.h"
 
 #include <algorithm>
@@ -17,8 +17,8 @@
 
 namespace zero {
 
-// ---- zero.json, described once: what is written, read and refused follows from these lists. A new
-// field is optional, as older checkpoints lack it.
+// ---- These lists describe zero.json once: they say what is written, read and refused. A new field
+// is optional, because older checkpoints lack it.
 
 template <>
 struct JsonForm<double> {
@@ -73,7 +73,8 @@ struct FormatNumber : Constant<kFormat> {
   }
 };
 
-/// What manifest_trailer writes and parse_manifest checks as bytes: here only where it stands.
+/// The place of the trailer. manifest_trailer writes it and parse_manifest checks it, both as
+/// bytes.
 struct End {
   template <class>
   static constexpr JsonType type() {
@@ -144,7 +145,7 @@ bool take_prefix(std::string_view& text, std::string_view prefix) {
   return true;
 }
 
-/// At least five digits, as "%05d" writes a number above zero.
+/// Takes at least five digits off the front, as "%05d" writes a number above zero.
 bool take_number(std::string_view& text) {
   size_t digits = 0;
   while (digits < text.size() && text[digits] >= '0' && text[digits] <= '9') digits++;
@@ -153,7 +154,8 @@ bool take_number(std::string_view& text) {
   return true;
 }
 
-/// The trailer is found where write_manifest puts it, and is byte for byte what its body asks for.
+/// Checks that the trailer stands where write_manifest puts it, and is byte for byte what its body
+/// asks for.
 Status check_trailer(std::string_view bytes) {
   constexpr size_t kLongestTrailer = 80;
   const size_t from = bytes.size() - std::min(bytes.size(), kLongestTrailer);
@@ -165,7 +167,8 @@ Status check_trailer(std::string_view bytes) {
                  " bytes do not have the length and checksum that its end says");
 }
 
-// ---- What no single event of zero.json shows: that a manifest is consistent in itself.
+// ---- These check that a manifest is consistent in itself, which no single event of zero.json
+// shows.
 
 constexpr size_t kLongestName = 4096;
 
@@ -190,7 +193,7 @@ bool holds_tensors(const Manifest& manifest, int32_t file) {
   return index < manifest.files.size() && is_tensor_file(manifest.files[index].name);
 }
 
-/// The slices cover the parameter exactly once.
+/// Checks that the slices cover the parameter exactly once.
 Status check_slices(const Manifest& manifest, const ManifestParam& param, ManifestSlot& slot) {
   const auto bad = [&](const auto&... parts) {
     return invalid("parameter ", shown(param.name), ", ", shown(slot.name), ": ", parts...);
@@ -215,7 +218,7 @@ Status check_slices(const Manifest& manifest, const ManifestParam& param, Manife
   return {};
 }
 
-/// What a parameter and a buffer must be alike. Sets the number of elements.
+/// Checks what parameters and buffers both have. Sets the number of elements.
 Status check_tensor(const Manifest& manifest, const char* kind, ManifestBuffer& tensor) {
   const auto bad = [&](const auto&... parts) {
     return invalid(kind, " ", shown(tensor.name), ": ", parts...);
@@ -250,7 +253,7 @@ Status check_param(const Manifest& manifest, ManifestParam& param) {
   return {};
 }
 
-/// No tensor of a file is used twice.
+/// Checks that no tensor of a file is used twice.
 Status check_keys(const Manifest& manifest) {
   std::vector<std::pair<int32_t, std::string_view>> keys;
   for_each_tensor(
@@ -284,7 +287,7 @@ std::string write_manifest(const Manifest& manifest) {
   JsonWriter json;
   JsonForm<Manifest>::write(json, manifest);
   std::string out = json.take();
-  // The comma and line break before the end belong to the bytes it speaks of.
+  // The comma and line break before the trailer belong to the bytes that it speaks of.
   out.resize(out.size() - std::string_view("\"end\":}").size());
   return out += manifest_trailer(out);
 }

@@ -10,7 +10,7 @@
 namespace zero {
 namespace {
 
-/// The header of a safetensors file, read through its checksums.
+/// Reads the header of a safetensors file, and verifies its blocks.
 Result<SafetensorsHeader> read_header(BlockReader& reader) {
   std::string first(std::min<uint64_t>(reader.bytes(), 8), '\0');
   ZERO_TRY(reader.read(0, std::as_writable_bytes(std::span(first))));
@@ -20,9 +20,9 @@ Result<SafetensorsHeader> read_header(BlockReader& reader) {
   return parse_safetensors_header(json, reader.bytes()).within(where);
 }
 
-// ---- Every byte against its checksum, and every header against the manifest.
+// ---- These compare every byte with its checksum, and every header with the manifest.
 
-/// The tensors of one file, by name.
+/// Returns the tensors of one file, by name.
 std::vector<ManifestTensor> expected_in(const Manifest& manifest, int32_t file) {
   std::vector<ManifestTensor> expected;
   for_each_tensor(manifest, [&](const ManifestTensor& tensor) {
@@ -55,7 +55,7 @@ Status check_tensor(const TensorEntry& tensor, const ManifestTensor& expected) {
   return invalid("tensor ", shown(tensor.name), " has another shape than the manifest says");
 }
 
-/// Exactly the tensors that the manifest says, and the save id.
+/// Checks that a header has exactly the tensors that the manifest lists, and its save id.
 Status check_header(SafetensorsHeader header, const Manifest& manifest, int32_t file) {
   ZERO_TRY(check_metadata(header, manifest));
   std::ranges::sort(header.tensors, {}, &TensorEntry::name);
@@ -73,7 +73,7 @@ Status check_header(SafetensorsHeader header, const Manifest& manifest, int32_t 
   return {};
 }
 
-// ---- The owned ranges of one rank, from whatever slices hold them.
+// ---- These read the owned ranges of one rank, from whatever slices hold them.
 
 /// Elements of a file's tensor, and where they go.
 struct Job {
@@ -84,15 +84,16 @@ struct Job {
   Segment part;          // those wanted
   size_t element_bytes;
   std::byte* to;
-  bool splits = false;  // what is read are masters, kept as values and remainders
+  bool splits = false;  // it reads masters, which are kept as values and remainders
   uint64_t offset = 0;  // byte of the file, once its header is read
 };
 
-/// What of one slot lies in a segment, slice by slice. `whole` is the job for all of the segment.
+/// Adds a job for each slice of one slot that lies in a segment. `whole` is the job for all of the
+/// segment.
 void add_slot_jobs(const ManifestSlot& slot, const Job& whole, std::vector<Job>& jobs) {
   const Segment& segment = whole.part;
   const int64_t end = segment.first + segment.count;
-  // The slice that the segment begins in: the first one starts at 0.
+  // The segment begins in this slice, which exists because the first one starts at 0.
   auto slice = std::ranges::upper_bound(slot.slices, segment.first, {}, &ManifestSlice::start) - 1;
   for (; slice != slot.slices.end() && slice->start < end; ++slice) {
     const int64_t from = std::max(slice->start, segment.first);
@@ -156,7 +157,7 @@ Result<std::vector<Job>> plan_jobs(const Manifest& manifest, const Places& place
   return jobs;
 }
 
-/// Read a job's elements, from the place that locate found.
+/// Reads a job's elements from the place that locate() found.
 Status run(BlockReader& reader, const Optimizer& optim, Windows& windows, const Job& job) {
   uint64_t offset = job.offset;
   const auto read = [&](std::span<std::byte> to) {
@@ -171,7 +172,7 @@ Status run(BlockReader& reader, const Optimizer& optim, Windows& windows, const 
                                  read);
 }
 
-/// Make the parameter, as it stands, the master of a segment.
+/// Makes the master of a segment from the parameter as it stands.
 Status take_master(const Optimizer& optim, Windows& windows, const Segment& segment) {
   const Section& section = optim.plan.section(segment.section);
   const Master master = optim.master_of(section);
@@ -192,7 +193,7 @@ Status take_master(const Optimizer& optim, Windows& windows, const Segment& segm
   return in_chunks(segment, windows.values.most(sizeof(float)), take);
 }
 
-/// Each job's place in the file, and the jobs in the order of the file.
+/// Finds each job's place in the file, and puts the jobs in the order of the file.
 Status locate(const BlockReader& reader, SafetensorsHeader header, std::span<Job> jobs) {
   std::ranges::sort(header.tensors, {}, &TensorEntry::name);
   for (Job& job : jobs) {
@@ -215,7 +216,8 @@ Status verify_files(const BlockFiles& files, const Manifest& manifest, int32_t r
                     int32_t world) {
   uint64_t total = 0;
   for (const FileRecord& file : manifest.files) total += file.blocks.size();
-  // Neighbouring blocks, so that each rank reads forward; no product that could overflow.
+  // Each rank takes neighbouring blocks, so that it reads forward. `total` times a rank could
+  // overflow.
   const uint64_t share = total / static_cast<uint64_t>(world),
                  rest = total % static_cast<uint64_t>(world);
   const auto begin_of = [&](uint64_t r) { return share * r + std::min(r, rest); };
@@ -229,7 +231,7 @@ Status verify_files(const BlockFiles& files, const Manifest& manifest, int32_t r
     if (first < last) {
       BlockReader reader = ZERO_TRY(BlockReader::open(files, file));
       for (uint64_t block = first; block < last; block++) ZERO_TRY(reader.verify(block - at));
-      if (first == at && is_tensor_file(file.name)) {  // who has the first block has the header
+      if (first == at && is_tensor_file(file.name)) {  // its rank checks the header, too
         SafetensorsHeader header = ZERO_TRY(read_header(reader));
         ZERO_TRY(check_header(std::move(header), manifest, static_cast<int32_t>(i))
                      .within(text("'", reader.path(), "'")));

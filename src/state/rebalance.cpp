@@ -53,7 +53,7 @@ struct Move {
   Segment before, after;
 };
 
-/// Call visit(move) for all elements of a parameter, by rising element.
+/// Calls visit(move) for all elements of a parameter, by rising element.
 template <class Visit>
 void for_each_move(const Plan& before, const Plan& after, int64_t param, const Visit& visit) {
   const std::vector<OwnedSegment> froms = before.segments_of(param), tos = after.segments_of(param);
@@ -70,7 +70,7 @@ void for_each_move(const Plan& before, const Plan& after, int64_t param, const V
   }
 }
 
-/// Takes the state from its old places to its new ones, of which nobody sees anything yet.
+/// Copies the state from its old places to its new ones, which nobody reads yet.
 class Transport {
  public:
   Transport(Call& call, Optimizer& optim, Window& window, const Optimizer::Deal& deal,
@@ -101,7 +101,7 @@ class Transport {
     size_t at, bytes;
   };
 
-  /// Call visit(slot, bytes of an element) for the state that a parameter has.
+  /// Calls visit(slot, bytes of an element) for the state that a parameter has.
   template <class Visit>
   Status for_each_slot(int64_t param, const Visit& visit) const {
     const Section& section = optim_.plan.section_of(param);
@@ -119,7 +119,7 @@ class Transport {
     return optim_.slot_in(deal_.plan, deal_.state, slot, at.section, at.share);
   }
 
-  /// What fails here on this rank alone leaves the others waiting.
+  /// Aborts the comm if this rank fails, because the others wait for it.
   Status or_abort(Status status) { return status.ok() ? status : call_.abort(status, "state"); }
 
   Status keep(const Move& move) {
@@ -129,7 +129,7 @@ class Transport {
     });
   }
 
-  /// Into the chunk, which leaves whenever it is full.
+  /// Puts a move's state into the chunk, and sends the chunk whenever it is full.
   Status send(const Move& move) {
     return for_each_slot(move.before.param, [&](int slot, size_t element) -> Status {
       for (int64_t done = 0; done < move.before.count;) {
@@ -198,7 +198,7 @@ Status rebalance(Call& call, Optimizer& optim, std::span<const int32_t> owners) 
   ZERO_TRY(call.vote("rebalance: allocate", allocate()));
   if (!deal->state.empty())
     ZERO_TRY(Transport(call, optim, windows->values, *deal, chunk.data()).run());
-  // Until everybody has everything, all stays as it is.
+  // Nothing changes before every rank has everything.
   ZERO_TRY(call.vote("rebalance: moved", Status()));
   os().reached("rebalance.moved");
   if (!deal->state.empty()) forget_places(optim, memory);

@@ -93,7 +93,8 @@ struct JsonForm<SafetensorsHeader> {
 
 namespace {
 
-/// Each tensor begins where the one before ends, the first at 0 and the last ending with the file.
+/// Checks that the first tensor begins at 0, each other one where the one before ends, and that the
+/// last ends with the file.
 Status check_contiguous(const SafetensorsHeader& header, uint64_t data_bytes) {
   uint64_t end = 0;
   for (const TensorEntry& tensor : header.tensors) {
@@ -184,7 +185,7 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, uint64
   ZERO_TRY(parse_json(json, kLimits, kJsonType<SafetensorsHeader>, &header).within("header"));
   header.data_start = 8 + json.size();
   if (header.data_start > file_bytes) return invalid("the header is longer than the file");
-  // Tensors without elements share their offset with a neighbour: those come first.
+  // A tensor without elements shares its offset with a neighbour, and comes first.
   std::ranges::sort(header.tensors, {},
                     [](const TensorEntry& tensor) { return std::pair(tensor.begin, tensor.end); });
   ZERO_TRY(check_contiguous(header, file_bytes - header.data_start));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The save, in order: agree; rank 0 makes the temporary directory; every rank writes its two files
-// and has them on stable storage; vote; rank 0 writes index and manifest and renames; vote.
+// A save does this in order: agree; rank 0 makes the temporary directory; vote; every rank writes
+// its two files to stable storage; vote; rank 0 writes index and manifest and renames; vote.
 #include <algorithm>
 #include <cerrno>
 #include <optional>
@@ -43,8 +43,8 @@ class Save {
   }
 
  private:
-  /// What this rank has to check before anything is written; rank 0 makes the directory and draws
-  /// the id.
+  /// Checks what this rank must check before anything is written. Rank 0 makes the directory and
+  /// draws the id.
   Status begin(Digest& save_id) {
     ZERO_TRY(check_saveable(optim_));
     windows_ = ZERO_TRY(windows_of(optim_));
@@ -57,7 +57,7 @@ class Save {
     return {};
   }
 
-  /// A header or text, and what follows it.
+  /// Writes a file: `head`, which is a header or the whole text, and the data of `tensors`.
   Result<FileRecord> write(const BlockFiles& files, std::string name, std::string_view head,
                            uint64_t data_bytes = 0, const std::vector<StoredTensor>& tensors = {}) {
     BlockWriter file =
@@ -104,7 +104,7 @@ class Save {
     return sync(directory);
   }
 
-  /// Of each file that this rank wrote its size, and checksums as many as that has blocks.
+  /// Returns the size of each file that this rank wrote, followed by the checksums of its blocks.
   std::string record() const {
     std::string out;
     const auto add = [&](uint64_t number) {
@@ -117,7 +117,7 @@ class Save {
     return out;
   }
 
-  /// What rank `rank` wrote into the manifest's two files of that rank.
+  /// Takes the sizes and checksums of a rank's two files from its record into the manifest.
   Status take_record(Manifest& manifest, int32_t rank, std::string_view record) const {
     const auto take = [&](void* numbers, size_t count) {
       const size_t bytes = count * sizeof(uint64_t);
@@ -138,7 +138,7 @@ class Save {
     return internal_error("rank ", rank, " sent no proper record of its files");
   }
 
-  /// What the ranks say they wrote must stand in the directory that will be renamed.
+  /// Checks that all files that ranks say they wrote stand in the directory that will be renamed.
   Status check_present(const Manifest& manifest) const {
     for (const FileRecord& file : manifest.files) {
       if (file.name == kIndexName) continue;
@@ -168,7 +168,8 @@ class Save {
     return staging_->publish(progress());
   }
 
-  /// The last vote can fail although the checkpoint is there: rank 0 knows, the others cannot.
+  /// The last vote can fail although the checkpoint is there. Rank 0 knows whether it is, the
+  /// others do not.
   Status conclude(Status status, const Status& published) const {
     const Code code = status.code();
     if (status.ok() || !published.ok() || code == ZERO_ERR_PEER) return status;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Comms: how they are made, and what they do then; arenas.
+// The calls that make comms, and those that comms and arenas have.
 #include "comm/comm.h"
 
 #include <cmath>
@@ -17,14 +17,14 @@ namespace {
 using namespace zero;
 using namespace zero::api;
 
-// ---- How comms are made.
+// ---- Calls that make comms.
 
 struct GivenOptions {
   CommOptions deadlines;
   int32_t device = ZERO_DEVICE_HOST;
   int32_t ordinal = 0;
 
-  /// The device, opened; nullptr: the host.
+  /// Opens the device. Returns nullptr for the host.
   Result<std::shared_ptr<Device>> open() const {
     if (device == ZERO_DEVICE_HOST) return std::shared_ptr<Device>();
     if (ordinal == ZERO_ORDINAL_LOCAL_RANK)
@@ -32,7 +32,8 @@ struct GivenOptions {
           "device_ordinal is ZERO_ORDINAL_LOCAL_RANK, which only zero_comm_create_env takes");
     return open_cuda(ordinal);
   }
-  /// For the rank that a launcher started at this place among those of its host, -1 if unknown.
+  /// Opens the device of a rank. `local_rank`: its number among the ranks of its host, -1 if
+  /// unknown.
   Result<std::shared_ptr<Device>> open_of(int32_t local_rank) const {
     return ordinal == ZERO_ORDINAL_LOCAL_RANK ? open_cuda_of(local_rank) : open_cuda(ordinal);
   }
@@ -60,7 +61,7 @@ Status read_nccl_options(const zero_comm_options& read, CommOptions& options) {
   return Status();
 }
 
-/// Deadlines that are not given are those of `unset`.
+/// Reads the options. Deadlines that are not given are those of `unset`.
 Result<GivenOptions> read_comm_options(const zero_comm_options* given,
                                        const CommOptions& unset = {}) {
   GivenOptions all{.deadlines = unset};
@@ -86,12 +87,12 @@ Result<GivenOptions> read_comm_options(const zero_comm_options* given,
   return all;
 }
 
-/// What zero_comm_create_env looks for in the environment.
+/// The deadlines for which zero_comm_create_env looks in the environment.
 constexpr CommOptions kUnset = {.timeout_ms = -1, .late_ms = -1, .rendezvous_ms = -1};
 
 using Made = Result<std::shared_ptr<Comm>>;
 
-/// make(GivenOptions) -> Made.
+/// Makes a comm and its handle. make(GivenOptions) returns Made.
 template <class Make>
 zero_status create(zero_comm** out, const zero_comm_options* options, const Make& make,
                    const CommOptions& unset = {}, ZERO_CALLER) {
@@ -105,7 +106,7 @@ zero_status create(zero_comm** out, const zero_comm_options* options, const Make
   return guard(guarded, caller);
 }
 
-// ---- What they do.
+// ---- Calls on comms.
 
 template <class Body>
 zero_status on_comm(zero_comm* comm, Operation operation, const Body& body, ZERO_CALLER) {
@@ -117,7 +118,7 @@ zero_status on_comm(zero_comm* comm, Operation operation, const Body& body, ZERO
   return guard(guarded, caller);
 }
 
-/// A number of the comm's, or the code of what is wrong with it.
+/// Returns a number of the comm's, or an error's code if the handle is none.
 int32_t number_of(const zero_comm* comm, int32_t (Comm::*number)() const, ZERO_CALLER) {
   const auto guarded = [&]() -> Result<Code> { return (*ZERO_TRY(find_handle(comm)).*number)(); };
   return guard(guarded, caller);
@@ -128,7 +129,7 @@ Status check_data(const void* data, size_t size) {
   return check_host_memory(data, "data");
 }
 
-/// 0 for what has no sums.
+/// Returns the bytes of an element, or 0 if its type has no sums.
 size_t element_bytes(int32_t dtype) {
   const size_t bytes = size_of(static_cast<DType>(dtype));
   return bytes == 2 ? 0 : bytes;
@@ -153,7 +154,7 @@ Number combine(Number a, Number b, int32_t operation) {
   return (operation == ZERO_MIN) == (b < a) ? b : a;
 }
 
-/// Fold `other` into `data`, element by element.
+/// Folds `other` into `data`, element by element.
 void fold(void* data, const char* other, size_t count, int32_t dtype, int32_t operation) {
   const auto loop = [&]<class Number>(Number) {
     auto* values = static_cast<Number*>(data);

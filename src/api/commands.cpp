@@ -14,7 +14,7 @@
 namespace zero::api {
 namespace {
 
-/// What a call may do with a stream that is being captured.
+/// The streams that a call takes: none, those that are not captured, or all.
 enum class Streams { none, plain, captured };
 
 Grads grads_of(const Made& made) { return {made.own.grads, made.own.grad_count, made.with.flags}; }
@@ -29,7 +29,7 @@ Status perform_step(Made& made) {
   return Status();
 }
 
-/// Save and load begin alike: sealed, between steps.
+/// Enters a save or a load, which must come between steps.
 Status enter_state(Made& made, Status local) {
   if (local.ok()) local = made.optim.check_params();
   if (local.ok()) local = made.optim.check_open();
@@ -91,7 +91,7 @@ constexpr Command kCommands[] = {
     {Operation::save, Streams::none, save},
     {Operation::load, Streams::none, load}};
 
-/// Null for what is no call on an optimizer.
+/// Returns nullptr if the operation is no call on an optimizer.
 const Command* find_command(Operation operation) {
   const auto found = std::ranges::find(kCommands, operation, &Command::operation);
   return found == std::end(kCommands) ? nullptr : &*found;
@@ -139,7 +139,7 @@ namespace {
 using namespace zero;
 using namespace zero::api;
 
-/// Gradients of a window that was cut short, or none.
+/// Returns the gradients of a window that was cut short, or none.
 Result<std::vector<void*>> read_grads(const Optimizer& optim, const zero_join_options* given) {
   const zero_join_options options = ZERO_TRY(read_struct(given));
   if (options.stream != nullptr) return bad_argument("stream must be NULL on the host");
@@ -148,7 +148,7 @@ Result<std::vector<void*>> read_grads(const Optimizer& optim, const zero_join_op
   return std::vector<void*>(options.grads, options.grads + options.grad_count);
 }
 
-/// The call of the others, with no gradient but those of a window cut short, which are used once.
+/// Makes the call of the others. Gives no gradients but those of a window that was cut short, once.
 void serve(Call& call, Optimizer& optim, const Told& told, std::vector<void*>& cut_short) {
   if (Status why = check_served(optim, told.operation, told.arguments); !why.ok())
     return (void)refuse(call, optim, std::move(why));
@@ -165,8 +165,8 @@ void serve(Call& call, Optimizer& optim, const Told& told, std::vector<void*>& c
   if (gives && (code == ZERO_OK || code == ZERO_ERR_NONFINITE)) cut_short.clear();
 }
 
-/// Make the calls of the others until none is left to make one. A failure that leaves the comm
-/// sound is theirs to handle; they know of it.
+/// Makes the calls of the others until none is left to make one. A failure that leaves the comm
+/// sound is theirs to handle, because they know of it.
 Status join(Optimizer& optim, const zero_join_options* options, int32_t* last_rank) {
   if (optim.options.uneven_inputs == ZERO_UNEVEN_OFF)
     return wrong_state("zero_join needs zero_options.uneven_inputs, which is ZERO_UNEVEN_OFF");
@@ -201,7 +201,7 @@ Status join(Optimizer& optim, const zero_join_options* options, int32_t* last_ra
 zero_status zero_join(zero_optim* optim, const zero_join_options* options, int32_t* last_rank) {
   return on_optim(optim, [&](Optimizer& found) -> Status {
     const Status status = join(found, options, last_rank);
-    // Also for a step that a broken comm ends early.
+    // A step that ends in the background must end here, also if join() has failed.
     if (Background* const steps = step_memory(found).background) (void)steps->complete();
     return status;
   });

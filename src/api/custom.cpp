@@ -17,15 +17,16 @@ using namespace zero::api;
 // ---- Exceptions that the program's C++ runtime throws and this library's catches: the shared
 // library has a runtime of its own linked in.
 
-/// Made before a call that may throw, outside of the `try`.
+/// Must be made before a call that may throw, outside of the `try`.
 class ForeignExceptions {
  public:
-  // An unwinder learns the sizes of registers in its first use, and its copy in here aborts when it
-  // is to catch what another copy threw before that. So it walks a stack, of no frames.
+  // An unwinder learns the sizes of registers in its first use. This library's copy would abort if
+  // it had to catch what another copy threw before that. So it first walks a stack of no frames.
   //
-  // Who throws counts an exception as uncaught, and who catches it counts it off: if these are two
-  // runtimes, both are wrong from then on, and the program's std::uncaught_exceptions() with them.
-  // A program that has its runtime linked in, and hides it, cannot be helped.
+  // The runtime that throws counts an exception as uncaught, and the one that catches it counts it
+  // off. If these are two, both counts are wrong from then on, and so is the program's
+  // std::uncaught_exceptions(). Nothing helps a program that has its runtime linked in and hides
+  // it.
   ForeignExceptions() {
     (void)_Unwind_Backtrace(stop, nullptr);
     auto* const ours = reinterpret_cast<Counts*>(abi::__cxa_get_globals());
@@ -37,7 +38,7 @@ class ForeignExceptions {
   ForeignExceptions(const ForeignExceptions&) = delete;
   ForeignExceptions& operator=(const ForeignExceptions&) = delete;
 
-  /// To be called by whoever caught one.
+  /// Restores the counts. The code that caught an exception must call it.
   void caught() const {
     for (const Noted& runtime : runtimes_) runtime.counts->uncaught = runtime.uncaught;
   }
@@ -45,7 +46,7 @@ class ForeignExceptions {
  private:
   static _Unwind_Reason_Code stop(_Unwind_Context*, void*) { return _URC_END_OF_STACK; }
 
-  /// What a runtime counts for each thread, as the C++ ABI lays it out.
+  /// The counts that a runtime has for each thread, as the C++ ABI lays them out.
   struct Counts {
     void* caught;
     unsigned int uncaught;
@@ -59,7 +60,7 @@ class ForeignExceptions {
 
 // ---- The caller's rule.
 
-/// The function's own words, which may be anything.
+/// Returns the function's own message, which may be any bytes.
 std::string words_of(std::span<char> message) {
   const std::string_view all(message.data(), message.size());
   const std::string_view words = all.substr(0, all.find('\0'));
@@ -90,7 +91,7 @@ zero_update header_of(const CustomRule& rule, const UpdateRange& range) {
           .message_bytes = range.message.size()};
 }
 
-/// One call of the caller's function: however it fails is one kind of failure.
+/// Calls the caller's function. Turns every way to fail into one kind of failure.
 Status call_update(const zero_custom_optimizer& custom, const CustomRule& rule,
                    const UpdateRange& range) {
   const auto failed = [&](std::string_view how, std::string_view words) {
@@ -127,7 +128,7 @@ Status check_given(const zero_custom_optimizer& read) {
   if ((read.setting_names == nullptr || read.setting_values == nullptr) && read.setting_count > 0)
     return bad("setting_count is ", read.setting_count,
                ", but setting_names or setting_values is NULL");
-  // Before anything is read of them; the rule counts again.
+  // This comes before any of them is read. The rule checks the counts again.
   if (read.slot_count > size_t{kMaxStateSlots} || read.setting_count > size_t{kMaxSettings})
     return bad(read.slot_count, " slots and ", read.setting_count, " settings; at most ",
                kMaxStateSlots, " and ", kMaxSettings, " are allowed");

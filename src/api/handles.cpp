@@ -20,12 +20,12 @@ struct Entry {
   bool taken = false;  // no other handle may have this place
 };
 
-// Never destroyed, so that calls at exit find it sound.
+// The table is never destroyed, so that calls at exit find it sound.
 std::mutex table_mutex;
 std::vector<Entry>* table = nullptr;
 std::atomic<size_t> open_handles{0};
-std::atomic<size_t> calls{0};   // that threads are inside
-std::atomic<pid_t> process{0};  // whose all this is
+std::atomic<size_t> calls{0};   // with threads inside
+std::atomic<pid_t> process{0};  // that all this belongs to
 
 // {type: 8, generation: 32, place: 24}: the type makes the token an address that cannot be
 // dereferenced.
@@ -119,7 +119,7 @@ Status Inside::check() {
   const pid_t self = os().getpid();
   const pid_t owner = process;
   if (owner == self) return Status();
-  // Whoever was inside a call may have held any lock, that of the arenas too.
+  // A thread that was inside a call may have held any lock, also that of the arenas.
   const bool free = owner == 0 || (calls == 0 && open_handles == 0 && claimed_arenas() == 0);
   if (!free && process != self)  // another thread of this process may have come first
     return Status(ZERO_ERR_FORKED,

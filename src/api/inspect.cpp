@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looking inside: ownership, plans without ranks, statistics, rules.
+// Calls that look inside: ownership, plans without ranks, statistics, rules.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -26,7 +26,7 @@ Result<PlanParam> plan_param(const Param& param, size_t index) {
       .grad_dtype = param.grad_dtype};
 }
 
-/// Bytes of state of the busiest rank.
+/// Returns the bytes of state of the busiest rank.
 int64_t longest_state(const Plan& plan, const OptimizerOptions& options,
                       std::span<const double> settings) {
   const auto slots = static_cast<size_t>(__builtin_popcount(options.rule->slots_used(settings)));
@@ -60,7 +60,7 @@ void write_plan(const Plan& plan, const OptimizerOptions& options, std::span<con
   out.state_bytes = longest_state(plan, options, settings);
 }
 
-// ---- What rules are, for those who have no tables of them.
+// ---- Facts about rules, for programs that have no tables of them.
 
 /// A rule's settings and slots as arrays of C.
 template <class Of>

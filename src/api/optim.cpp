@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Building an optimizer: its options, parameters and buffers; and its settings.
+// Calls that build an optimizer: its options, parameters and buffers; and calls on its settings.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -42,7 +42,7 @@ Status apply_settings(const Rule& rule, std::vector<double>& settings, const cha
 
 int default_threads(int32_t world) { return std::clamp(usable_cores() / std::max(world, 1), 1, 4); }
 
-/// A floating type, or any if `kept`; 0 stands for `initial`. `tensor`, `field`: for texts.
+/// Returns a floating type, or any if `kept`; 0 stands for `initial`. `tensor`, `field`: for texts.
 Result<DType> read_dtype(int32_t number, DType initial, bool kept, std::string_view tensor,
                          const char* field) {
   const DType dtype = number == 0 ? initial : static_cast<DType>(number);
@@ -101,7 +101,7 @@ Result<Buffer> read_buffer(const zero_buffer* given) {
                 .data = static_cast<std::byte*>(buffer.data)};
 }
 
-/// The update rule, compiled in or the caller's.
+/// Reads the update rule, which is compiled in or the caller's.
 Status read_rule(const zero_options& read, OptimizerOptions& options) {
   options.optimizer = read.optimizer;
   if (read.optimizer != ZERO_OPTIMIZER_CUSTOM) {
@@ -120,11 +120,11 @@ Status read_rule(const zero_options& read, OptimizerOptions& options) {
       "ZERO_PARTITION_GREEDY, ZERO_PARTITION_GREEDY_IN_ORDER or ZERO_PARTITION_MANUAL");
 }
 
-// ---- The loss scale, which is a setting by its name only.
+// ---- The loss scale is a setting by its name only.
 
 bool is_loss_scale(const char* name) { return std::string_view(name) == "loss_scale"; }
 
-/// The loss scale is of what is reduced, and steps so far decide it.
+/// Earlier steps decide the loss scale, so a call that reads or changes it waits for them.
 Steps steps_of(const char* name) {
   return name != nullptr && is_loss_scale(name) ? Steps::awaited : Steps::behind;
 }

@@ -11,13 +11,14 @@
 namespace zero::api {
 namespace {
 
-/// As ranks compare it; null: they need not agree on it.
+/// Returns an option as ranks compare it. Null: they need not agree on it.
 using Tell = std::string (*)(const OptimizerOptions& options);
 
 struct Option {
   const char* name;
   const char* range;  // in words
-  /// False if it is out of its range. `value`: what was given, for the error.
+  /// Takes the option over. Returns false if it is out of its range. `value`: what was given, for
+  /// the error.
   bool (*read)(const zero_options& given, OptimizerOptions& options, std::string& value);
   Tell tell;
 };
@@ -31,8 +32,8 @@ std::string tell_kept(const OptimizerOptions& options) {
   return told(std::invoke(kept, options));
 }
 
-/// An option that is `given` in zero_options and `kept` in OptimizerOptions: a member of it, or a
-/// function that finds one.
+/// Returns the row of an option. `given`: its member of zero_options. `kept`: its member of
+/// OptimizerOptions, or a function that finds that.
 template <auto given, auto kept, auto allowed>
 constexpr Option option(const char* name, const char* range, Tell tell = tell_kept<kept>) {
   return {name, range,
@@ -67,7 +68,7 @@ constexpr auto growth_factor = [](auto& all) -> auto& { return all.loss_scale.gr
 constexpr auto backoff_factor = [](auto& all) -> auto& { return all.loss_scale.backoff_factor; };
 constexpr auto growth_interval = [](auto& all) -> auto& { return all.loss_scale.growth_interval; };
 
-/// Each step compares the scale itself.
+/// Tells only whether the scale is dynamic, because each step compares the scale itself.
 std::string tell_dynamic(const OptimizerOptions& options) {
   return options.loss_scale.dynamic() ? "dynamic" : "off";
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training: its loop, and steps by hand. Its state: checkpoints and single tensors.
+// Calls of training: the loop, steps by hand, checkpoints, and single tensors of the state.
 #include <cstddef>
 #include <span>
 
@@ -17,7 +17,7 @@ namespace {
 using namespace zero;
 using namespace zero::api;
 
-/// This rank's part of a step.
+/// Returns this rank's part of a step.
 Own own_step(const zero_step_options* options) {
   auto read = read_struct(options);
   if (!read.ok()) return {.local = read.failure()};
@@ -43,7 +43,7 @@ Status get_grads(Optimizer& optim, const Range& range, void* values) {
   return for_each_owned(optim, range, static_cast<std::byte*>(values), copy);
 }
 
-/// What is wrong with a save's or a load's arguments.
+/// Checks the arguments of a save or a load.
 template <class Options>
 Status check_path(const char* directory, const Options* options, int32_t known) {
   const Options read = ZERO_TRY(read_struct(options));
@@ -55,7 +55,8 @@ Status check_path(const char* directory, const Options* options, int32_t known) 
   return bad_argument(name, ".flags ", read.flags, " are unknown");
 }
 
-/// A number that each parameter has one of; a rule of the caller's may have state of that name.
+/// True if each parameter has one number of that name, unless a rule of the caller's has such
+/// state.
 bool is_scalar(const Optimizer& optim, std::string_view name) {
   return (name == "step" || name == "mu_product") && find_slot(*optim.options.rule, name) < 0;
 }

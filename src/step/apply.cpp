@@ -12,12 +12,13 @@
 namespace zero {
 namespace {
 
-// A tile that is read once need not fit a cache: its length bounds the time between two looks at
-// the abort word, and each end of a tile costs a little.
+// A tile that is read once need not fit a cache, and each end of a tile costs a little, so it is
+// long. Its length bounds the time between two looks at the abort word.
 constexpr int64_t kShortTile = 512;  // where values are converted, more streams share the cache
 constexpr int64_t kLongTile = 32768;
 constexpr int64_t kLook = 131072;  // elements
-// What others are told of at once; a multiple of kAlignment, so that threads' parts are aligned.
+// Elements that others are told of at once. It is a multiple of kAlignment, so that threads' parts
+// are aligned.
 constexpr int64_t kSlice = 262144;
 
 /// One thread's walk over its part of the runs.
@@ -185,7 +186,8 @@ Result<uint64_t> update_share(Call& call, Optimizer& optim, StepMemory& memory, 
   const Pass pass{&call, optim, memory, scalars, fused};
   const Trusted trusted = ZERO_TRY(walk_first(pass, nonfinite));
   if (optim.options.rule->trust != nullptr) count_measured(optim, memory, fused);
-  // From the end of the share: what is first in the forward pass travels last, and is read first.
+  // The updates begin at the end of the share, because the next forward pass reads those parameters
+  // first.
   const int64_t slice = memory.background == nullptr ? runs.elements : kSlice;
   for (int64_t begin = 0, end = runs.elements; end > 0; end = begin) {
     begin = (end - 1) / slice * slice;

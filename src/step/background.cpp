@@ -13,13 +13,13 @@ namespace {
 
 using std::chrono::microseconds;
 
-// Between two looks at how far the owners are.
+// The pauses between two looks at how far the owners are.
 constexpr microseconds kSoon{20};
 constexpr microseconds kLate{500};
 
 }  // namespace
 
-/// Who has to have stored what before a parameter is new.
+/// What each owner must have stored before a parameter is new.
 struct Background::Watch {
   struct Part {
     Stored* owner;
@@ -88,7 +88,8 @@ void Background::begin(Call call, std::function<Status(Call&)> end) {
     call_.emplace(std::move(call));
     end_ = std::move(end);
     running_ = true;
-    // In this order: who sees the new number must not see how far the step before was.
+    // The order matters: a thread that sees the new number must not see how far the step before
+    // was.
     std::atomic_ref(watch_->own->share).store(UINT64_MAX);
     std::atomic_ref(watch_->own->number).store(number_);
   }
@@ -106,7 +107,7 @@ Status Background::complete() {
   return status_;
 }
 
-/// The end of a step ends whatever happens, as its exchanges have deadlines; so does this.
+/// Always returns, because the exchanges of a step's end have deadlines.
 Status Background::wait(size_t param) {
   std::unique_lock lock(mutex_);
   const uint64_t number = number_;
@@ -115,7 +116,7 @@ Status Background::wait(size_t param) {
   while (running_ && number_ == number) {
     // Nothing is under way for parameters that were registered later.
     if (param >= watch->parts.size() || watch->stored(param, number)) return Status();
-    // Wait: a slice of the same.
+    // Wait: a slice; the step's end has deadlines.
     done_.wait_for(lock, pause);
     pause = std::min(2 * pause, kLate);
   }
@@ -143,8 +144,8 @@ void Background::work() {
     running_ = false;
     done_.notify_all();
     lock.unlock();
-    // In this order: whoever finds the comm free may begin the next end. zero_join does, which
-    // waits for nothing but the comm.
+    // The call goes last, because whoever finds the comm free may begin the next end. zero_join
+    // does, and waits for nothing but the comm.
     call.reset();
     lock.lock();
   }

@@ -16,7 +16,7 @@ namespace {
 
 using std::chrono::microseconds;
 
-// Between two looks at what other ranks have announced.
+// The pauses between two looks at what other ranks have announced.
 constexpr microseconds kSoon{50};
 constexpr microseconds kLate{2000};
 
@@ -59,14 +59,15 @@ Status Backward::announce(int64_t param, std::byte* grad) {
   return Status();
 }
 
-/// For the other ranks; where they read none it only says that there is one.
+/// Returns the place of a gradient for the other ranks. If they read no gradients, it only says
+/// that there is one.
 Location Backward::location_of(const std::byte* grad, size_t bytes) const {
   if (grad == nullptr) return {};
   if (alone()) return {UINT32_MAX, 0, 0};
   return optim_.comm->locate(grad, bytes);
 }
 
-/// Whatever the first announcement of a round needs, if anything can be done before the call.
+/// Begins a round of sums, if they can be made before the call.
 Status Backward::begin_sums() {
   const bool can =
       optim_.comm->direct() && !optim_.on_device && optim_.world() > 1 && optim_.sealed();
@@ -86,7 +87,7 @@ Status Backward::begin_updates(double factor) {
   return expect(Makes::updates);
 }
 
-/// Every owned segment that is trained is to come.
+/// Begins a round in which every owned segment that is trained is still to come.
 Status Backward::expect(Makes makes) {
   if (!thread_.started())
     ZERO_TRY(thread_.start("the thread that works during the backward", [this] { work(); }));
@@ -151,7 +152,7 @@ void Backward::work() {
     bool moved = false;
     try {
       moved = pass();
-    } catch (const std::bad_alloc&) {  // what needs memory that there is not is left to the call
+    } catch (const std::bad_alloc&) {  // without memory, the rest is left to the call
       pending_.clear();
     }
     lock.lock();
@@ -167,7 +168,7 @@ void Backward::work() {
   }
 }
 
-/// Look at everything once. True if something was done.
+/// Looks at everything once. Returns true if something was done.
 bool Backward::pass() {
   if (optim_.comm->aborted()) {
     pending_.clear();
@@ -205,7 +206,7 @@ void Backward::stage(int64_t param) {
   publish(param, place);
 }
 
-/// Sum or update a segment as far as nobody stops it, if every rank has announced its gradient.
+/// Sums or updates a segment, until it is stopped, if every rank has announced its gradient.
 Backward::Outcome Backward::work_on(size_t number) {
   const Segment& segment = optim_.segments()[number];
   const Outcome found = find(segment);
@@ -221,7 +222,8 @@ Backward::Outcome Backward::work_on(size_t number) {
   return done_[number] == segment.count ? Outcome::done : Outcome::waits;
 }
 
-/// The gradients of a segment, if all ranks have announced them: null where there is none.
+/// Puts the gradients of a segment into in_, if all ranks have announced them; null for a rank that
+/// has none.
 Backward::Outcome Backward::find(const Segment& segment) {
   const size_t element = size_of(optim_.plan.section(segment.section).grad_dtype);
   const size_t offset = static_cast<size_t>(segment.first) * element;

@@ -11,7 +11,7 @@
 namespace zero {
 namespace {
 
-/// What must know all gradients before the first update is no part of such a step.
+/// Refuses options that must know all gradients before the first update.
 Status check_options(const OptimizerOptions& options) {
   const auto refused = [](const auto&... what) {
     return wrong_state(what...,
@@ -43,7 +43,7 @@ Status check(const Optimizer& optim, int32_t flags) {
   return check_options(optim.options);
 }
 
-/// Whatever may fail on one rank alone. On comms that are not direct nothing is done early.
+/// Does all that may fail on one rank alone. On comms that are not direct nothing is done early.
 Status prepare(Optimizer& optim, StepMemory& memory, int32_t flags) {
   ZERO_TRY(optim.allocate_slots());
   if (!optim.comm->direct()) return Status();

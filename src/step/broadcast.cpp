@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where several ranks hold a tensor in the same shared memory, one of them writes it, or none if it
-// is the root's own.
+// If several ranks hold a tensor in the same shared memory, one of them writes it, or none if the
+// memory is the root's own.
 #include "step/broadcast.h"
 
 #include <cstring>
@@ -106,8 +106,8 @@ Status check_buffers(const Optimizer& optim, int32_t root) {
   return check_root(optim, root, 0);
 }
 
-/// Where every buffer lies on every rank. Addresses of buffers never change, so the ranks ask each
-/// other only after a registration.
+/// Finds out where every buffer lies on every rank. Addresses of buffers never change, so the ranks
+/// ask each other only after a registration.
 Status share_places(Call& call, const Optimizer& optim, StepMemory& memory) {
   const auto world = static_cast<size_t>(optim.world());
   if (memory.buffer_places.size() == optim.buffers.size() * world) return {};
@@ -149,7 +149,7 @@ std::vector<Moving> find_moving(const Optimizer& optim, const StepMemory& memory
   return moving;
 }
 
-/// Buffers of one batch, packed one behind the other.
+/// Broadcasts the buffers of one batch, packed one behind the other.
 Status pass_packed(Call& call, std::span<const Moving> batch, std::byte* room, size_t bytes,
                    int32_t root) {
   size_t at = 0;
@@ -167,8 +167,8 @@ Status pass_packed(Call& call, std::span<const Moving> batch, std::byte* room, s
   return {};
 }
 
-/// A buffer that is a batch by itself. Nobody may ask for nothing on a comm that is not direct, but
-/// there every rank writes.
+/// Broadcasts a buffer that is a batch by itself. Null is allowed only on a direct comm; on others
+/// every rank writes.
 Status pass_whole(Call& call, const Moving& one, int32_t root) {
   std::byte* const memory = one.mine ? one.buffer->data : nullptr;
   return call.broadcast("buffer", {memory, one.buffer->bytes()}, root);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers by the host's loops.
+// Makes transfers by the host's loops.
 #include <algorithm>
 #include <cstring>
 
@@ -12,7 +12,8 @@
 namespace zero::travel {
 namespace {
 
-/// Buffers for the whole step, made before the vote: after it nothing local may fail.
+/// Makes buffers for the whole step. It comes before the vote, because nothing local may fail after
+/// that.
 Status make_room(const Optimizer& optim, StepMemory& memory) {
   const Room room = room_for(optim, memory);
   for (const auto& [buffer, bytes] :
@@ -24,7 +25,7 @@ Status make_room(const Optimizer& optim, StepMemory& memory) {
   return Status();
 }
 
-/// Parameters, whose values are rounded already, to the place where they travel, or from there.
+/// Copies parameters, whose values are rounded already, to or from the place where they travel.
 void copy_params(Optimizer& optim, DType from, DType to, const std::vector<launch::Move>& moves) {
   for (const launch::Move& move : moves) {
     const auto count = static_cast<size_t>(move.count);
@@ -42,7 +43,7 @@ void copy_params(Optimizer& optim, DType from, DType to, const std::vector<launc
   }
 }
 
-/// Gradients of a section, as they travel.
+/// Copies gradients of a section in the form in which they travel.
 void convert(const Optimizer& optim, const Section& section, const launch::Move& move) {
   const auto count = static_cast<size_t>(move.count);
   const DType travels = wire(optim, section);
@@ -71,7 +72,7 @@ void convert(const Optimizer& optim, const Section& section, const launch::Move&
   }
 }
 
-/// This rank's gradients of a transfer, to where they are sent.
+/// Copies this rank's gradients of a transfer to where they are sent.
 void pack(Optimizer& optim, const StepMemory& memory, const Travel& travel) {
   const Section& section = section_of(optim, travel.transfer);
   const DType travels = wire(optim, section);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rule of the caller's own.
+// Steps by a rule of the caller's own.
 #include <algorithm>
 #include <cstring>
 
@@ -20,7 +20,7 @@ constexpr size_t kMessageBytes = 1024;
 
 size_t slots_of(const Optimizer& optim) { return optim.options.rule->slots.size(); }
 
-/// An array with a zone on either side, and the next one is aligned again.
+/// Returns the bytes of an array with a zone on either side, so that the next one is aligned again.
 size_t room(size_t bytes) { return round_up(bytes, kZoneBytes) + 2 * kZoneBytes; }
 
 /// A view with a gradient: the state as it stands, and copies of it for one call.
@@ -39,7 +39,7 @@ size_t bytes_of(const Optimizer& optim, const View& view) {
   return size_of(section.sum(), view.segment.count);
 }
 
-/// Call use(range) for the views with a gradient; `use` says whether to go on.
+/// Calls use(range) for the views with a gradient; `use` says whether to go on.
 template <class Use>
 void for_each_range(const Optimizer& optim, const StepMemory& memory, const Use& use) {
   std::byte* const* arrays = memory.shadow.arrays.data();
@@ -70,7 +70,7 @@ struct Guarded {
     std::memset(data - kZoneBytes, kZoneByte, kZoneBytes);
     std::memset(data + bytes, kZoneByte, kZoneBytes);
   }
-  /// How the function broke it, or nullptr.
+  /// Returns where the function wrote outside of it, or nullptr.
   const char* fault() const {
     const auto broken = [](const std::byte* zone) {
       return std::any_of(zone, zone + kZoneBytes,
@@ -104,7 +104,7 @@ void fill(const Optimizer& optim, const Shadow& shadow, const Range& range) {
              optim.state.factor);
 }
 
-/// Let the function work on the copies.
+/// Lets the function work on the copies.
 Status update(const Optimizer& optim, const Shadow& shadow, const Range& range) {
   const auto& [number, first, count, share, section] = range.view.segment;
   const auto index = static_cast<size_t>(number);
@@ -124,7 +124,7 @@ Status update(const Optimizer& optim, const Shadow& shadow, const Range& range) 
       .message = {reinterpret_cast<char*>(shadow.message), kMessageBytes}};
   Status status;
   {
-    const FloatEnvironment environment;  // whatever the function leaves of it
+    const FloatEnvironment environment;  // its end undoes what the function changes
     status = optim.options.custom->update(given);
   }
   for_each_array(optim, shadow, range, [&](const Guarded& array) {
@@ -201,7 +201,7 @@ void store_shadow(Optimizer& optim, const StepMemory& memory) {
       std::memcpy(optim.slot(static_cast<int>(slot), range.view.segment), range.slots[slot],
                   range.bytes);
     copy_to_others(range.targets, 0, range.count * size_of(range.section.dtype));
-    // Into the copies and back, and the gradient.
+    // This counts the arrays into the shadow and back, and the gradient.
     optim.counters.moved_bytes +=
         static_cast<int64_t>(4 * (1 + range.slots.size()) * range.bytes + 2 * range.bytes);
     return true;

@@ -43,7 +43,8 @@ Status check_bound(const Optimizer& optim) {
   return Status();
 }
 
-/// A rule's product and its steps belong together; zero_state_set sets one at a time.
+/// Checks that a parameter's product and its steps belong together, because zero_state_set sets one
+/// at a time.
 Status check_products(const Optimizer& optim) {
   if (optim.options.rule->next_product == nullptr) return Status();
   for (const auto& [param, slots] : optim.state_sets) {
@@ -73,7 +74,8 @@ Status check_arenas(const Optimizer& optim) {
   return Status();
 }
 
-/// On all ranks or on none: whether there is room must be the same everywhere.
+/// Allocates sums on all ranks or on none, because whether there is room must be the same
+/// everywhere.
 Status allocate_sums(Call& call, const Optimizer& optim, StepMemory& memory, Memory& sums) {
   const auto bytes = static_cast<size_t>(optim.plan.end().sum_bytes);
   if (sums.bytes() >= bytes) return Status();
@@ -95,7 +97,8 @@ Status allocate_arena(Call& call, Optimizer& optim, StepMemory& memory, int64_t 
   return Status();
 }
 
-/// Gradients may be missing: find out who has which. What is frozen is agreed upon already.
+/// Finds out which rank has which gradient, if some are missing. What is frozen is agreed upon
+/// already.
 Status agree_presence(Call& call, const Optimizer& optim, StepMemory& memory, bool all_present) {
   memory.presence.clear();
   memory.present.clear();
@@ -126,7 +129,7 @@ Status agree_presence(Call& call, const Optimizer& optim, StepMemory& memory, bo
   return Status();
 }
 
-/// A parameter has a gradient if a call before had one for it.
+/// Adds the parameters for which an earlier call had a gradient.
 void add_presence(StepMemory& memory, const std::vector<bool>& before) {
   if (before.empty()) memory.present.clear();
   for (size_t i = 0; i < memory.present.size(); i++)
@@ -145,8 +148,8 @@ const char* phase_name(Phase phase) {
   return phase == Phase::reduced ? "reduced" : phase == Phase::begun ? "a step has begun" : "open";
 }
 
-/// Copy gradients that are in no arena to where other ranks read them. On a device that is queued,
-/// with the step.
+/// Copies gradients that are in no arena to where other ranks read them. On a device the step
+/// queues that.
 void stage_grads(Optimizer& optim, StepMemory& memory) {
   if (optim.on_device || reduces_alone(optim, memory) || memory.staging == nullptr) return;
   for (const int64_t param : memory.foreign_grads) {
@@ -159,8 +162,8 @@ void stage_grads(Optimizer& optim, StepMemory& memory) {
   }
 }
 
-/// False if the call's gradients lack staging; those of a call before are forgotten where theirs is
-/// gone.
+/// Returns false if the call's gradients lack staging. Forgets gradients of an earlier call if
+/// theirs is gone.
 bool place_call(Optimizer& optim, StepMemory& memory, const Entry& entry) {
   if (!place(optim, memory)) {
     if (entry.grads || entry.begins) return false;
@@ -171,15 +174,15 @@ bool place_call(Optimizer& optim, StepMemory& memory, const Entry& entry) {
   return true;
 }
 
-/// In the steady state placements are written before the vote, so that one exchange does it all.
-/// False if something is lacking that only all ranks together can make.
+/// Writes placements before the vote, so that one exchange does it all in the steady state. Returns
+/// false if something is lacking that only all ranks together can make.
 bool place_early(Optimizer& optim, StepMemory& memory, const Entry& entry) {
   if (!optim.sealed() || !place_call(optim, memory, entry)) return false;
   const bool shares = optim.comm->direct() && optim.world() > 1;
   return !shares || memory.foreign_data.empty() || memory.outbox_used;
 }
 
-/// This rank's part of the vote; lines are what must be the same on every rank.
+/// Returns this rank's part of the vote. `lines` must be the same on every rank.
 EntryRecord record_of(Optimizer& optim, StepMemory& memory, const Entry& entry,
                       const std::string& lines) {
   EntryRecord record;
@@ -207,7 +210,7 @@ bool sums_fit_gradients(const Optimizer& optim) {
   });
 }
 
-/// What was lacking is made by all ranks together, and then every rank's placements can be read.
+/// Makes what is lacking, together with all ranks. After that every rank's placements can be read.
 Status place_late(Call& call, Optimizer& optim, StepMemory& memory, const Entry& entry,
                   EntryRecord& mine, std::vector<EntryRecord>& all) {
   if (std::ranges::any_of(all, &EntryRecord::wants_staging))
@@ -224,7 +227,8 @@ Status place_late(Call& call, Optimizer& optim, StepMemory& memory, const Entry&
   return Status();
 }
 
-/// Ranks that dropped announcements, each when it liked, may have summed what others took back.
+/// Agrees on the latest round. Each rank drops announcements when it likes, so this one may have
+/// summed what others took back.
 void agree_round(StepMemory& memory, std::span<const EntryRecord> all) {
   for (const EntryRecord& record : all) {
     if (record.round == memory.round) continue;
@@ -233,7 +237,7 @@ void agree_round(StepMemory& memory, std::span<const EntryRecord> all) {
   }
 }
 
-/// Keep of the records what the walks ask for.
+/// Keeps what the walks ask for of the records.
 Status adopt(const Call& call, const Optimizer& optim, StepMemory& memory,
              std::span<const EntryRecord> all) {
   memory.grads_in_place = std::ranges::all_of(all, &EntryRecord::grads_in_place);
@@ -248,13 +252,14 @@ Status adopt(const Call& call, const Optimizer& optim, StepMemory& memory,
   return travel::use_arenas(call, optim, memory, layouts);
 }
 
-/// Gradients of the call: who has which, and room for sums that cannot stand where gradients do.
+/// Finds out who has which gradient of the call, and makes room for sums that cannot stand where
+/// gradients do.
 Status enter_grads(Call& call, Optimizer& optim, StepMemory& memory, const Entry& entry,
                    bool all_present) {
   memory.grads_in_place = memory.grads_in_place && all_present;
   const std::vector<bool> before = memory.present;
   if (Status present = agree_presence(call, optim, memory, all_present); !present.ok()) {
-    // A step that began with no gradient to come was no step.
+    // A step that has begun is given up if no gradient comes.
     if (optim.phase == Phase::begun && !optim.comm->aborted()) give_up_begun(optim, memory);
     return present;
   }

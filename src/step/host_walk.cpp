@@ -84,7 +84,7 @@ class HostWalk final : public Walk {
 
   Status apply(bool fused) override {
     const bool sums = !fused || early(memory_) != nullptr;
-    if (fused && sums) {  // what the backward left, by which no rank decides anything
+    if (fused && sums) {  // what the backward left; no rank decides by it
       const Stopwatch watch(optim_.counters.gather_seconds);
       nonfinite_ = reduce_share(call_, optim_, memory_, 0).nonfinite;
     }
@@ -157,8 +157,8 @@ class HostWalk final : public Walk {
     return mine;
   }
 
-  /// Owners have updated their parameters: all ranks get them, and know how many gradients of all
-  /// were not finite.
+  /// Brings the parameters that owners have updated to all ranks. Adds up `nonfinite` over all
+  /// ranks.
   Status publish_share(uint64_t* nonfinite) {
     os().reached("publish.begin");
     if (!optim_.comm->direct()) {
@@ -172,7 +172,7 @@ class HostWalk final : public Walk {
     return Status();
   }
 
-  /// Parameters of this rank in no arena, where their owners could not store them.
+  /// Copies this rank's parameters in no arena, because their owners could not store them there.
   Status fetch() {
     ZERO_TRY(call_.exchange("publish: owners have written", uint64_t{0}));
     for (const auto& [section, move] : memory_.pulls) {

@@ -210,7 +210,7 @@ struct StepMemory : StepLayout, Gradients, Placed {
 
 StepMemory& step_memory(Optimizer& optim);
 
-/// Forget what make_views derived.
+/// Forgets what make_views derived.
 inline void drop_views(StepMemory& memory) { memory.made_of.addresses = 0; }
 
 /// True if the directions of updates take the place of sums of gradients between two walks.
@@ -235,7 +235,8 @@ inline std::byte* arriving_sums(const Optimizer& optim, const StepMemory& memory
   return (adds_apart(optim, memory) ? memory.incoming : memory.reduced).data();
 }
 
-/// What gradients are rounded to before they are summed; what was reduced already is not.
+/// Returns how gradients are rounded before they are summed. Sums that were made already are not
+/// rounded.
 inline Rounding rounding(const Optimizer& optim, const StepMemory& memory, const Section& section) {
   return memory.none ? Rounding{} : optim.rounding_of(section);
 }

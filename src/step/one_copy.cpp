@@ -51,8 +51,8 @@ Status overlap(const Optimizer& optim, const Tenant& a, const Tenant& b) {
                       "copy for all ranks: ", way_out);
 }
 
-/// The first that is wrong of what all ranks have, in an order that is the same everywhere. Only
-/// ranks that it concerns are told.
+/// Returns the first error in what all ranks have, in an order that is the same everywhere. Only
+/// ranks that it concerns get it, the others get OK.
 Status check(const Optimizer& optim, std::vector<Tenant>& all) {
   const int32_t own = optim.comm->rank();
   const auto order = [](const Tenant& one) {
@@ -84,8 +84,8 @@ Status check(const Optimizer& optim, std::vector<Tenant>& all) {
   return Status();
 }
 
-/// What is registered of this rank: parameters, and behind them gradients of what is trained, as
-/// others are not looked at.
+/// Returns what this rank has registered in memory of one copy: parameters, and behind them
+/// gradients of what is trained, because nobody looks at others.
 std::vector<Tenant> registered(const Optimizer& optim) {
   std::vector<Tenant> tenants;
   const auto add = [&](const std::byte* memory, size_t bytes, size_t param, int32_t grad) {
@@ -101,8 +101,8 @@ std::vector<Tenant> registered(const Optimizer& optim) {
   return tenants;
 }
 
-/// True if all ranks have the same parameters there, and at most one of them gradients, which its
-/// own registration has looked at.
+/// True if all ranks have the same parameters there, and at most one of them has gradients there.
+/// Its own registration has checked those.
 Result<bool> plainly_sound(Call& call, std::span<const Tenant> mine) {
   struct Gist {
     uint64_t params;

@@ -46,8 +46,7 @@ void count_updates(Optimizer& optim, const StepMemory& memory) {
                         settings.data(), used);
     }
   }
-  // Views stay, but a class is found by its steps: a first update also changes which slots are
-  // live.
+  // Views stay valid, because all parameters of a class advance alike.
 }
 
 }  // namespace zero

@@ -15,7 +15,7 @@ int64_t share_of(const StepMemory& memory, const Piece& piece) {
   return memory.views[piece.view].segment.share + static_cast<int64_t>(piece.first);
 }
 
-/// Call change(sums, count) for the pieces of what was chosen, by all threads.
+/// Calls change(sums, count) for the pieces of what was chosen, on all threads.
 template <class Change>
 void for_each_sums(const Optimizer& optim, const StepMemory& memory, const Chosen& chosen,
                    const Change& change) {
@@ -31,7 +31,7 @@ void for_each_sums(const Optimizer& optim, const StepMemory& memory, const Chose
   });
 }
 
-/// Let a reducer of each thread work on its pieces; the record of all.
+/// Lets a reducer of each thread work on its pieces. Returns the record of all.
 template <class Work>
 NormSums reduce_pieces(const Optimizer& optim, const StepMemory& memory, double p,
                        const Work& work) {
@@ -95,7 +95,7 @@ NormSums reduce_share(Call& call, Optimizer& optim, StepMemory& memory, double p
         } else if (from == sum && !rounded.any()) {
           walker.in.insert(walker.in.begin(), piece.sums);
           reducer.reduce(sum, sum, piece.sums, walker.in, piece.count);
-        } else {  // what is summed in one go is of one type
+        } else {  // one reduction takes inputs of one type
           for (size_t i = 0; i < walker.in.size(); i++) {
             walker.ranks.reduce(sum, from, walker.sum, {&walker.in[i], 1}, piece.count, rounded);
             const std::array<const void*, 2> both = {piece.sums, walker.sum};

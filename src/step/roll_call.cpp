@@ -22,7 +22,7 @@ struct Record {
   uint32_t contributes = 0;      // has gradients for a reduction that begins here
 };
 
-/// What the rank that joined ranks follow sends them, in front of words, frozen parameters,
+/// What joined ranks get from the rank that they follow, in front of words, frozen parameters,
 /// settings and list.
 struct Terms {
   Arguments arguments;  // words and list mean nothing to another rank
@@ -31,7 +31,7 @@ struct Terms {
   LossScale loss_scale;
 };
 
-/// How many there are, and all of them.
+/// Appends the number of rows, and all of them.
 template <class Rows>
 void append(std::string& packed, const Rows& rows) {
   const uint64_t count = rows.size();
@@ -39,7 +39,7 @@ void append(std::string& packed, const Rows& rows) {
   packed.append(reinterpret_cast<const char*>(rows.data()), count * sizeof *rows.data());
 }
 
-/// False if `packed` has no such rows in front.
+/// Takes rows off the front of `packed`. Returns false if there are none.
 template <class Rows>
 bool take(std::string_view& packed, Rows& rows) {
   uint64_t count = 0;
@@ -75,8 +75,8 @@ std::string pack(const Optimizer& optim, const Arguments& arguments) {
   return packed;
 }
 
-/// Settings as if this rank's caller had made the changes that the others made since it joined.
-/// What does not fit stays: the call itself then says what differs.
+/// Changes settings as if this rank's caller had made the changes that the others made since it
+/// joined. Leaves what does not fit; the call itself then says what differs.
 void adopt(Optimizer& optim, const Terms& terms, const std::string& frozen,
            std::span<const double> settings) {
   if (terms.phase == Phase::open) (void)drop_grads(optim);
@@ -120,13 +120,13 @@ Result<std::vector<Record>> meet(Call& call, const Record& mine, const Status& l
   return all;
 }
 
-/// The lowest rank that has some inputs, or none; -1: there is no such rank.
+/// Returns the lowest rank that has some inputs, or none; -1: there is no such rank.
 int32_t first_with(Inputs inputs, std::span<const Record> all) {
   const auto found = std::ranges::find(all, inputs, &Record::inputs);
   return found == all.end() ? -1 : static_cast<int32_t>(found - all.begin());
 }
 
-/// The highest rank that came with the last ones.
+/// Returns the highest of the ranks that joined last; -1: there is none.
 int32_t last_to_join(std::span<const Record> all) {
   int32_t last = -1;
   for (size_t rank = 0; rank < all.size(); rank++)
@@ -142,7 +142,7 @@ Status check_stops(const Optimizer& optim, std::span<const Record> all) {
                      operation_name(operation), ": ZERO_UNEVEN_ERROR stops all ranks here");
 }
 
-/// Remember who has joined, and what a mean divides by if its reduction begins in this call.
+/// Notes who has joined, and what a mean divides by if its reduction begins in this call.
 void count(Optimizer& optim, std::span<const Record> all) {
   optim.joined.assign(all.size(), false);
   int32_t contributors = 0;
@@ -154,7 +154,7 @@ void count(Optimizer& optim, std::span<const Record> all) {
     optim.contributors = contributors;
 }
 
-/// True if gradients would have to come from each owner's own.
+/// True if the call needs each owner's own gradients.
 bool needs_owners_gradients(const Optimizer& optim, Operation operation,
                             const Arguments& arguments) {
   if (operation != Operation::reduce_grads && operation != Operation::step) return false;
@@ -191,7 +191,7 @@ Result<Told> hear(Call& call, Optimizer& optim, const Joined& own, const Status&
   Told told;
   told.last_rank = last_to_join(all);
   if (active >= 0) told.operation = all[static_cast<size_t>(active)].operation;
-  // Those who came together have said the same so far, or the next call tells.
+  // A rank that joined together with the leader has made the same calls, or the next call tells.
   if (active >= 0 || !own.fresh)
     ZERO_TRY(unpack(call, optim, packed[static_cast<size_t>(leader)], told));
   count(optim, all);

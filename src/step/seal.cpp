@@ -21,7 +21,7 @@ std::string shape_text(std::span<const int64_t> shape) {
 
 std::string registration_lines(const Optimizer& optim) {
   const OptimizerOptions& options = optim.options;
-  // Tabs: only what differs of this line is shown.
+  // This line has tabs between its fields, so that an error shows only those that differ.
   std::string lines = options.line + '\n';
   if (options.custom != nullptr) lines += options.custom->line();
   for (size_t i = optim.sealed_params(); i < optim.params.size(); i++) {
@@ -42,7 +42,7 @@ std::string registration_lines(const Optimizer& optim) {
   return lines;
 }
 
-/// Where ranks tell each other of placements, if others read them.
+/// Allocates the tables in which ranks tell each other of placements, if others read them.
 Result<std::shared_ptr<Arena>> allocate_tables(Call& call, const Optimizer& optim) {
   const bool alone = optim.on_device && optim.comm->gates() == nullptr;
   if (!optim.comm->direct() || alone) return std::shared_ptr<Arena>();
@@ -50,7 +50,7 @@ Result<std::shared_ptr<Arena>> allocate_tables(Call& call, const Optimizer& opti
   return call.allocate(bytes, ZERO_MEMORY_PER_RANK, Side::host);
 }
 
-/// A rank that returns may write shared parameters, so none returns before all have read them.
+/// Lets no rank return before all have read the parameters, because it may write shared ones then.
 Status all_have_masters(Call& call, const Optimizer& optim) {
   return optim.has_masters() ? call.vote("masters", Status()) : Status();
 }
@@ -101,13 +101,13 @@ Status retake_masters(Call& call, Optimizer& optim) {
   return all_have_masters(call, optim);
 }
 
-// ---- Whether ranks start from the same parameters. This finds a forgotten broadcast.
+// ---- These check that ranks start from the same parameters, to find a forgotten broadcast.
 
 namespace {
 
 constexpr size_t kPartBytes = size_t{1} << 20;  // what a window of a device shows at once
 
-/// All ranks hold the same bytes, not equal ones.
+/// True if all ranks hold the parameter in the same memory.
 Result<bool> is_one_copy(Optimizer& optim, size_t param) {
   const StepMemory& memory = step_memory(optim);
   if (memory.tables == nullptr) return false;
@@ -121,8 +121,8 @@ Result<bool> is_one_copy(Optimizer& optim, size_t param) {
   return true;
 }
 
-/// A checksum of each parameter that is compared, of those of its parts, which threads share out; 0
-/// where there is one copy.
+/// Returns a checksum of each parameter that is compared, made of those of its parts, which threads
+/// divide; 0 if there is one copy.
 Result<std::vector<uint64_t>> checksums(Call& call, Optimizer& optim) {
   std::vector<std::span<const std::byte>> parts;
   std::vector<size_t> ends;  // of each parameter's parts
@@ -143,7 +143,7 @@ Result<std::vector<uint64_t>> checksums(Call& call, Optimizer& optim) {
   return sums;
 }
 
-/// The first parameter that differs, by name.
+/// Fails with the name of the first parameter that differs.
 Status name_difference(Call& call, const Optimizer& optim, std::span<const uint64_t> sums) {
   std::string lines;
   for (size_t i = 0; i < sums.size(); i++)

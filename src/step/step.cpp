@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a step is made, on the host and on devices: enter, get ready, gather, vote, apply, publish.
+// Makes a step, on the host and on devices: enter, get ready, gather, vote, apply, publish.
 #include "step/step.h"
 
 #include <optional>
@@ -21,13 +21,13 @@
 namespace zero {
 namespace {
 
-/// p of the norm by which steps clip by themselves; 0: they do not.
+/// Returns p of the norm by which steps clip by themselves; 0: they do not.
 double power_of(const OptimizerOptions& options) {
   return options.max_grad_norm > 0 ? options.grad_norm_type : 0;
 }
 
-/// Clipping, skipping and norms of gradients must know all of them before any update; otherwise one
-/// pass does.
+/// True if one pass does the step. Clipping, skipping and norms of gradients must know all
+/// gradients before any update.
 bool one_pass(const Optimizer& optim) {
   const OptimizerOptions& options = optim.options;
   const Trust* const trust = options.rule->trust;
@@ -37,8 +37,8 @@ bool one_pass(const Optimizer& optim) {
          options.nonfinite == ZERO_NONFINITE_IGNORE && !options.loss_scale.dynamic();
 }
 
-/// Puts the StepLayout back when it goes, unless keep() was called: a call that fails before it
-/// adds to sums leaves those that it found.
+/// Puts the StepLayout back at its end, unless keep() was called, because a call that fails before
+/// it adds to sums must leave those that it found.
 class Rollback {
  public:
   Rollback(Optimizer& optim, bool gathers) : memory_(step_memory(optim)) {
@@ -58,7 +58,7 @@ class Rollback {
 
 // ---- Enter.
 
-/// Enter a call that needs reduced gradients, with what `entry` says beside them.
+/// Enters a call that needs reduced gradients. `entry`: what else it says.
 Status enter_with_grads(Call& call, Optimizer& optim, const Grads& grads, Entry entry) {
   StepMemory& memory = step_memory(optim);
   if (memory.backward != nullptr) memory.backward->pause();  // it reads what changes here
@@ -77,7 +77,7 @@ Status enter_with_grads(Call& call, Optimizer& optim, const Grads& grads, Entry 
   return enter(call, optim, std::move(entry));
 }
 
-/// Whatever may fail on one rank alone, before any gradient is touched.
+/// Does all that may fail on one rank alone, before any gradient is touched.
 Status get_ready(Call& call, Optimizer& optim, Walk& walk, Views what, bool gathers) {
   const Stopwatch watch(optim.counters.vote_seconds);
   const bool updates = what == Views::of_update;
@@ -104,9 +104,9 @@ Status prepare(Call& call, Optimizer& optim, Walk& walk, const Grads& grads, Ent
   return Status();
 }
 
-// ---- Gather, and what all ranks decide by what is found.
+// ---- Gather, and decide by what is found.
 
-/// If later calls add to these sums, makes them zeros where no rank has a gradient yet.
+/// Fills sums with zeros where no rank has a gradient yet, if later calls add to them.
 Status clear_absent(const Optimizer& optim, const StepMemory& memory, Walk& walk) {
   if (!memory.accumulates || memory.adds) return Status();
   for (const View& view : memory.views) {
@@ -117,7 +117,8 @@ Status clear_absent(const Optimizer& optim, const StepMemory& memory, Walk& walk
   return Status();
 }
 
-/// Sums at their owners, their norm for p (0: none), and the factor that makes gradients of them.
+/// Makes sums at their owners, their norm for p (0: none), and the factor that makes gradients of
+/// them.
 Status gather(Call& call, Optimizer& optim, Walk& walk, const Grads& grads, double p) {
   StepMemory& memory = step_memory(optim);
   ZERO_TRY(clear_absent(optim, memory, walk));
@@ -130,7 +131,7 @@ Status gather(Call& call, Optimizer& optim, Walk& walk, const Grads& grads, doub
   return walk.decide({.p = p, .factor = mean_of(optim, grads.flags)}, By::records);
 }
 
-/// The norm for p of sums that stand, unless it is known.
+/// Finds the norm for p of the sums at hand, unless it is known.
 Status know_norm(StepMemory& memory, Walk& walk, double p) {
   if (memory.norm_type == p) return Status();
   ZERO_TRY(walk.measure(p));
@@ -154,7 +155,7 @@ Status decide(const Optimizer& optim, StepMemory& memory, Walk& walk) {
 
 // ---- A step.
 
-/// A step that has begun goes on as it began.
+/// Takes the flags with which a step has begun. Fails if others are given.
 Status take_begun_flags(Optimizer& optim, Grads& grads) {
   if (optim.phase != Phase::begun) return Status();
   const int32_t given = std::exchange(grads.flags, step_memory(optim).flags);
@@ -162,10 +163,10 @@ Status take_begun_flags(Optimizer& optim, Grads& grads) {
   return bad_argument("reduce flags are ", given, "; the step began with ", grads.flags);
 }
 
-/// On the optimizer's own thread, to which the call goes over.
+/// Ends the step on the optimizer's own thread, which takes the call over.
 void end_in_background(Call& call, Optimizer& optim, bool fused) {
   step_memory(optim).background->begin(std::move(call), [&optim, fused](Call& own) {
-    optim.last_step = ZERO_ERR_MEMORY;  // if that runs out
+    optim.last_step = ZERO_ERR_MEMORY;  // in case memory runs out
     const auto walk = make_walk(own, optim);
     Status status = walk->apply(fused);
     if (status.ok()) status = walk->publish(fused);
@@ -174,7 +175,7 @@ void end_in_background(Call& call, Optimizer& optim, bool fused) {
   });
 }
 
-/// Gather, vote, apply, publish.
+/// Gathers, votes, applies and publishes.
 Result<Code> make_step(Call& call, Optimizer& optim, Walk& walk, const Grads& grads, bool gathers,
                        bool fused) {
   StepMemory& memory = step_memory(optim);
@@ -245,7 +246,7 @@ std::string lines_of(const Clip& clip) {
   return lines;
 }
 
-/// By one factor for all, which goes into that of the sums. Returns their norm.
+/// Clips all by one factor, which goes into the factor of the sums. Returns their norm.
 Result<double> clip_all(Optimizer& optim, Walk& walk, const Clip& clip, bool returns) {
   StepMemory& memory = step_memory(optim);
   ZERO_TRY(run(walk, [&]() -> Status {
@@ -257,7 +258,7 @@ Result<double> clip_all(Optimizer& optim, Walk& walk, const Clip& clip, bool ret
   return optim.state.grad_norm;
 }
 
-/// In the sums of those that are chosen. Returns their norm.
+/// Clips the sums of those that are chosen. Returns their norm.
 Result<double> clip_some(Call& call, Optimizer& optim, const Clip& clip, const Chosen& chosen) {
   StepMemory& memory = step_memory(optim);
   const NormSums mine = norm_of_share(optim, memory, clip.norm_type, chosen);
@@ -296,7 +297,7 @@ Result<Code> step(Call& call, Optimizer& optim, const Grads& given) try {
     status = walk->end_work(std::move(status));
     if (status.ok()) walk->count_step();
   }
-  if (!captured) {  // the latest step is that of a launch, where it is
+  if (!captured) {  // a captured step is made by its launches
     walk->note(status.code());
     if (!status.ok()) optim.last_step = status.code();
   }

@@ -16,12 +16,12 @@ uint64_t grad_at(const Plan& plan, int64_t param) {
   return static_cast<uint64_t>(plan.section_of(param).grad_at(plan.layout(param)));
 }
 
-/// Behind the placements of all that is sealed.
+/// Returns the place of a Ready in a table, behind the placements of all that is sealed.
 size_t ready_at(const Optimizer& optim, int64_t param) {
   return optim.sealed_params() * sizeof(Placement) + static_cast<size_t>(param) * sizeof(Ready);
 }
 
-/// A row of one rank's table, so many bytes from its start.
+/// Returns the row of one rank's table that is `at` bytes from its start.
 template <class Row>
 Result<Row*> row_on(const Optimizer& optim, const StepMemory& memory, int32_t rank, size_t at) {
   std::byte* const row =
@@ -31,9 +31,9 @@ Result<Row*> row_on(const Optimizer& optim, const StepMemory& memory, int32_t ra
   return reinterpret_cast<Row*>(row);
 }
 
-/// Where the layout of `layout_bytes` begins if the `address` of every parameter that is `used` is
-/// `place` bytes from there, in one arena of this comm that holds the whole layout, with padding
-/// that is libzero's; else null.
+/// Returns where a layout begins, or null unless it lies as the plan says: the `address` of every
+/// parameter that is `used` is `place` bytes from there, one arena of this comm holds all
+/// `layout_bytes`, and the padding is libzero's.
 template <class Used, class Address, class Place>
 std::byte* layout_base(const Optimizer& optim, int64_t layout_bytes, const Used& used,
                        const Address& address, const Place& place) {
@@ -55,14 +55,14 @@ std::byte* layout_base(const Optimizer& optim, int64_t layout_bytes, const Used&
   return arena != nullptr && whole && arena->comm() == optim.comm ? base : nullptr;
 }
 
-/// Where gradients and parameters lie, but for staging.
+/// Finds out where gradients and parameters lie, before any are staged.
 Placed locate(const Optimizer& optim, const StepMemory& memory) {
   const Comm& comm = *optim.comm;
   Placed found;
   found.placements.resize(optim.params.size());
   found.data_addresses = optim.addresses;
   std::vector<std::shared_ptr<Arena>>& held = found.held;
-  /// True if there is one copy for all ranks.
+  /// Holds the arena of a place. Returns true if it has one copy for all ranks.
   const auto hold = [&](const Location& location) {
     std::shared_ptr<Arena> arena = comm.arena(location);
     const bool one_copy = arena != nullptr && arena->one_copy();
@@ -88,17 +88,18 @@ Placed locate(const Optimizer& optim, const StepMemory& memory) {
   return found;
 }
 
-/// Other ranks read this one's gradients where they lie, or are staged.
+/// True if other ranks read this one's gradients, where they lie or are staged.
 bool shows_grads(const Optimizer& optim, const StepMemory& memory) {
   return optim.comm->direct() && !reduces_alone(optim, memory);
 }
 
-/// Write placements into the table that others read. False if they are as before.
+/// Writes placements into the table that others read. Returns false if they are as before.
 bool tell(const Optimizer& optim, const StepMemory& memory, const Placed& now) {
   if (memory.tables == nullptr || now.placements.empty())
     return now.placements != memory.placements;
   auto* const table = reinterpret_cast<Placement*>(memory.tables->data());
-  // On a device gradients that are staged are copied from where they lie, by this rank's tables.
+  // On a device, this rank's tables copy staged gradients from addresses that placements do not
+  // show.
   const bool copies = optim.on_device && !now.foreign_grads.empty();
   if (memory.version != 0 && !copies &&
       std::equal(now.placements.begin(), now.placements.end(), table))
@@ -139,7 +140,7 @@ bool place(Optimizer& optim, StepMemory& memory) {
       now.layouts = {plane->mappable(now.grads_base), plane->mappable(now.data_base)};
   }
   std::swap(static_cast<Placed&>(memory), now);
-  // What is queued still reads and writes the arenas of calls before.
+  // Queued work still reads and writes the arenas of earlier calls.
   if (optim.on_device)
     memory.leaving.insert(memory.leaving.end(), now.held.begin(), now.held.end());
   return true;

@@ -10,8 +10,8 @@
 namespace zero {
 namespace {
 
-/// Gradients given per call are checked like registered ones: aligned, and no two overlap, nor a
-/// parameter.
+/// Checks gradients that a call gives like registered ones: they must be aligned, and overlap
+/// neither each other nor another tensor.
 Status check_memory(const Optimizer& optim, std::span<std::byte* const> given) {
   struct Interval {
     uintptr_t begin, end;
@@ -65,7 +65,7 @@ Status check_places(const Optimizer& optim, std::span<std::byte* const> given) {
   return Status();
 }
 
-/// `given` (one per parameter), or the registered ones when it is null. ZERO_ERR_ARGUMENT without
+/// Takes `given` (one per parameter), or the registered ones if it is null. A failure has no
 /// effect.
 Status take_grads(Optimizer& optim, StepMemory& memory, void* const* given, size_t count) {
   ZERO_TRY(check_count(optim, given, count));
@@ -97,7 +97,7 @@ Status take_grads(Optimizer& optim, StepMemory& memory, void* const* given, size
   return Status();
 }
 
-/// Sums can be added to what earlier calls left, if those meant it.
+/// Checks that gradients may be added to the sums that earlier calls left.
 Status check_adding(const StepMemory& memory, const Grads& grads) {
   if (!memory.accumulates)
     return wrong_state(

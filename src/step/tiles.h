@@ -60,7 +60,8 @@ std::byte* load_master(const Optimizer& optim, const Section& section, std::byte
 void store_master(const Optimizer& optim, const Section& section, std::byte* param, std::byte* kept,
                   const std::byte* master, size_t count);
 
-/// Bytes of the slots in use, as bits, that updating an element of a section reads and writes.
+/// Returns the bytes of slots that the update of an element reads and writes. `used`: the slots in
+/// use, as bits.
 inline size_t bytes_of_slots(const Section& section, uint32_t used) {
   return 2 * static_cast<size_t>(std::popcount(used)) * state_bytes_of(section.dtype);
 }

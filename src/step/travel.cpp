@@ -14,16 +14,16 @@ int64_t owned_elements(const Optimizer& optim, const Transfer& transfer) {
   return owned;
 }
 
-/// A transfer in place of whole tensors whose owners have parts of so different sizes that padding
-/// to the longest would cost more than the better ways that equal parts have.
+/// True for whole tensors in place if padding to the longest owner's part would be an eighth of the
+/// transfer or more. That costs more than the better ways that equal parts have.
 bool goes_by_owner(const Optimizer& optim, const Transfer& transfer) {
   if (optim.comm->queued() == nullptr || optim.plan.options().rule == ZERO_PARTITION_EVEN)
     return false;
   return owned_elements(optim, transfer) <= transfer.chunk * optim.world() / 8 * 7;
 }
 
-/// The transfers that change something, of which `pack` makes up the copies of those that are not
-/// in place.
+/// Returns the transfers that change something. `pack` adds its copies to each that is not in
+/// place.
 template <class Pack>
 std::vector<Travel> travels_of(const Optimizer& optim, const StepMemory& memory, bool in_place,
                                const Pack& pack) {
@@ -43,7 +43,7 @@ std::vector<Travel> travels_of(const Optimizer& optim, const StepMemory& memory,
   return all;
 }
 
-/// This rank's gradients, a chunk for each rank, to where they are sent.
+/// Adds copies of this rank's gradients, a chunk for each rank, to where they are sent.
 void pack_gradients(const Optimizer& optim, const StepMemory& memory, const Segments& segments,
                     Travel& travel) {
   const Section& section = section_of(optim, travel.transfer);
@@ -59,7 +59,8 @@ void pack_gradients(const Optimizer& optim, const StepMemory& memory, const Segm
   }
 }
 
-/// Owned parameters to where they are sent, and those of others from where they arrive.
+/// Adds copies of owned parameters to where they are sent, and of those of others from where they
+/// arrive.
 void pack_params(const Optimizer& optim, const StepMemory& memory, const Segments& segments,
                  Travel& travel) {
   const DType shared = optim.shared(section_of(optim, travel.transfer));
@@ -77,8 +78,8 @@ void pack_params(const Optimizer& optim, const StepMemory& memory, const Segment
   }
 }
 
-/// Of the layout that each rank's entry has at `of`. Every rank finds the same, as all read the
-/// same entries and have mapped the same arenas.
+/// Maps the arena of the layout that each rank's entry has at `of`, or decides to pack. Every rank
+/// does the same, because all read the same entries and have mapped the same arenas.
 Status use_arena(QueuedPlane& plane, Use use, std::span<const Layouts> all, Location Layouts::*of,
                  bool may_map, bool& in_place) {
   if (!in_place) return Status();
@@ -180,7 +181,7 @@ Status use_arenas(const Call& call, const Optimizer& optim, StepMemory& memory,
                   std::span<const Layouts> all) {
   QueuedPlane* const plane = optim.comm->queued();
   if (plane == nullptr) return Status();
-  const bool may_map = call.capture() == 0;  // a capture is no time to map memory
+  const bool may_map = call.capture() == 0;  // a capture maps no memory
   ZERO_TRY(use_arena(*plane, Use::reduce, all, &Layouts::grads, may_map, memory.grads_in_place));
   return use_arena(*plane, Use::gather, all, &Layouts::data, may_map, memory.data_in_place);
 }

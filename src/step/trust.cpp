@@ -13,10 +13,11 @@
 namespace zero {
 namespace {
 
-// What is measured between two looks at the abort word.
+// Elements that are measured between two looks at the abort word.
 constexpr size_t kBatch = 32 * static_cast<size_t>(kBlock);
 
-/// Of one tensor, or what one rank has of it. Trivially copyable: ranks exchange it as bytes.
+/// The squares of one tensor, or of what one rank has of it. Trivially copyable, because ranks
+/// exchange it as bytes.
 struct TensorNorms {
   ExactSum param, direction;
 
@@ -34,7 +35,7 @@ Squares value_of(const TensorNorms& norms) {
   return {norms.param.value(), norms.direction.value()};
 }
 
-/// The exact sum of a whole tensor's pieces, rounded; of two, their sum is that itself.
+/// Returns the exact sum of a whole tensor's pieces, rounded. A plain sum of two is just that.
 Squares total(std::span<const Squares> pieces) {
   if (pieces.empty()) return {};
   if (pieces.size() == 1) return pieces[0];
@@ -51,7 +52,7 @@ class Measurer : Pass {
   explicit Measurer(const Pass& pass)
       : Pass(pass), of_update_(optim.options.rule->trust->of_update), gradients_(pass) {}
 
-  /// Pieces one behind the other, of which the first has `head` elements.
+  /// Measures pieces that lie one behind the other. The first has `head` elements.
   void measure(const Piece& all, size_t head, Squares* out) {
     if (of_update_ && is_plain(all)) return measure_as_one(all, head, out);
     for (size_t done = 0, count = head; done < all.count; done += count, count = kBlock) {
@@ -63,8 +64,8 @@ class Measurer : Pass {
   uint64_t nonfinite() const { return nonfinite_; }
 
  private:
-  /// True if nothing is converted on the way, for which there would be too little room, nor stands
-  /// for a gradient.
+  /// True if nothing is converted on the way and no zeros stand for a gradient, because there is
+  /// too little room for either.
   bool is_plain(const Piece& piece) const {
     const Master master = optim.master_of(piece.section);
     if (gradients_.converts(piece.section) || (master != Master::param && master != Master::full))
@@ -96,14 +97,14 @@ class Measurer : Pass {
     out->direction = take(piece, room_);
   }
 
-  /// The sum of squares of `values`, which are copied to room_.
+  /// Returns the sum of squares of `values`, which it copies to room_.
   double take(const Piece& piece, const std::byte* values) {
     const DType type = piece.section.sum();
     const void* const in = values;
     return kernels().reduction(type, type, Norm::squares)(room_, &in, 1, piece.count).norm;
   }
 
-  /// Update moments and write the direction where the sum of gradients is, or would be.
+  /// Updates moments and writes the direction where the sum of gradients is, or would be.
   template <class Real>
   void update(const Piece& piece, int64_t share, Real* param, const Scalars& of_view, size_t head,
               Squares* out) {
@@ -128,7 +129,7 @@ class Measurer : Pass {
   alignas(64) std::byte room_[kBlock * sizeof(double)];
 };
 
-/// The place of every view's first piece among all.
+/// Returns the number of every view's first piece, counted over all views, and of the end.
 std::vector<size_t> number_pieces(const Optimizer& optim, const StepMemory& memory) {
   std::vector<size_t> firsts;
   size_t pieces = 0;
@@ -141,7 +142,7 @@ std::vector<size_t> number_pieces(const Optimizer& optim, const StepMemory& memo
   return firsts;
 }
 
-/// The place of a parameter in StepMemory::cut, or its end.
+/// Returns the place of a parameter in StepMemory::cut, or that of its end.
 size_t place_in_cut(const StepMemory& memory, int64_t param) {
   const auto found = std::lower_bound(memory.cut.begin(), memory.cut.end(), param);
   const bool is_cut = found != memory.cut.end() && *found == param;
@@ -164,13 +165,14 @@ class FirstWalk : Pass {
                    [&](int thread, int64_t begin, int64_t end) { walk(thread, begin, end); });
   }
 
-  /// The sums of a view's pieces, in order.
+  /// Returns the sums of a view's pieces, in order.
   std::span<const Squares> squares(size_t view) const {
     return std::span(squares_).subspan(firsts_[view], firsts_[view + 1] - firsts_[view]);
   }
   uint64_t nonfinite() const { return nonfinite_; }
 
-  /// With the ratios of what is not stepped yet. `cut`: the norms of StepMemory::cut.
+  /// Returns the result, with the ratios of what is not stepped yet. `cut`: the norms of
+  /// StepMemory::cut.
   Trusted trusted(const std::vector<TensorNorms>& cut) {
     for (size_t v = 0; v < memory.views.size(); v++) {
       if (trusted_.stepped(v)) continue;
@@ -181,7 +183,7 @@ class FirstWalk : Pass {
   }
 
  private:
-  /// One thread's part.
+  /// Does one thread's part.
   void walk(int thread, int64_t begin, int64_t end) {
     Measurer measurer(*this);
     const StepView step_view = stepper_(thread);
@@ -212,7 +214,7 @@ class FirstWalk : Pass {
     nonfinite_ += measurer.nonfinite();
   }
 
-  /// Where those of the pieces that begin with this one go.
+  /// Returns the place for the squares of the pieces that begin with this one.
   Squares* squares_of(const Piece& piece) {
     const Segment& segment = memory.views[piece.view].segment;
     const int64_t at = (optim.plan.grid(segment.param) + segment.first) % kBlock;
@@ -220,7 +222,7 @@ class FirstWalk : Pass {
     return &squares_[firsts_[piece.view] + number];
   }
 
-  /// True if the thread has measured the whole tensor. What is not cut is one view.
+  /// True if the thread has measured the whole tensor. A tensor that is not cut is one view.
   bool is_whole(size_t view, size_t measured) const {
     const Segment& segment = memory.views[view].segment;
     return measured == static_cast<size_t>(segment.count) &&
@@ -240,7 +242,7 @@ class FirstWalk : Pass {
   std::atomic<uint64_t> nonfinite_ = 0;
 };
 
-/// Every rank's part of the cut tensors, added up.
+/// Adds up every rank's part of the cut tensors.
 Result<std::vector<TensorNorms>> exchange_norms(Call& call, const std::vector<TensorNorms>& mine) {
   if (mine.empty()) return mine;
   const auto ranks = static_cast<size_t>(call.world());

@@ -46,8 +46,8 @@ class Classes {
   std::map<Key, int32_t> numbers_;
 };
 
-/// Where this rank, as owner of `segment`, writes its new parameters: its own first, then every
-/// other copy that it can reach, then the outbox.
+/// Adds the places where this rank writes the new parameters of its `segment`: its own first, then
+/// every other copy that it can reach, then the outbox.
 Status add_targets(const Optimizer& optim, StepMemory& memory, const Segment& segment) {
   const Comm& comm = *optim.comm;
   std::vector<std::byte*>& all = memory.targets.all;
@@ -117,8 +117,8 @@ std::byte* reduced_place(const Optimizer& optim, const StepMemory& memory, const
                                     : nullptr;
 }
 
-/// True if view `v` may be walked together with the one before it: neighbours in the share and in
-/// every memory, with no gap that is not libzero's.
+/// True if view `v` belongs to the run of the one before it: they are neighbours in the share and
+/// in every memory, and a gap between them is libzero's.
 bool goes_on(const Optimizer& optim, const StepMemory& memory, size_t v) {
   const View& last = memory.views[v - 1];
   const View& next = memory.views[v];
@@ -149,7 +149,7 @@ bool goes_on(const Optimizer& optim, const StepMemory& memory, size_t v) {
          all_follow(memory.targets, section.dtype);
 }
 
-/// Join views that have a gradient into runs.
+/// Makes runs of the views that have a gradient.
 Runs join(const Optimizer& optim, const StepMemory& memory) {
   Runs all;
   all.sources.width = memory.sources.width;
@@ -173,9 +173,9 @@ Runs join(const Optimizer& optim, const StepMemory& memory) {
   return all;
 }
 
-/// Parameters of this rank in no arena are pulled from the owner's arena, or from its outbox: only
-/// those that are updated, as nothing else is put there. On a device always from the outbox, as
-/// nobody waits with new values in the arena until all have pulled.
+/// Adds pulls of this rank's parameters in no arena from the owner's arena, or from its outbox. It
+/// pulls only those that are updated, because nothing else is put there. On a device it always
+/// pulls from the outbox, because nobody keeps new values out of the arena until all have pulled.
 Status add_pulls(const Optimizer& optim, StepMemory& memory, bool sources) {
   memory.pulls.clear();
   const Comm& comm = *optim.comm;
@@ -202,8 +202,8 @@ Status add_pulls(const Optimizer& optim, StepMemory& memory, bool sources) {
   return Status();
 }
 
-/// Of rules with trust ratios: the parameters with a gradient, in order, that lie on more than one
-/// rank. The same on every rank.
+/// Returns, for rules with trust ratios, the parameters with a gradient that have more than one
+/// owner. Every rank finds the same, in the same order.
 std::vector<int64_t> cut_params(const Optimizer& optim, const StepMemory& memory) {
   std::vector<int64_t> cut;
   if (optim.options.rule->trust == nullptr) return cut;
@@ -222,7 +222,7 @@ ViewsKey key_of(const Optimizer& optim, const StepMemory& memory, bool in_place)
           .early = early(memory) != nullptr};
 }
 
-/// The part of an owned segment that the backward left to be updated.
+/// Returns the part of an owned segment that the backward left to be updated.
 Segment rest_of(const StepMemory& memory, Segment segment, size_t number) {
   if (!updates_early(memory)) return segment;
   const int64_t done = memory.backward->done(number);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Updates of what this rank owns, each part published as soon as it is there.
+// Updates what this rank owns, and publishes each part as soon as it is updated.
 #include "step/apply.h"
 
 #include <vector>
@@ -68,7 +68,7 @@ Status Walk::publish_by_owner(const Travel& travel) {
   return plane_->broadcast(parts, queue().gathers.handle());
 }
 
-/// A skipped step leaves values that were never rounded to what travels.
+/// Copies nothing in a skipped step, because its values were never rounded to what travels.
 Status Walk::publish_packed(const Travel& travel) {
   const Transfer& transfer = travel.transfer;
   const Section& of = section(transfer.section);
@@ -98,7 +98,7 @@ Status Walk::publish_group(std::span<const Travel> group) {
   return plane_->all_gather(parts, queue().gathers.handle());
 }
 
-/// Where parameters travel, each part goes as soon as it is updated.
+/// Sends each part as soon as it is updated, if parameters travel.
 Status Walk::apply(bool fused) {
   const Tables& tables = queue().tables;
   if (fused) {
@@ -135,7 +135,7 @@ Status Walk::apply(bool fused) {
   return device().record(plane_->gathered.handle(), travels);
 }
 
-/// Parameters in no arena, when their owners have written them.
+/// Copies this rank's parameters in no arena, after their owners have written them.
 Status Walk::take_over() {
   for (const Part& one : queue().tables.pulled) {
     const DType dtype = section(one.section).dtype;
@@ -145,7 +145,8 @@ Status Walk::take_over() {
   return Status();
 }
 
-/// Progress goes behind all of it, on the stream that gathers, where there is one: it ends last.
+/// Queues the progress behind all of it, on the stream that gathers, if there is one, because that
+/// ends last.
 Status Walk::publish(bool fused) {
   if (gates_ != nullptr) {
     if (fused) ZERO_TRY(tell_record());

@@ -6,7 +6,8 @@
 namespace zero::queued {
 namespace {
 
-/// ZERO_ERR_STATE if the sums at hand are of another capture than that, or of one at all (0: none).
+/// Fails with ZERO_ERR_STATE if the sums at hand are of another capture than `capture` (0: of
+/// none).
 Status check_sums(Optimizer& optim, uint64_t capture) {
   const StepMemory& memory = step_memory(optim);
   if (optim.phase != Phase::reduced || memory.reduced_in == capture) return Status();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients to their owners, and what is found there.
+// Brings gradients to their owners, and measures them there.
 #include <vector>
 
 #include "step/norm.h"
@@ -27,10 +27,10 @@ Status Walk::move(StreamHandle stream, DType from, DType to, const Rounding& rou
                               .unless_skipped = unless_skipped});
 }
 
-/// Reductions add to sums of calls before.
+/// True if reductions add to sums of earlier calls.
 bool Walk::adds() const { return memory_.adds && !adds_apart(optim_, memory_); }
 
-/// What this rank owns begins where its share does.
+/// Reduces each owner's part by itself. This rank's sums go where its share of the transfer begins.
 Status Walk::send_to_owners(const Travel& travel, std::byte* sums) {
   const Transfer& transfer = travel.transfer;
   const Section& of = section(transfer.section);
@@ -80,7 +80,7 @@ Status Walk::find_summed() {
   return gates_ == nullptr ? Status() : gates_->pass(Gate::entered, stream(), order::kEntered);
 }
 
-/// Gradients that lie where other ranks cannot read them to where they can.
+/// Copies gradients that other ranks cannot read to where they can.
 Status Walk::stage() {
   for (const Part& one : queue().tables.staged) {
     const DType grad = section(one.section).grad_dtype;
@@ -125,7 +125,7 @@ Status Walk::await_sums() {
 }
 
 Status Walk::sum(double p) {
-  ZERO_TRY(reduce(SIZE_MAX));  // nothing reads some before all
+  ZERO_TRY(reduce(SIZE_MAX));  // nothing reads a sum before all are there
   ZERO_TRY(await_sums());
   return measure(p, Made::now);
 }
@@ -135,7 +135,7 @@ Status Walk::measure(double p, Made made) {
   const Tables& tables = queue().tables;
   ZERO_TRY(device().fill(stream(), own, 0, sizeof *own));
   const bool now = made == Made::now;
-  const bool makes = now && plane_ == nullptr;  // of all ranks' gradients
+  const bool makes = now && plane_ == nullptr;  // sums, from all ranks' gradients
   const bool adds = now && (makes ? memory_.adds : adds_apart(optim_, memory_));
   const size_t sources = makes ? tables.sum_sources : adds ? tables.sum_incoming : tables.sum_self;
   for (const Part& one : tables.measured) {
@@ -171,7 +171,7 @@ Status Walk::begin_gathers() {
   return device().wait(queue().gathers.handle(), plane_->gathered.handle(), order::kApart);
 }
 
-/// Every rank's record to all, by what gathers, and behind what it has to do.
+/// Brings every rank's record to all ranks, on the stream that gathers, behind its other work.
 Status Walk::share_records() {
   NormSums* const all = queue().records_of_all();
   const StreamHandle travels = queue().gathers.handle();

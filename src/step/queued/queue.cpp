@@ -16,7 +16,7 @@ Result<Upload> Upload::create(const std::shared_ptr<Comm>& comm) {
   return upload;
 }
 
-/// Until the device has read what was put there last.
+/// Waits until the device has read what was put there last.
 Status Upload::await(const Slot& slot) const {
   return zero::await(*comm_->device(), slot.read.handle(), patience_ms(*comm_), "reading a table",
                      [this] { return comm_->check(); });
@@ -86,9 +86,10 @@ bool Queue::await_flight() {
   return !late && await_all_streams();
 }
 
-/// Of a broken comm: what is queued waits for no other rank any more. Gates are open, NCCL's
-/// communicators are aborted, and hosts that wait for others queue nothing before those have come.
-/// It uses this memory on its way to its end, on the side streams also behind a call that failed.
+/// Waits until all streams of a broken comm have ended. Queued work waits for no other rank any
+/// more: gates are open, NCCL's communicators are aborted, and hosts that wait for others queue
+/// nothing before those have come. But it uses this memory until it ends, on the side streams also
+/// behind a call that failed.
 bool Queue::await_all_streams() {
   const int64_t until_ms = now_ms() + timeout_ms;
   const auto await = [&](const Event& event) {
@@ -169,7 +170,7 @@ Status settle(Optimizer& optim) {
   if (queue.in_flight || queue.replays()) {
     ZERO_TRY(device.wait(stream, queue.ended.handle(), order::kLooked));
     ZERO_TRY(device.wait(stream, queue.gathered.handle(), order::kLooked));
-    const bool reads = !queue.host_is_newer;  // what was queued never got the host's, if it is
+    const bool reads = !queue.host_is_newer;  // if it is, queued work never got the host's
     const size_t bytes = std::min(queue.progress.bytes(), queue.progress_read.bytes());
     if (reads) {
       ZERO_TRY(device.copy(stream, queue.progress_read.data(), queue.progress.data(), bytes));

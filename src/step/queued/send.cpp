@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the host knows and the device reads: settings, progress, tables, as of now.
+// Sends what the host knows and the device reads: settings, progress, tables.
 #include <algorithm>
 #include <cstring>
 
@@ -8,8 +8,8 @@
 namespace zero::queued {
 namespace {
 
-/// Settings that the caller keeps, and where they go: `own` is a parameter's, with what it has of
-/// its own, or none.
+/// Adds the settings that the caller keeps in the device's memory, and where they go. `own`: the
+/// parameter that uses them, with settings of its own, or null.
 void add_given(const Optimizer& optim, const Group& group, const Param* own, double* to,
                std::vector<launch::Given>& all) {
   for (const auto& [setting, given] : group.given) {
@@ -27,7 +27,7 @@ StepState state_of(const Optimizer& optim) {
   return state;
 }
 
-/// True if they were not there already.
+/// Sends the settings. Returns false if they were there already.
 Result<bool> send_settings(const Optimizer& optim, Queue& queue, Frame& frame,
                            StreamHandle stream) {
   const Blob now = settings_of_now(optim, frame);
@@ -37,7 +37,7 @@ Result<bool> send_settings(const Optimizer& optim, Queue& queue, Frame& frame,
   return true;
 }
 
-/// The host's progress, which counts, to the device: of the parameters that it knows.
+/// Sends the host's progress, which is the valid one, of the parameters that the device knows.
 Status send_progress(const Optimizer& optim, StepMemory& memory, StreamHandle stream) {
   Queue& queue = *memory.queue;
   queue.host_is_newer = true;
@@ -54,7 +54,7 @@ Status send_progress(const Optimizer& optim, StepMemory& memory, StreamHandle st
   return Status();
 }
 
-/// Whether the host has changed what it read last.
+/// True if the host has changed what it read last.
 bool has_changed(const Optimizer& optim, const StepMemory& memory) {
   const Queue& queue = *memory.queue;
   const StepState state = state_of(optim);

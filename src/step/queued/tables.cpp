@@ -30,7 +30,7 @@ struct Updates {
   Addresses sources{}, reduced{};
   std::vector<std::byte*> targets{};
 
-  /// The elements of a section in share range [begin, end).
+  /// Adds the elements of a section in share range [begin, end).
   Part add_batch(int32_t section, int64_t begin, int64_t end) {
     const size_t first_tile = tiles.size();
     int64_t elements = 0;
@@ -46,7 +46,7 @@ struct Updates {
     return {section, range_from(first_tile, tiles.size()), elements};
   }
 
-  /// `count` elements of run `r`, from position `share` of the share on.
+  /// Adds `count` elements of run `r`, from position `share` of the share on.
   void add(size_t r, int64_t share, int64_t count) {
     const Run& run = all.runs[r];
     const int64_t skipped = share - run.segment.share;
@@ -70,7 +70,7 @@ struct Updates {
   }
 };
 
-/// Where sums of the views with a gradient stand, what they are made of, and their pieces.
+/// The places of the sums of views with a gradient, what they are made of, and their pieces.
 struct Reductions {
   Reductions(const Optimizer& optim, const StepMemory& memory) {
     int32_t section = -1;
@@ -104,7 +104,7 @@ struct Reductions {
   std::vector<Part> measured;
 };
 
-/// Transfers with the tiles of what is copied for them.
+/// Returns transfers with the tiles of what is copied for them.
 std::vector<Travel> queued_travels(std::vector<travel::Travel> all, Copies& copies) {
   std::vector<Travel> queued;
   for (travel::Travel& one : all) {
@@ -114,7 +114,7 @@ std::vector<Travel> queued_travels(std::vector<travel::Travel> all, Copies& copi
   return queued;
 }
 
-/// By parameter, the gather that brings the last of it, or -1.
+/// Returns, by parameter, the gather that brings the last of it, or -1.
 std::vector<int32_t> find_last_gathers(const Optimizer& optim, const std::vector<Travel>& gathers) {
   const auto segments = travel::all_segments(optim);
   std::vector<int32_t> last(optim.params.size(), -1);
@@ -128,7 +128,7 @@ std::vector<int32_t> find_last_gathers(const Optimizer& optim, const std::vector
   return last;
 }
 
-/// Moves by section, with their tiles.
+/// Returns moves by section, with their tiles.
 std::vector<Part> by_section(const std::vector<SectionMove>& moves, Copies& copies) {
   std::vector<Part> all;
   for (const auto& [section, move] : moves) {
@@ -143,7 +143,7 @@ std::vector<Part> by_section(const std::vector<SectionMove>& moves, Copies& copi
   return all;
 }
 
-/// Gradients in no arena to where other ranks read them.
+/// Returns the moves of gradients in no arena to where other ranks read them.
 std::vector<SectionMove> staged_gradients(const Optimizer& optim, const StepMemory& memory) {
   std::vector<SectionMove> all;
   if (reduces_alone(optim, memory) || memory.staging == nullptr) return all;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a walk on a device is around its verbs: when it may begin, and that its work is queued.
+// The frame around the verbs of a walk on a device: when its work may begin, and how it ends.
 #include "step/queued/walk.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ Status check_power(double p) {
   return unsupported("norm_type is ", p, "; on a device it must be 1, 2 or infinite");
 }
 
-/// Grow `memory` to hold `bytes`; what is queued may still use the old block, so it ends first.
+/// Grows `memory` to hold `bytes`. Waits first, because queued work may still use the old block.
 Status grow(Queue& queue, const std::shared_ptr<Device>& device, Memory& memory, size_t bytes,
             std::string_view what) {
   if (memory.bytes() >= bytes) return Status();
@@ -34,7 +34,7 @@ Status grow_host(const std::shared_ptr<Device>& device, HostBuffer& buffer, size
   return Status();
 }
 
-/// Buffers for what travels packed, and an event for each transfer.
+/// Makes buffers for what travels packed, and events for each transfer.
 Status make_room(const Optimizer& optim, StepMemory& memory) {
   Queue& queue = *memory.queue;
   const std::shared_ptr<Device>& device = optim.comm->device();
@@ -96,7 +96,7 @@ Status Walk::prepare(bool) {
   if (const MadeOf wanted = made_of(optim_, memory_); tables.made_of != wanted) {
     Tables made = make_tables(optim_, memory_);
     made.made_of = wanted;
-    // What fails behind a new block leaves the old tables, which are then no longer there.
+    // A failure behind a new block leaves the old tables, which the new block does not hold.
     if (queue.table_memory.bytes() < made.bytes.size()) queue.tables_uploaded = false;
     ZERO_TRY(grow(queue, device, queue.table_memory, made.bytes.size(), "tables of a step"));
     ZERO_TRY(queue.tables_upload.reserve(made.bytes.size()));
@@ -186,9 +186,10 @@ Status Walk::end() {
   return device().record(queue().ended.handle(), stream());
 }
 
-/// What cannot be queued on this rank cannot be taken back from the others.
+/// Aborts the comm if this rank could not queue its work, because the others cannot take theirs
+/// back.
 Status Walk::end_work(Status status) {
-  Status ended = end();  // behind a part of it, too: its memory is in use
+  Status ended = end();  // also behind a part of it: its memory is in use
   if (status.ok()) status = std::move(ended);
   host_share_.reset();
   if (call_.capture() != 0) return call_.vote("captured", status);  // nothing is under way
@@ -199,8 +200,8 @@ Status Walk::fill_zeros(std::byte* data, size_t bytes) {
   return device().fill(stream(), data, 0, bytes);
 }
 
-/// The host's count goes on as if every step were made; what was skipped is known when it asks. Of
-/// a captured step it is told by launches.
+/// Counts as if every step were made, because the host learns only later what was skipped. Does not
+/// count a captured step, which its launches count.
 void Walk::count_step() {
   optim_.phase = Phase::open;
   if (call_.capture() != 0) return;

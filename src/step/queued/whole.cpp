@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the share makes of its own parameters, rarely, and waits for: masters, rounded values.
+// Work that is rare, and is waited for: masters, rounded values, and tensors that travel whole.
 
 #include <algorithm>
 #include <vector>
@@ -12,7 +12,8 @@
 namespace zero::queued {
 namespace {
 
-/// Wait for what is queued on `stream`, which is `what`, and may use what goes when this is over.
+/// Waits for what is queued on `stream`, which is `what`, because memory that it uses may go after
+/// this.
 Status finish(const Optimizer& optim, StreamHandle stream, std::string_view what) {
   const std::shared_ptr<Device>& device = optim.comm->device();
   const Event done = ZERO_TRY(make_event(device));
@@ -28,7 +29,7 @@ struct Kind {
   std::vector<launch::Move> moves{};
 };
 
-/// Make these moves on `stream`, and wait for them.
+/// Makes these moves on `stream`, and waits for them.
 Status move_all(const Optimizer& optim, StreamHandle stream, const std::vector<Kind>& kinds,
                 std::string_view what) {
   const std::shared_ptr<Device>& device = optim.comm->device();
@@ -60,7 +61,7 @@ Status move_all(const Optimizer& optim, StreamHandle stream, const std::vector<K
 
 }  // namespace
 
-/// Masters in full are moves by the type of their parameters; remainders are none yet.
+/// Makes full masters by moves, a kind for each type of parameters. Remainders begin as zeros.
 Status Walk::take_masters(size_t first_section) {
   std::vector<Kind> kinds;
   for (const Segment& segment : optim_.segments()) {
@@ -79,7 +80,7 @@ Status Walk::take_masters(size_t first_section) {
   return move_all(optim_, stream(), kinds, "taking masters");
 }
 
-/// The parameters of this rank's share to what travels of them.
+/// Rounds the parameters of this rank's share to what travels of them.
 Status Walk::round_share() {
   Kind rounds{DType::f32, optim_.options.share};
   for (const Segment& segment : optim_.segments()) {
@@ -92,9 +93,10 @@ Status Walk::round_share() {
   return move_all(optim_, stream(), {std::move(rounds)}, "rounding parameters");
 }
 
-// ---- What travels whole from the rank that has it to all others, and is waited for.
+// ---- These send tensors whole from the rank that has them to all others, and wait until they are
+// there.
 
-/// As work of the device.
+/// Sends them by queued work of the device.
 Status Walk::send_whole(std::vector<Sent> all, std::string_view what) {
   std::erase_if(all, [](const Sent& one) { return one.bytes == 0; });
   const auto queue_all = [&]() -> Status {
@@ -116,7 +118,7 @@ Status Walk::send_whole(std::vector<Sent> all, std::string_view what) {
   return status.ok() ? status : call_.abort(status, "broadcast");
 }
 
-/// Piece by piece, where no work of a device sends anything.
+/// Sends them in parts through the host, if no queued work can.
 Status Walk::send_through_host(const std::vector<Sent>& all, std::string_view what) {
   ZERO_TRY(finish(optim_, stream(), what));
   Window window =

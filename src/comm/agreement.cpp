@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What calls are made of besides plain exchanges: that ranks say the same, or can do the same,
-// memory of all, and groups of some.
+// What calls can do besides plain exchanges: compare what ranks say or can do, allocate memory of
+// all, and split off groups of some.
 #include "comm/agreement.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ Status Call::agree(std::string_view phase, std::string_view what, std::string_vi
   };
   if (differs_from(all[0]) == all.end()) return {};
 
-  // The first of those whom most ranks are equal to.
+  // The first of the ranks that say what most ranks say.
   const auto followers = [&](const Gist& one) { return std::count(all.begin(), all.end(), one); };
   const auto usual = std::max_element(all.begin(), all.end(), [&](const Gist& a, const Gist& b) {
     return followers(a) < followers(b);
@@ -40,7 +40,7 @@ Status Call::agree(std::string_view phase, std::string_view what, std::string_vi
   return Status(ZERO_ERR_MISMATCH, sentence.text());
 }
 
-/// The sentence about ranks `odd` and `usual`, as ZERO_ERR_PEER.
+/// Returns the sentence about ranks `odd` and `usual`, as ZERO_ERR_PEER.
 Status Call::disagreement(std::string_view what, std::string_view mine, std::string_view verb,
                           std::span<const uint64_t> sizes, int32_t odd, int32_t usual) {
   std::string texts[2];
@@ -103,9 +103,9 @@ Result<std::shared_ptr<Comm>> Call::split(int32_t color, int32_t key) {
 namespace {
 
 constexpr size_t kShownBytes = 200;
-constexpr size_t kShownBeforeBytes = 40;  // of what is equal, where the front must be left out
+constexpr size_t kShownBeforeBytes = 40;  // of the equal part, if its front is left out
 
-/// What stands in front of the next `end`, which is taken away with it.
+/// Takes what stands in front of the next `end` off `rest`, and that `end` with it.
 std::string_view take(std::string_view& rest, char end) {
   const size_t bytes = std::min(rest.find(end), rest.size());
   const std::string_view taken = rest.substr(0, bytes);
@@ -113,7 +113,7 @@ std::string_view take(std::string_view& rest, char end) {
   return taken;
 }
 
-/// The fields in which two lines differ, if they have as many fields; else nothing.
+/// Returns the fields in which two lines differ, or nothing if one has more fields.
 Difference differing_fields(std::string_view a, std::string_view b) {
   const auto fields = [](std::string_view line) {
     return std::count(line.begin(), line.end(), '\t');
@@ -130,7 +130,7 @@ Difference differing_fields(std::string_view a, std::string_view b) {
   return found;
 }
 
-/// What to show of a line, of which `equal` bytes are the same on both sides.
+/// Returns what to show of a line, of which `equal` bytes are the same on both sides.
 std::string show(std::string_view line, size_t equal, const char* if_empty) {
   if (line.empty()) return if_empty;
   std::string shown;

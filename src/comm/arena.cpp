@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The claimed arenas of the process, by address. Arenas are disjoint, or ranks that are threads
-// share one.
+// Finds the claimed arenas of the process by address. Arenas are disjoint, unless ranks that are
+// threads share one.
 #include "comm/arena.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ struct Claim {
 };
 using Claims = std::multimap<uintptr_t, Claim>;  // by start, then in order of claiming
 
-// Never destroyed: other threads may still use it while the process exits.
+// They are never destroyed, because other threads may still use them while the process exits.
 constinit std::mutex mutex;
 constinit Claims* claims = nullptr;
 
@@ -34,7 +34,7 @@ Claims& registry() {
 void claim_arena(const std::shared_ptr<Arena>& arena) {
   const auto start = reinterpret_cast<uintptr_t>(arena->data());
   const std::lock_guard lock(mutex);
-  // A copy: where memory runs out here, the caller's goes after the lock.
+  // The claim takes a copy, so that the caller's goes after the lock if memory runs out here.
   registry().insert({start, {start + (arena->bytes() - 1), std::this_thread::get_id(), arena}});
 }
 
@@ -45,8 +45,8 @@ Status give_up_arena(const void* data) {
   if (first == end)
     return Status(ZERO_ERR_ARGUMENT,
                   "this address is not the start of an arena, or of one that was freed");
-  // Ranks that are threads each give up their own claim on a shared arena, not that of a rank which
-  // goes on.
+  // A rank that is a thread gives up its own claim on a shared arena, not that of a rank that goes
+  // on.
   const auto own = std::find_if(first, end, [](const auto& claim) {
     return claim.second.thread == std::this_thread::get_id();
   });
@@ -71,7 +71,7 @@ std::shared_ptr<Arena> find_arena(const void* data, size_t bytes, const Comm* co
   auto found = all.upper_bound(last);
   if (found == all.begin() || !touched(--found)) return nullptr;
 
-  // The first of those that it touches: the one it begins in, if there is one.
+  // This finds the first arena that the range touches: the one in which it begins, if there is one.
   while (found != all.begin() && touched(std::prev(found))) --found;
   const uintptr_t begin = found->first;
   const auto own = std::find_if(found, all.upper_bound(begin), [&](const auto& claim) {

@@ -27,7 +27,7 @@ size_t chunk_bytes(int32_t world, size_t record_bytes) {
 
 enum Kind : uint32_t { kExchange = 1, kVote, kGather, kBroadcast };
 
-/// What must be the same on every rank. No padding: compared as bytes.
+/// What must be the same on every rank. It has no padding, because it is compared as bytes.
 struct Agreed {
   uint32_t world = 0;
   Operation operation = Operation::create;
@@ -52,7 +52,8 @@ std::string place_of(const Agreed& a) {
   return text(operation_name(a.operation), " at '", std::string_view(a.phase, length), "'");
 }
 
-/// "rank 1 <what it does>, rank 0 <what that does>", by the first thing that tells them apart.
+/// Returns "rank 1 <what it does>, rank 0 <what that does>", by the first thing that tells them
+/// apart.
 std::string desync_sentence(int32_t rank, const Agreed& a, int32_t other, const Agreed& b) {
   const auto both = [&](auto&& describe) {
     return text("rank ", rank, " ", describe(a), ", rank ", other, " ", describe(b));
@@ -95,7 +96,8 @@ struct Call::Header {
   uint32_t unused = 0;
 };
 
-/// The fixed size of every first exchange. A payload that fits needs no other.
+/// What each rank sends in every first exchange, of a fixed size. A payload that fits needs no
+/// other exchange.
 struct Call::Record {
   static constexpr size_t kPayloadBytes = 1024 - sizeof(Header);
   Header header;
@@ -104,7 +106,7 @@ struct Call::Record {
 
 // ---- Comm.
 
-// Scratch: this rank's record, every rank's records, every rank's chunks, this rank's chunk.
+// Scratch has this rank's record, every rank's records, every rank's chunks and this rank's chunk.
 Comm::Comm(int32_t rank, int32_t world, const CommOptions& options, std::shared_ptr<Device> device)
     : rank_(rank),
       world_(world),
@@ -135,13 +137,13 @@ void Call::abort_out_of_memory() noexcept {
     comm_->abort(comm_->steps.fail(ZERO_ERR_MEMORY, rank(), "memory", "out of memory"));
     return true;
   };
-  // A comm that needs more than that is left to its deadlines.
+  // If that needs memory as well, the comm is left to its deadlines.
   if (!succeeds(tell)) (void)succeeds(tell_shortly);
 }
 
 Call::~Call() {
   if (!comm_) return;
-  // Memory ran out between two exchanges: the other ranks must not find out by their deadline.
+  // If memory ran out between two exchanges, the other ranks must not find out by their deadline.
   if (std::uncaught_exceptions() > exceptions_) abort_out_of_memory();
   comm_->in_call_.store(false, std::memory_order_release);
   if (in_background_) comm_->leave_background();
@@ -157,8 +159,8 @@ Patience Call::patience() const {
   return exchanges_ == 0 ? first : comm_->later(first);
 }
 
-/// The first exchange of every kind, with what this kind adds to the header: afterwards records()
-/// are those of all ranks, and they agree.
+/// Makes the first exchange of every kind, with what this kind adds to the header. Afterwards
+/// records() are those of all ranks, and they agree.
 Status Call::meet(std::string_view phase, Header header, std::span<const std::byte> payload) {
   if (exchanges_ == 0 && operation_ != Operation::create) ++comm_->calls_;
   header.rank = static_cast<uint32_t>(rank());
@@ -179,7 +181,8 @@ Status Call::meet(std::string_view phase, Header header, std::span<const std::by
   return compare();
 }
 
-/// Every rank compares the same bytes in the same way, so all of them find the same sentence.
+/// Compares all records. Every rank compares the same bytes in the same way, so all of them find
+/// the same sentence.
 Status Call::compare() {
   const Record* const all = records();
   const std::string_view phase = mine()->header.agreed.phase;
@@ -219,8 +222,8 @@ Status Call::collect(std::span<const std::byte> mine, std::span<std::byte> all) 
   return collect(mine, bytes, [&](size_t r) { return all.subspan(r * bytes, bytes); });
 }
 
-/// What came with the records, and then what did not fit there: of each rank as much as its place
-/// has room for, `longest` at most.
+/// Takes what came with the records, and exchanges what did not fit there: of each rank as much as
+/// its place has room for, `longest` at most.
 template <class Place>
 Status Call::collect(std::span<const std::byte> mine, size_t longest, const Place& place_of) {
   const size_t ranks = static_cast<size_t>(world());
@@ -262,7 +265,8 @@ Status Call::vote(std::string_view phase, const Status& mine, std::span<const st
   return collect(payload, payloads);
 }
 
-/// All ranks have seen that some rank failed: the lowest one, `culprit`, says why.
+/// Ends a vote in which all ranks have seen that some rank failed. The lowest one, `culprit`, says
+/// why.
 Status Call::failed_vote(const Status& mine, int32_t culprit) {
   const Header& header = records()[culprit].header;
   const Code code = header.code;

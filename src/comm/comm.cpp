@@ -14,7 +14,7 @@ namespace zero {
 // ---- Collective calls and kinds of memory, by the names that callers know.
 
 const char* operation_name(Operation operation) {
-  // In its order.
+  // In the order of Operation.
   constexpr const char* kNames[] = {"zero_comm_create",
                                     "zero_comm_barrier",
                                     "zero_comm_broadcast",
@@ -79,7 +79,7 @@ Result<std::shared_ptr<Arena>> Comm::allocate(Call&, uint32_t number, size_t byt
 uint32_t Comm::next_arena() {
   const std::lock_guard lock(arenas_mutex_);
   std::erase_if(arenas_, [](const auto& entry) { return entry.second.expired(); });
-  arenas_[++arena_attempts_].reset();  // room, before other ranks count on it
+  arenas_[++arena_attempts_].reset();  // makes room, before other ranks count on it
   return arena_attempts_;
 }
 
@@ -105,7 +105,7 @@ Status Comm::reduce_scatter(Call&, SumTypes, const void*, void*, size_t, void*) 
 
 // ---- A call that ends on another thread than it began on, and those that come after it.
 
-/// The other ranks wait for this one meanwhile, for no longer than that either.
+/// Waits for late_ms at most, because the other ranks wait no longer for this one.
 Status Comm::await_background(Operation operation) {
   using std::chrono::milliseconds;
   constexpr int64_t kLookMs = 50;
@@ -126,7 +126,7 @@ Status Comm::await_background(Operation operation) {
 }
 
 void Comm::leave_background() {
-  // Told under the lock: who waits may be the last to hold the comm.
+  // This tells it under the lock, because a thread that waits may be the last to hold the comm.
   const std::lock_guard lock(background_mutex_);
   in_background_ = false;
   background_done_.notify_all();

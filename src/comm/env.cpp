@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The comm that the launcher's variables ask for. Ranks on the host are on one, and have a local
-// comm. Ranks on devices find out together which comm serves them best, on one host; on several it
-// is NCCL's, whose id has to reach them.
+// Makes the comm that the launcher's variables ask for. Ranks without devices are on one host, and
+// get a local comm. Ranks with devices on one host find out together which comm serves them best.
+// On several hosts it is NCCL's, whose id has to reach them.
 #include <stdlib.h>
 
 #include <algorithm>
@@ -31,9 +31,9 @@ constexpr int64_t kPortSliceMs = 50;
 
 const char* variable(const char* name) { return secure_getenv(name); }
 
-/// Hydra sets no variable that is the same on all ranks and differs between jobs. What ranks share
-/// is the proxy that started them: not always their parent, as scripts may stand between. "" if
-/// there is none.
+/// Returns a name made from Hydra's proxy, or "" if there is none. Hydra sets no variable that is
+/// the same on all ranks and differs between jobs, but ranks share the proxy that started them. It
+/// is not always their parent, because scripts may stand between.
 std::string hydra_job() {
   constexpr int kDeepest = 64;
   int64_t pid = os().getpid();
@@ -46,7 +46,7 @@ std::string hydra_job() {
   return "";
 }
 
-/// Sets `launch.job`, or tells what to do.
+/// Sets `launch.job`. Fails, and tells what to do, if nothing names the job.
 Status name_job(Launched& launch) {
   if (launch.hydra) {
     std::string job = hydra_job();
@@ -79,14 +79,16 @@ Result<Seat> create_on_host(Launched launch, const CommOptions& options) {
   return join(launch, "", options, nullptr);
 }
 
-/// Its own fault says more than that others did not come.
+/// Returns a rank's own failure, if it has one, because that says more than that others did not
+/// come.
 Status named(const Launched& launch, const Status& own, const Status& all) {
   return Status(own.ok() ? all : own)
       .within(
           text("rank ", launch.rank, " of ", launch.world, " that ", launch.launcher, " started"));
 }
 
-/// What a rank brings to NCCL's meeting: a failure if it cannot go on, and from rank 0 the id.
+/// Returns what a rank brings to NCCL's meeting: a failure if it cannot go on, and from rank 0 the
+/// id.
 Result<NcclId> bring(int32_t rank, const Status& device) {
   if (!device.ok()) return device;
   if (rank == 0) return nccl_unique_id();
@@ -94,7 +96,7 @@ Result<NcclId> bring(int32_t rank, const Status& device) {
   return NcclId{};
 }
 
-/// A local comm, if no rank's device lacks what it takes; else nothing, on every rank.
+/// Returns a local comm, if no rank's device lacks what it takes; otherwise nothing, on every rank.
 Result<Seat> try_direct(Call& call, const Launched& launch, CommOptions options,
                         const std::shared_ptr<Device>& device) {
   options.stages = false;
@@ -102,18 +104,18 @@ Result<Seat> try_direct(Call& call, const Launched& launch, CommOptions options,
   const Status own = local.failure();
   Result<std::string> lacking = call.find_lacking("memory", own);
   if (lacking.ok()) return lacking->empty() ? std::move(*local) : Seat();
-  // Its own failure also where the others did not come to hear it.
+  // A rank returns its own failure, also if the others did not come to hear it.
   return own.ok() || own.code() == ZERO_ERR_UNSUPPORTED ? lacking.failure() : own;
 }
 
-/// NCCL's id, if all ranks are ready.
+/// Returns NCCL's id, if all ranks are ready.
 Result<NcclId> share_id(Call& call, Result<NcclId> mine) {
   NcclId id = ZERO_TRY(call.vote("ready", std::move(mine)));
   ZERO_TRY(call.broadcast("id", id, 0));
   return id;
 }
 
-/// For as long as ranks find out.
+/// Returns options that let ranks wait as long as a rendezvous while they find out.
 CommOptions patient(CommOptions options) {
   options.late_ms = options.timeout_ms = options.rendezvous_ms;
   return options;
@@ -125,7 +127,7 @@ struct Found {
   std::optional<NcclId> id = {};
 };
 
-/// By a comm on the host.
+/// Finds that out by a comm on the host.
 Result<Found> find(const Launched& launch, const CommOptions& options,
                    const Result<std::shared_ptr<Device>>& device) {
   const Seat seat = ZERO_TRY(join(launch, ", on devices", patient(options), nullptr));
@@ -139,9 +141,9 @@ Result<Found> find(const Launched& launch, const CommOptions& options,
   return found;
 }
 
-/// Of the ranks that a launcher started, which meet by the name of their job on this host: a local
-/// comm where their devices reach each other's memory, or where not all find NCCL; else an nccl
-/// comm. A rank without a device meets them, too, and tells them why.
+/// Makes the comm of the ranks that a launcher started on this host, where they meet by the name of
+/// their job: a local comm if their devices reach each other's memory, or if not all find NCCL;
+/// otherwise an nccl comm. A rank without a device meets them, too, and tells them why.
 Result<Seat> create_here(Result<std::shared_ptr<Device>> device, const Launched& launch,
                          const CommOptions& options) {
   Result<Found> found = find(launch, options, device);
@@ -156,7 +158,8 @@ Result<Seat> create_here(Result<std::shared_ptr<Device>> device, const Launched&
 
 // ---- Ranks of several hosts.
 
-/// Rank 0's port, which a run that is just ending may still have.
+/// Listens at rank 0's port. Waits a while for it, because a run that is just ending may still have
+/// it.
 Result<tcp::Root> listen(const tcp::Offer& offer, int64_t limit_ms) {
   const int64_t until_ms = now_ms() + std::min(limit_ms, kPortMs);
   for (;;) {
@@ -174,8 +177,8 @@ Result<std::vector<tcp::Peer>> connect(const Meetpoint& point, const Launched& l
                                        int64_t limit_ms) {
   const int64_t deadline_ms = now_ms() + limit_ms;
   std::vector<tcp::Address> addresses = ZERO_TRY(tcp::resolve(point.host, limit_ms));
-  // A host may know itself by an address that no other host reaches: then rank 0 is to be found at
-  // any that it has.
+  // A host may know itself by an address that no other host reaches. Rank 0 drops it, and listens
+  // at every address that it has if no other is left.
   if (launch.rank == 0 && !tcp::to_address(point.host))
     std::erase_if(addresses, [](const tcp::Address& one) { return one.is_loopback(); });
   const tcp::Offer offer = tcp::make_offer(addresses, point.port, launch.job_of_all_hosts);
@@ -198,7 +201,7 @@ Result<NcclId> meet_at(const Meetpoint& point, const Launched& launch, const Com
   return share_id(call, mine);
 }
 
-/// Of ranks that meet at `point`: an nccl comm.
+/// Makes an nccl comm of the ranks that meet at `point`.
 Result<Seat> create_at(const Meetpoint& point, Result<std::shared_ptr<Device>> device,
                        const Launched& launch, const CommOptions& options) {
   const Result<NcclId> mine = bring(launch.rank, device.failure());

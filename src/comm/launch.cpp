@@ -28,8 +28,8 @@ constexpr const Source* kSources[] = {&kZeroRun, &kTorchrun, &kOpenMpi, &kHydra,
 
 constexpr int64_t kLongestWaitMs = 1'000'000'000'000;  // 31 years: sums of times cannot overflow
 
-/// A variable in a set whose other half is missing. Slurm's are no such set: an allocation has one
-/// or the other outside of its steps.
+/// Refuses a variable whose other half is missing. Slurm's are allowed, because an allocation has
+/// one or the other outside of its steps.
 Status half_set(const Lookup& lookup) {
   for (const Source* source : kSources) {
     if (source == &kSlurm) continue;
@@ -65,7 +65,7 @@ Status read_hosts(const Lookup& lookup, const Source& source, Launched& launch) 
     return found(here == launch.world, text(source.local_world, " is ", here, " and ", source.world,
                                             " is ", launch.world));
   }
-  // Also where a job script hands Slurm's numbers on as RANK and WORLD_SIZE.
+  // These count also if a job script hands Slurm's numbers on as RANK and WORLD_SIZE.
   for (const char* name : {"SLURM_STEP_NUM_NODES", "SLURM_NNODES"}) {
     const char* value = value_of(lookup, name);
     if (value == nullptr) continue;
@@ -75,7 +75,7 @@ Status read_hosts(const Lookup& lookup, const Source& source, Launched& launch) 
 }
 
 Status read_local_rank(const Lookup& lookup, const Source& source, Launched& launch) {
-  // The last where a job script hands Slurm's numbers on.
+  // The last one is for job scripts that hand Slurm's numbers on.
   for (const char* name : {"ZERO_LOCAL_RANK", source.local_rank, "SLURM_LOCALID"}) {
     const char* value = value_of(lookup, name);
     if (value == nullptr) continue;
@@ -91,9 +91,9 @@ const char* slurm_step(const Lookup& lookup) {
   return step != nullptr ? step : value_of(lookup, "SLURM_STEPID");
 }
 
-/// A set that says more than one rank, where `source`, which wins, says one: a set that was left
-/// behind would make of each rank a job of its own. torchrun's numbers are right inside of
-/// other launchers', which start its agents; Slurm's count within a step.
+/// Returns a set of variables that says more than one rank, though `source`, which wins, says one:
+/// if `source` was left behind, each rank would be a job of its own. torchrun's numbers are right
+/// inside of other launchers, which start its agents. Slurm's count only within a step.
 const Source* more_ranks(const Lookup& lookup, const Source& source) {
   if (&source == &kZeroRun) return nullptr;
   if (&source == &kTorchrun && value_of(lookup, "TORCHELASTIC_RUN_ID") != nullptr) return nullptr;
@@ -106,7 +106,7 @@ const Source* more_ranks(const Lookup& lookup, const Source& source) {
   return nullptr;
 }
 
-/// A world of one must be meant.
+/// Checks that a world of one is meant.
 Status check_alone(const Lookup& lookup, const Source& source) {
   const Source* more = more_ranks(lookup, source);
   if (more == nullptr) return {};
@@ -117,7 +117,7 @@ Status check_alone(const Lookup& lookup, const Source& source) {
                ", or set ZERO_RANK and ZERO_WORLD_SIZE, which come before both")};
 }
 
-/// "torchrun:<value>:<value>" of the variables that are set, or "" if none is.
+/// Returns "torchrun:<value>:<value>" of the variables that are set, or "" if none is.
 std::string joined(const Lookup& lookup, std::string_view prefix,
                    std::initializer_list<const char*> names) {
   std::string out;
@@ -128,8 +128,8 @@ std::string joined(const Lookup& lookup, std::string_view prefix,
   return out;
 }
 
-/// What the launcher's own variables tell jobs apart by, or "". Each host counts restarts for
-/// itself, and may have another name for rank 0's.
+/// Returns what tells jobs apart in the launcher's own variables, or "". Each host counts restarts
+/// for itself, and may have another name for rank 0's host, so both count only `on_this_host`.
 std::string job_of(const Lookup& lookup, const Source& source, bool on_this_host) {
   if (const char* job = value_of(lookup, "ZERO_JOB")) return job;
   std::string job;
@@ -213,7 +213,7 @@ std::string comm_name(const std::string& job) {
 namespace {
 
 constexpr int64_t kMostPort = 65535;
-// Below the ports that systems give to connections.
+// These ports lie below those that systems give to connections.
 constexpr uint64_t kFirstPort = 20'000;
 constexpr uint64_t kPorts = 10'000;
 
@@ -238,7 +238,7 @@ Status read_port(const Lookup& lookup, const Launched& launch, Meetpoint& point)
     point.origin += ", and the port ZERO_MASTER_PORT";
     return {};
   }
-  // That port itself is torch's, whose store may listen there.
+  // MASTER_PORT itself is torch's, whose store may listen there.
   if (const char* value = value_of(lookup, "MASTER_PORT")) {
     const int64_t theirs = ZERO_TRY(number("MASTER_PORT", value, 1, kMostPort));
     point.port = static_cast<uint16_t>(theirs < kMostPort ? theirs + 1 : theirs - 1);

@@ -30,7 +30,7 @@ void take_descriptors(msghdr& message, std::vector<Fd>& out) {
   }
 }
 
-/// The look that may end a wait for `link`.
+/// Returns why a wait must end, or OK.
 Status look(const Bounds& bounds, int64_t until_ms) {
   ZERO_TRY(bounds.check());
   return now_ms() < until_ms ? Status() : Status(ZERO_ERR_TIMEOUT, "the deadline passed");
@@ -69,7 +69,7 @@ void Link::flush() {
     const ssize_t sent = send_some(out_.front());
     if (sent < 0) {
       const int error = errno;
-      // The last: descriptors under way count against a limit until they are received.
+      // ETOOMANYREFS passes: descriptors under way count against a limit until they are received.
       if (error == EAGAIN || error == ENOBUFS || error == EINTR || error == ETOOMANYREFS) return;
       error_ = error;  // what the other end said before it went may be read
       out_.clear();
@@ -118,7 +118,7 @@ void Link::receive() {
   }
 }
 
-/// How many bytes came; 0 if none is there, or if that was the end.
+/// Returns how many bytes came; 0 if none is there, or if that was the end.
 size_t Link::receive_some(std::span<std::byte> room) {
   ControlBuffer control;
   iovec part{room.data(), room.size()};
@@ -127,7 +127,7 @@ size_t Link::receive_some(std::span<std::byte> room) {
   message.msg_iovlen = 1;
   message.msg_control = control.bytes;
   message.msg_controllen = CMSG_SPACE(most_descriptors_ * sizeof(int));
-  std::vector<Fd> received;  // what there is room for, before anything can be left open
+  std::vector<Fd> received;  // makes room first, so that nothing is left open
   received.reserve(most_descriptors_ + 1);
   descriptors_.reserve(descriptors_.size() + most_descriptors_ + 1);
   const ssize_t got = os().recvmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
@@ -136,7 +136,7 @@ size_t Link::receive_some(std::span<std::byte> room) {
     return 0;
   }
   take_descriptors(message, received);
-  // What came is as much as there was room for, or as this process may open.
+  // The system drops descriptors that have no room, or that this process may not open.
   if ((message.msg_flags & MSG_CTRUNC) != 0 && received.size() < most_descriptors_) {
     end(EMFILE);
   } else if ((message.msg_flags & (MSG_CTRUNC | MSG_TRUNC)) != 0) {

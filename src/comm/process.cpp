@@ -16,17 +16,17 @@ namespace {
 
 constexpr int64_t kLeavingMs = 20;  // for a process that the kernel is still taking down
 
-/// The wait status of a process that is leaving and has not been waited for.
+/// Returns the wait status of a process that is leaving and has not been waited for.
 std::optional<int> status_of_leaving(pid_t pid) {
   constexpr uint64_t kExiting = 4;  // PF_EXITING
   const std::optional<ProcessStat> stat = read_process_stat(pid);
   if (!stat || (stat->flags & kExiting) == 0) return std::nullopt;
-  // 0 is said, too, where the status is not set yet or not for everybody to see.
+  // The kernel says 0 also if the status is not set yet, or not for everybody to see.
   if (stat->exit_status == 0 && stat->state != 'Z') return std::nullopt;
   return static_cast<int>(stat->exit_status);
 }
 
-/// The wait status of a process that has been waited for, from kernels since 6.15.
+/// Returns the wait status of a process that has been waited for. Kernels tell it since 6.15.
 std::optional<int> status_of_left(int pidfd) {
   PidfdInfo info{};
   info.mask = PidfdInfo::kExit;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rendezvous as rank 0 sees it. Who comes is a stranger until it has proved to be a rank.
+// A rendezvous as rank 0 sees it. Whoever comes is a stranger until it has proved to be a rank.
 // Strangers are dropped and end nothing; a rank that disagrees ends the rendezvous for all.
 #include <algorithm>
 #include <cerrno>
@@ -44,7 +44,7 @@ Status Reception::await_ready() {
   return {};
 }
 
-/// Sleep until something arrives, a slice at most; then see who has died.
+/// Sleeps until something arrives, a slice at most. Then finds out who has died.
 Status Reception::turn() {
   std::vector<pollfd> polls;
   if (listener_.valid()) polls.push_back({listener_.get(), POLLIN, 0});
@@ -98,7 +98,8 @@ Status Reception::accept() {
   return {};
 }
 
-/// Who has said nothing goes first, so that many who never do cannot crowd out a rank.
+/// Drops one that has said nothing, if there is one, so that many who never do cannot crowd out a
+/// rank.
 void Reception::drop_a_stranger() {
   const auto silent = std::find_if(strangers_.begin(), strangers_.end(),
                                    [](const Partner& one) { return !one.spoke(); });
@@ -127,14 +128,15 @@ Status Reception::hear_strangers() {
   return {};
 }
 
-/// False: it is no rank.
+/// Welcomes a stranger. Returns false if it is no rank.
 Result<bool> Reception::greet(Partner& stranger, Frame frame) {
   std::optional<Introduction> said = read<Introduction>(frame, FrameKind::hello);
   if (!said) return false;
   if (stranger.pid != 0) said->pid = stranger.pid;  // else it is of another pid name space
   stranger.said = said;
   stranger.descriptors = std::move(frame.descriptors);
-  // Only whom its descriptors introduce is a rank, and may end the rendezvous by what it says.
+  // Only a process that its descriptors introduce is a rank, and may end the rendezvous by what it
+  // says.
   Result<std::shared_ptr<Witness>> witness =
       meeting_.meet(stranger.descriptors, static_cast<pid_t>(said->pid));
   if (witness.failure().code() == ZERO_ERR_COMM) {
@@ -151,7 +153,7 @@ Result<bool> Reception::greet(Partner& stranger, Frame frame) {
   return true;
 }
 
-/// False: it is no rank, or has its seat.
+/// Checks a stranger's proof, and seats it. Returns false if it is no rank, or has its seat.
 Result<bool> Reception::confirm(Partner& stranger, const Frame& frame) {
   const Introduction& said = *stranger.said;
   const std::optional<Proof> proof = read<Proof>(frame, FrameKind::confirm);
@@ -172,7 +174,7 @@ Result<bool> Reception::confirm(Partner& stranger, const Frame& frame) {
   return false;
 }
 
-/// What is wrong with what a rank says, if anything is.
+/// Returns what is wrong with what a rank says, or OK.
 Status Reception::disagreement(const Partner& stranger) const {
   const Introduction& said = *stranger.said;
   if (said.world != meeting_.world)
@@ -192,8 +194,8 @@ Status Reception::disagreement(const Partner& stranger) const {
   return {};
 }
 
-/// A rank that dies before it has confirmed ends the rendezvous as well, but where users look
-/// alike: there only who has confirmed is a rank.
+/// Fails if a rank has died before it confirmed, because that ends the rendezvous as well. If users
+/// look alike, only those who have confirmed are ranks.
 Status Reception::lost(const Partner& stranger) const {
   if (stranger.witness == nullptr || !meeting_.knows_users || !stranger.died()) return {};
   ZERO_TRY(disagreement(stranger));
@@ -218,7 +220,7 @@ void Reception::seat(Partner& stranger) {
 
 // ---- Guests.
 
-/// A guest says only that it is ready, or why it never will be.
+/// Hears a guest, which says only that it is ready, or why it never will be.
 Status Reception::hear_guest(int32_t rank) {
   Partner& one = guest(rank);
   if (const std::optional<Frame> frame = one.link->take()) {
@@ -257,7 +259,8 @@ std::string Reception::explain(const Status& failure) const {
   return meeting_.failed(text(mine_.name(), ": ", failure.text())).text();
 }
 
-/// A connection that is closed over unread messages takes what was sent on it along.
+/// Sends a refusal, and reads what came, because a connection that is closed over unread messages
+/// loses what was sent on it.
 void Reception::refuse(Link& link, std::string_view why) const {
   link.send(FrameKind::refusal, 0, bytes_of(utf8_prefix(why, kMostText)));
   while (link.take()) {
@@ -275,15 +278,15 @@ void Reception::tell(Partner& one, std::string_view why) {
 void Reception::dismiss(const std::string& why) {
   for (Partner& one : guests_)
     if (one.link != nullptr) tell(one, why);
-  if (!meeting_.one_host) return;  // what strangers are told would be told to anybody
+  if (!meeting_.one_host) return;  // between hosts a stranger may be anybody
   for (Partner& one : strangers_)
     if (one.link != nullptr && one.spoke()) tell(one, why);
   std::erase_if(strangers_, [](const Partner& one) { return one.link == nullptr; });
   if (listener_.valid()) linger(why);
 }
 
-/// Ranks that have not come yet would wait for nothing until their deadline. One that has been told
-/// and comes again means to begin anew: it tries on until this is over.
+/// Tells ranks that have not come yet, which would wait for nothing until their deadline. A rank
+/// that has been told and comes again means to begin anew, so it must try on until this is over.
 void Reception::linger(const std::string& why) {
   const int64_t until_ms = now_ms() + std::min(kLingerMs, (deadline_ns_ - now_ns()) / 1'000'000);
   while (static_cast<int32_t>(told_.size()) < expected_ - 1 && now_ms() < until_ms) {

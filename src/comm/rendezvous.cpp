@@ -19,7 +19,7 @@ Proof prove(std::span<const std::byte> word, Role role, int32_t rank, const Nonc
   return hmac_sha256(word, as_payload(said));
 }
 
-/// What another host says is shown as far as it is plain.
+/// Returns "process 7 on HOST". What another host says is shown only as far as it is plain.
 std::string Introduction::process() const {
   const std::string all = text_in(host);
   const auto end = std::find_if(all.begin(), all.end(), [](char c) { return c < '!' || c > '~'; });

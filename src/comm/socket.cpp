@@ -18,7 +18,7 @@ namespace {
 constexpr int kBacklog = 4096;
 constexpr int kVanishedMs = 15'000;
 
-/// Between processes of one host each message stays one.
+/// Opens a socket. Between processes of one host it keeps each message whole.
 int open_socket(const Place& place, Fd* out) {
   const int family = place.storage.ss_family;
   const int type = family == AF_UNIX ? SOCK_SEQPACKET : SOCK_STREAM;
@@ -26,7 +26,7 @@ int open_socket(const Place& place, Fd* out) {
   return out->valid() ? 0 : errno;
 }
 
-/// Between hosts: what is sent goes at once, and a host that has vanished is noticed in 15 s.
+/// Lets a connection between hosts send at once, and notice in 15 s that a host has vanished.
 void tune(int fd) {
   const struct {
     int level, name, value;
@@ -40,8 +40,8 @@ void tune(int fd) {
     (void)os().setsockopt(fd, row.level, row.name, &row.value, sizeof row.value);
 }
 
-/// One socket for both versions where it listens at every interface of version 6; and connections
-/// of a run that has ended do not keep a port that is asked for.
+/// Lets one socket serve both versions, if it listens at every interface of version 6. Takes a port
+/// that is asked for, even if connections of a run that has ended still have it.
 int prepare(const Place& place, int fd) {
   const int on = 1, off = 0;
   const auto* const in = reinterpret_cast<const sockaddr_in6*>(&place.storage);
@@ -55,7 +55,7 @@ int prepare(const Place& place, int fd) {
 
 }  // namespace
 
-/// A leading zero byte is what makes a name abstract.
+/// Returns the place of an abstract name, which begins with a zero byte.
 Place place_of(std::string_view name) {
   Place place;
   auto* const un = reinterpret_cast<sockaddr_un*>(&place.storage);

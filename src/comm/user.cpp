@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The comm over an engine's own collectives. Ranks share no memory and no decision word: where a
-// function fails here, what it did elsewhere is unknown, so this seat breaks by itself.
+// The comm over an engine's own collectives. Ranks share no memory and no decision word. If a
+// function fails here, nobody knows what it did elsewhere, so this seat breaks by itself.
 #include <cxxabi.h>
 
 #include <algorithm>
@@ -113,10 +113,11 @@ class UserComm final : public Comm {
     }
   };
 
-  /// What went wrong, empty if nothing: an exception of the engine's must not unwind libzero.
+  /// Calls the engine's function. Returns what went wrong, empty if nothing, because an exception
+  /// of the engine's must not unwind libzero.
   template <class Function>
   static std::string stopped(Function&& function) {
-    const FloatEnvironment environment;  // whatever the engine leaves behind ends here
+    const FloatEnvironment environment;  // its end undoes what the engine changes
     try {
       const Code code = function();
       return code == ZERO_OK ? std::string() : text("returned ", code);
@@ -143,8 +144,8 @@ class UserComm final : public Comm {
     return failure_status();
   }
 
-  /// After a split that failed somewhere the exchange still works, so all seats break at once, with
-  /// one sentence.
+  /// Tells all ranks if the split has failed somewhere. The exchange still works, so all seats
+  /// break at once, with one sentence.
   Status tell_split(Call& call, const std::string& problem) {
     const std::vector<std::string> problems = ZERO_TRY(call.gather("split", problem));
     for (size_t r = 0; r < problems.size(); ++r)

@@ -28,7 +28,7 @@ struct Door {
 
 std::string name_of(const Partner& root) { return text("rank 0 (process ", root.pid, ")"); }
 
-/// Rank 0's silence and end in a rendezvous's words.
+/// Says in a rendezvous's words that rank 0 is silent, or has ended.
 Status explain(const Meeting& meeting, const Partner& root, Status failure) {
   if (failure.code() == ZERO_ERR_COMM) return meeting.failed(text(name_of(root), root.end()));
   if (failure.code() != ZERO_ERR_TIMEOUT) return failure;
@@ -68,7 +68,7 @@ class Visit {
   }
 
  private:
-  /// True once rank 0 has given this rank a seat there.
+  /// Tries one place. Returns true once rank 0 has given this rank a seat there.
   Result<bool> knock(size_t at) {
     Door& door = doors_[at];
     if (door.root.link != nullptr) return listen_at(at);
@@ -122,7 +122,7 @@ class Visit {
 
   Result<bool> hear(size_t at, Frame frame) {
     Door& door = doors_[at];
-    // Between hosts anybody may answer; on one this user's process does.
+    // Between hosts anybody may answer. On one host it is a process of this user.
     if (frame.kind == FrameKind::refusal && (meeting_.one_host || confirmed_))
       return Status(ZERO_ERR_RENDEZVOUS, text_of(frame));
     if (frame.kind == FrameKind::seated && confirmed_) {
@@ -147,13 +147,13 @@ class Visit {
     return false;
   }
 
-  /// On one host the name is rank 0's alone.
+  /// Leaves a place where rank 0 is not. Fails on one host, where the name is rank 0's alone.
   Result<bool> not_rank_0(size_t at, std::string_view what) {
     if (meeting_.one_host) return meeting_.failed(what);
     return leave(at, "what answers there is not rank 0");
   }
 
-  /// To come again soon.
+  /// Leaves a place, to come again soon.
   Result<bool> leave(size_t at, std::string obstacle) {
     confirmed_.reset();
     obstacles_[at] = std::move(obstacle);

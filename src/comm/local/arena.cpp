@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arenas. In the host's memory rank 0 makes it and hands it out, every rank maps it and reserves
-// its own part. Each step that can fail on one rank alone is voted, so that nobody waits for what
-// will not come.
+// Makes arenas. In the host's memory rank 0 makes one and hands it out, and every rank maps it and
+// reserves its own part. Ranks vote on each step that can fail on one of them alone, so that nobody
+// waits for what will not come.
 #include "comm/local/arena.h"
 
 #include <algorithm>
@@ -59,7 +59,8 @@ Result<std::shared_ptr<Mapping>> LocalComm::share_memory(Call& call, uint32_t nu
   return mapping;
 }
 
-/// Each rank makes its own, and rank 0 hands out what it gets of all.
+/// Makes an arena of devices' memory. Each rank makes its own part, and rank 0 hands out the parts
+/// of all.
 Result<std::shared_ptr<Arena>> LocalComm::make_device_arena(Call& call, uint32_t number,
                                                             size_t bytes, int32_t kind) {
   Fd created = ZERO_TRY(call.vote("arena made", device()->create_shared(bytes, "an arena")));
@@ -94,7 +95,7 @@ Patience LocalComm::handing_out() const {
   return {operation_name(Operation::arena_alloc), "hand out", options().timeout_ms, false};
 }
 
-/// A connection that fails breaks the comm: the others wait for it.
+/// Breaks the comm if a connection has failed, because the others wait for it.
 Status LocalComm::not_handed(int32_t rank, const Status& why) {
   const Patience where = handing_out();
   ZERO_TRY(control_->check(where));  // a dead process closes its end: its death is the cause
@@ -134,7 +135,7 @@ Result<std::vector<Fd>> LocalComm::take_offer(size_t link, uint32_t number, size
   }
 }
 
-/// This rank's own slice, or its part of the one copy.
+/// Reserves this rank's own slice, or its part of the one copy.
 Status LocalComm::reserve_part(int memory, const Mapping& mapping, const ArenaLayout& layout) {
   const size_t ranks = static_cast<size_t>(world());
   const size_t me = static_cast<size_t>(rank());

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Exchange number k ends by one compare-and-swap on the decision word, from (k-1, committed) to (k,
-// committed) or (k, aborted). Whoever sees all ranks arrived tries the one, whoever sees a death, a
-// deadline or an abort tries the other, and all obey what stands there.
+// committed) or (k, aborted). A rank that sees all ranks arrived tries the first; a rank that sees
+// a death, a deadline or an abort tries the second. All obey what stands there.
 //
-// Two record areas a rank are enough: area k % 2 is written again for exchange k + 2, which its
-// rank begins after all arrived at k + 1, which each did after it had read the records of k.
+// Two record areas a rank are enough. A rank writes area k % 2 again for exchange k + 2, which it
+// begins after all have arrived at k + 1. Each rank arrives there after it has read the records of
+// k.
 #include "comm/local/control.h"
 
 #include <linux/futex.h>
@@ -73,8 +74,8 @@ Status Control::exchange(std::span<const std::byte> mine, std::span<std::byte> a
   ZERO_TRY(await(k, patience));
   os().reached("exchange.decided");
   for (int32_t r = 0; r < world_; ++r) {
-    // The decision alone orders what came before it, but only by way of whoever made it, perhaps in
-    // another process; seen here as well, each rank's own word does so directly.
+    // The decision alone orders what came before it only by way of the rank that made it, perhaps
+    // in another process. Each rank's own word, read here, orders it directly.
     (void)slot(r).arrived.load(std::memory_order_acquire);
     if (!all.empty())
       std::memcpy(all.data() + static_cast<size_t>(r) * mine.size(), slot(r).record[k % 2],
@@ -108,7 +109,7 @@ bool Control::all_arrived(uint64_t k) const {
   return true;
 }
 
-/// How exchange k ended, once it has; whoever finds out that it can end, ends it.
+/// Returns how exchange k ended, or nothing if it has not. Ends it if it can end.
 std::optional<Status> Control::look(uint64_t k) {
   const Decision standing = Decision::of(header().decision.load(std::memory_order_acquire));
   if (standing.sequence > k) return Status();  // others are further on, so k was committed
@@ -122,7 +123,7 @@ std::optional<Status> Control::look(uint64_t k) {
   return std::nullopt;
 }
 
-/// Decide k, unless that has been done, and answer what was decided.
+/// Decides k, unless that has been done, and returns what was decided.
 Status Control::conclude(uint64_t k, uint32_t aborted_by) {
   uint64_t before = Decision{k - 1, 0}.word();
   const uint64_t after = Decision{k, aborted_by}.word();
@@ -152,7 +153,7 @@ Status Control::await(uint64_t k, const Patience& patience) {
   return await_asleep(k, patience);
 }
 
-/// Abort exchange k for `cause`, unless it has been decided; look() tells.
+/// Aborts exchange k for `cause`, unless it has been decided; look() tells.
 void Control::give_up(uint64_t k, const Failure& cause) {
   const uint32_t me = static_cast<uint32_t>(rank_) + 1;
   uint64_t before = Decision{k - 1, 0}.word();
@@ -174,7 +175,8 @@ void Control::give_up(uint64_t k, const Failure& cause) {
 }
 
 void Control::doze(uint64_t k, int64_t nanoseconds) {
-  // Counted before the last look: whoever decides after that look sees a sleeper, and rings.
+  // The sleeper is counted before the last look, so a rank that decides after that look sees it,
+  // and rings.
   header().sleepers.fetch_add(1, std::memory_order_seq_cst);
   const uint32_t bell = header().bell.load(std::memory_order_seq_cst);
   const bool decided =
@@ -203,8 +205,8 @@ void Control::publish_cores() {
     slot(rank_).cores[i].store(mask[i], std::memory_order_relaxed);
 }
 
-/// Spinning is for ranks that have a core each, be it that they share a set or are pinned one by
-/// one.
+/// True if each rank has a core, whether they share a set or are pinned one by one. Only then do
+/// ranks spin.
 bool Control::cores_for_all() const {
   int count = 0;
   for (size_t i = 0; i < kCoreWords; ++i) {
@@ -241,12 +243,12 @@ std::string Control::where_is(int32_t rank) const {
 
 // ---- What breaks a comm.
 
-/// Into this seat's cause, unless that stands for something already. Under cause_mutex_.
+/// Fills this seat's cause, unless that stands for something already. Needs cause_mutex_.
 void Control::fill_cause(const Failure& failure) {
   if (!cause_published_) slot(rank_).cause = pack(failure);
 }
 
-/// Whoever decided that an exchange is aborted may have died before it said so in the abort word.
+/// Writes the abort word, because the rank that decided the abort may have died before it did so.
 void Control::help_abort_word(uint32_t aborted_by) {
   uint32_t none = 0;
   header().abort.compare_exchange_strong(none, aborted_by);
@@ -308,7 +310,7 @@ std::string Control::death_of(int32_t rank) const {
   return text(name_of(rank), " ", peers_[static_cast<size_t>(rank)]->how_it_left());
 }
 
-/// A rank whose process has died while it had a seat, arrived or not, or -1.
+/// Returns a rank whose process has died while it had a seat, arrived or not, or -1.
 int32_t Control::find_dead(bool thoroughly) const {
   const Peer* const self = peers_[static_cast<size_t>(rank_)].get();
   const Peer* asked = self;
@@ -322,7 +324,7 @@ int32_t Control::find_dead(bool thoroughly) const {
   return -1;
 }
 
-/// A rank that has given up its seat without coming to exchange k, or -1.
+/// Returns a rank that has given up its seat without coming to exchange k, or -1.
 int32_t Control::find_left(uint64_t k) const {
   for (int32_t r = 0; r < world_; ++r)
     if (slot(r).state.load(std::memory_order_acquire) == kLeft &&

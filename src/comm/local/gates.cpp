@@ -56,7 +56,8 @@ Result<std::unique_ptr<LocalGates>> LocalGates::open(std::shared_ptr<Device> dev
   return gates;
 }
 
-/// Drivers take such steps in, and then the device does not make them, or they do not take them.
+/// Tries a gate out, because a driver may refuse such steps, or take them although the device never
+/// makes them.
 Status LocalGates::try_out() {
   const Stream stream = ZERO_TRY(make_stream(device_));
   const WordStep steps[] = {{WordStep::write, waits_word(), 1},
@@ -65,14 +66,14 @@ Status LocalGates::try_out() {
   ZERO_TRY(device_->words(stream.handle(), steps, "a gate that is tried out"));
   any_passed_ = true;
   Status recorded = device_->record(passed_.handle(), stream.handle());
-  if (!recorded.ok()) {  // the words stay until the steps are made, if they still are
+  if (!recorded.ok()) {  // once more, so that the end waits for the steps
     (void)device_->record(passed_.handle(), stream.handle());
     return recorded;
   }
   const int64_t limit_ms = std::min(timeout_ms_, kTryMs);
   Status made = await_trial(limit_ms);
   if (made.code() != ZERO_ERR_TIMEOUT) return made;
-  write(waits_word(), 1);  // what the stream waits for, as the device does not write it
+  write(waits_word(), 1);  // the stream waits for it, and the device does not write it
   const Status let_go = await_trial(kEndMs);
   any_passed_ = false;
   if (!let_go.ok()) abandon();
@@ -81,7 +82,7 @@ Status LocalGates::try_out() {
                                            limit_ms, " ms"));
 }
 
-/// The other ranks wait for this one meanwhile.
+/// Waits for the gate, and shows progress, because the other ranks wait for this one meanwhile.
 Status LocalGates::await_trial(int64_t limit_ms) {
   return await(*device_, passed_.handle(), limit_ms, "a gate that is tried out", [this] {
     control_.note_progress();
@@ -89,7 +90,8 @@ Status LocalGates::await_trial(int64_t limit_ms) {
   });
 }
 
-/// True once all that was queued has passed, if need be by a comm that is broken.
+/// Waits until all that was queued has passed, and breaks the comm if that lasts too long. Returns
+/// false if it never passes.
 bool LocalGates::await_end() {
   const Status ended = await(*device_, passed_.handle(), timeout_ms_ + kEndMs, "the gates");
   if (ended.ok()) return true;
@@ -99,7 +101,7 @@ bool LocalGates::await_end() {
   return await(*device_, passed_.handle(), kEndMs, "the gates").ok();
 }
 
-/// A stream that never ends still uses all this.
+/// Keeps all that a stream uses which never ends.
 void LocalGates::abandon() {
   device_->give_up();
   keep_for_ever(words_);
@@ -107,7 +109,8 @@ void LocalGates::abandon() {
   keep_for_ever(std::move(passed_));
 }
 
-/// What is queued still uses the words. The watch goes on meanwhile, so it ends in time.
+/// Waits for queued work, which still uses the words. The watch goes on meanwhile, so the work ends
+/// in time.
 LocalGates::~LocalGates() {
   if (any_passed_ && !succeeds([this] { return await_end(); })) abandon();
   {
@@ -121,7 +124,7 @@ LocalGates::~LocalGates() {
 
 Status LocalGates::pass(Gate gate, StreamHandle stream, const char* rule) {
   const auto at = static_cast<size_t>(gate);
-  // Launches of a graph are put in order by who launches them.
+  // The caller puts launches of a graph in order.
   const bool captured = ZERO_TRY(device_->capturing(stream)) != 0;
   if (any_passed_ && !captured) ZERO_TRY(device_->wait(stream, passed_.handle(), rule));
   std::vector<WordStep> steps;
@@ -157,12 +160,12 @@ void LocalGates::watch() {
   }
 }
 
-/// Strings have room in themselves for words that are this short.
+/// Aborts with words that are so short that a string has room for them.
 void LocalGates::abort_without_memory() {
   control_.abort({ZERO_ERR_MEMORY, control_.rank(), 0, false, "gates", "out of memory"});
 }
 
-/// Whether the comm is sound, which it is no more once a rank died, or is missing for too long.
+/// Fails if the comm is broken. Breaks it if a rank has died, or is missing for too long.
 Status LocalGates::look() {
   const uint32_t wait = read(waits_word());
   const size_t gate = (wait & kGateMask) - 1;
@@ -170,7 +173,7 @@ Status LocalGates::look() {
                        false};
   ZERO_TRY(control_.check(where));
   const int64_t before_ns = std::exchange(looked_ns_, now_ns());
-  // Whoever was stopped for a while was not there to see that the others came.
+  // A process that was stopped for a while could not see that the others came.
   if (looked_ns_ - before_ns > kAbsenceNs) since_ns_ += looked_ns_ - before_ns;
   const int32_t missing = wait == 0 ? -1 : find_missing(gate);
   const bool passed = std::atomic_ref(*passed_word()).exchange(0) != 0;
@@ -187,14 +190,15 @@ Status LocalGates::look() {
   return control_.failure_status();
 }
 
-/// The lowest rank that has not come to a gate where this one waits, or -1.
+/// Returns the lowest rank that has not come to a gate where this one waits, or -1.
 int32_t LocalGates::find_missing(size_t gate) const {
   for (size_t r = 0; r < world(); r++)
     if (r != rank() && read(told(gate, rank(), r)) == 0) return static_cast<int32_t>(r);
   return -1;
 }
 
-/// Again and again: streams that come to further gates clear what they were told.
+/// Opens this rank's gates. The watch does it again and again, because streams that come to further
+/// gates clear what they were told.
 void LocalGates::open_for_good() {
   write(broken_word(), 1);
   for (size_t gate = 0; gate < kGates; gate++)
@@ -221,14 +225,14 @@ Status HostMeeting::meet(StreamHandle stream, const char* phase, const char* rul
   ZERO_TRY(device_->wait(behind_.handle(), held_.handle(), rule));
   ZERO_TRY(device_->record(done_.handle(), behind_.handle()));
   ++waits_;
-  // Twice the limit: the ranks that wait for this one's device are to name it first.
+  // The limit is doubled, so that the ranks that wait for this one's device name it first.
   ZERO_TRY(await(*device_, done_.handle(), 2 * timeout_ms_,
                  text("what comes before ", what_, " (", phase, ")"), [&] { return look(where); }));
   return control_.exchange({}, {}, where);
 }
 
-/// Whether a rank died, which this one's device would not show: asked now and then, as it costs a
-/// system call a process.
+/// Fails if a rank has died, which this one's device would not show. Asks only now and then,
+/// because that costs a system call for each process.
 Status HostMeeting::look(const Patience& where) {
   if (control_.aborted()) return control_.failure_status();
   const int64_t now = now_ns();

@@ -45,8 +45,8 @@ class LifeThread {
   bool stop_ = false;
   int error_ = 0;
 
-  // What the kernel walks when the thread dies: a ring of one entry, which lies here, while the
-  // word that belongs to it lies futex_offset further on, in the page.
+  // The kernel follows this list when the thread dies: a ring of one entry. The entry lies here,
+  // and its word lies futex_offset further on, in the page.
   struct robust_list entry_ {};
   struct robust_list_head head_ {};
 };
@@ -141,7 +141,7 @@ int Life::pidfd() const { return life->pidfd.get(); }
 
 Result<std::shared_ptr<Peer>> Peer::meet(int page, Fd pidfd, pid_t pid) {
   ZERO_TRY(check_segment(page, kLifePageBytes));
-  // A process maps a page once.
+  // A process maps each page once, so the mapping tells which process it is.
   std::shared_ptr<Mapping> mapping = ZERO_TRY(map_segment(page, kLifePageBytes, Access::read_only));
   const std::lock_guard lock(peers_mutex);
   if (peers == nullptr) peers = new std::map<const Mapping*, std::weak_ptr<Peer>>;

@@ -47,8 +47,8 @@ Result<std::shared_ptr<Comm>> join(const std::string& title, const std::string& 
   return std::shared_ptr<Comm>(std::move(comm));
 }
 
-// ---- How the devices of the ranks work together, which the ranks agree on when the comm is made:
-// what one of them cannot do is done by the hosts of all.
+// ---- The ranks agree on how their devices work together when the comm is made. The hosts of all
+// do what one of the devices cannot do.
 
 Status LocalComm::join_devices() {
   if (device() == nullptr || world() == 1) return {};
@@ -60,9 +60,10 @@ Status LocalComm::join_devices() {
                        LocalGates::kMostRanks, " ranks"));
   }
   ZERO_TRY(call.vote("world", fits));
-  // Whether the devices reach each other's memory is better known now than with a model in it.
+  // It is better to know now than with a model in memory whether the devices reach each other's
+  // memory.
   Status reached = make_device_arena(call, next_arena(), 1, ZERO_MEMORY_PER_RANK).status();
-  if (reached.code() == ZERO_ERR_PEER) reached = {};  // that rank tells
+  if (reached.code() == ZERO_ERR_PEER) reached = {};  // the rank that failed tells
   const std::string unreached = ZERO_TRY(call.find_lacking("reach", reached));
   if (unreached.empty()) return open_gates(call);
   if (options().stages) return open_staging(call, unreached);
@@ -86,7 +87,7 @@ Status LocalComm::open_gates(Call& call) {
   return {};
 }
 
-/// `why`: what is different in every step, and why.
+/// Makes the hosts meet in every step. `why`: what is different in every step, and why.
 Result<std::unique_ptr<HostMeeting>> LocalComm::open_meeting(Call& call, const char* what,
                                                              const std::string& why) {
   std::unique_ptr<HostMeeting> meeting = ZERO_TRY(call.vote(
@@ -118,7 +119,7 @@ Status LocalComm::open_staging(Call& call, const std::string& why) {
 
 Result<std::shared_ptr<Comm>> LocalComm::make_child(Call& call, std::span<const int32_t> members,
                                                     int32_t place, int32_t) {
-  // The child's rank 0 draws the name; one that could not draws the empty one.
+  // The child's rank 0 draws the name. The name stays empty if it could not.
   std::string name;
   const auto draw = [&]() -> Status {
     name = hex(Digest(ZERO_TRY(draw_generation())));
@@ -132,8 +133,9 @@ Result<std::shared_ptr<Comm>> LocalComm::make_child(Call& call, std::span<const 
   if (shared.empty())
     return Status(ZERO_ERR_PEER, text("rank ", members[0], " could not draw the child's name"));
   const Patience where{operation_name(call.operation()), "child", options().rendezvous_ms, false};
-  // The other members may die before they come, or fail: this comm sees that, the child's
-  // rendezvous could not. Who waits there shows progress here, where others may wait for it.
+  // The other members may die before they come, or fail. This comm sees that, but the child's
+  // rendezvous could not. A rank that waits there shows progress here, because others may wait for
+  // it here.
   const auto check = [&]() -> Status {
     control_->note_progress();
     ZERO_TRY(control_->check(where));
@@ -144,7 +146,7 @@ Result<std::shared_ptr<Comm>> LocalComm::make_child(Call& call, std::span<const 
       join(text("rendezvous of the child of a split"), address_of_comm(shared, shared), shared,
            place, static_cast<int32_t>(members.size()), options(), device(), check);
   if (child.ok()) return child;
-  // The vote that comes tells why, in the words of who failed.
+  // The vote that follows tells why, in the words of the rank that failed.
   if (control_->any_withdrew(members)) return std::shared_ptr<Comm>();
   control_->withdraw();
   return child;

@@ -21,35 +21,37 @@ constexpr size_t kPlainNameBytes = 64;
 constexpr int64_t kNameMs = 1'000;  // for another holder of the name to let go of it
 constexpr int kRetryMs = 2;
 
-/// All ranks are there; with the control segment. The life pages of `processes` follow.
+/// Says that all ranks are there, and comes with the control segment. The life pages of `processes`
+/// follow.
 struct Group {
   Generation generation{};
   uint32_t processes = 0;
   uint32_t unused = 0;
 };
 
-/// One of those in a FrameKind::processes, which also has the life page and perhaps a pidfd of
-/// each.
+/// One process in a frame of FrameKind::processes, which also has the life page and perhaps a pidfd
+/// of each.
 struct Process {
   static constexpr size_t kMost = kDescriptorsPerFrame / 2;  // in one frame
   int32_t pid = 0;
   uint32_t descriptors = 0;
 };
 
-/// In a user namespace every user that it does not know has one number, which the kernel then tells
-/// of processes of all of them. Whether that is this process's.
+/// True if this process has the number that the kernel tells for every user that the user namespace
+/// does not know.
 bool users_look_alike() {
   std::string overflow = read_small_file("/proc/sys/kernel/overflowuid");
   if (overflow.empty()) overflow = "65534\n";  // the usual one, where nobody tells
   if (text(os().geteuid(), "\n") != overflow) return false;
-  // "first-here first-outside how-many": the whole range where no namespace leaves any out.
+  // The line "first-here first-outside how-many" has the whole range if the namespace leaves no
+  // user out.
   return !read_small_file("/proc/self/uid_map").ends_with(text(" ", UINT32_MAX, "\n"));
 }
 
 // ---- Rank 0.
 
-/// Who holds the name? If that is another rank 0, it hears that there are two of it, and says so.
-/// OK if the holder went away.
+/// Visits the process that holds the name. If that is another rank 0, it hears that there are two
+/// of it, and says so. Returns OK if the holder went away.
 Status contest_name(const NamedMeeting& meeting, int64_t until_ms) {
   NamedMeeting contest = meeting;
   contest.deadline_ns = until_ms * 1'000'000;
@@ -89,7 +91,8 @@ void hand_out(Link& link, const ControlSegment& segment, const Control& control,
   }
 }
 
-/// All are there: makes the comm and hands it out. `control` stands as soon as others may have it.
+/// Makes the comm when all are there, and hands it out. `control` stands as soon as others may have
+/// it.
 Status form(const NamedMeeting& meeting, Reception& reception, ControlSegment& segment,
             std::unique_ptr<Control>& control) {
   segment = ZERO_TRY(make_control_segment(meeting.world));
@@ -143,8 +146,8 @@ Result<Seat> meet_as_root(const NamedMeeting& meeting) {
   }
   std::string why = reception.explain(outcome);
   if (seat.control != nullptr) {
-    // Those who have their place already hear it from the control segment. A rank that was seated
-    // already may have been first, and may have ended for that reason.
+    // Ranks that have their place already hear it from the control segment. One of them may have
+    // broken the comm first; then its cause stands.
     seat.control->abort(kNoSteps.fail(ZERO_ERR_RENDEZVOUS, -1, meeting.title, why));
     why = seat.control->failure().text;
     if (outcome.code() == ZERO_ERR_RENDEZVOUS) outcome = seat.control->failure_status();
@@ -155,7 +158,7 @@ Result<Seat> meet_as_root(const NamedMeeting& meeting) {
 
 // ---- The other ranks.
 
-/// The processes of all ranks, in the order of their numbers.
+/// Takes the processes of all ranks, in the order of their numbers.
 Result<std::vector<std::shared_ptr<Peer>>> take_processes(const NamedMeeting& meeting,
                                                           Partner& root, size_t count) {
   const auto incomplete = [&] {
@@ -178,7 +181,7 @@ Result<std::vector<std::shared_ptr<Peer>>> take_processes(const NamedMeeting& me
   return processes;
 }
 
-/// Check and map what came.
+/// Checks and maps what came.
 Result<std::unique_ptr<Control>> take_seat(const NamedMeeting& meeting, const Frame& frame,
                                            const Group& group,
                                            std::span<const std::shared_ptr<Peer>> processes) {
@@ -229,7 +232,7 @@ Result<Seat> meet_at_root(const NamedMeeting& meeting) {
 
 }  // namespace
 
-// ---- What ranks of one host are to each other.
+// ---- How ranks of one host know each other.
 
 NamedMeeting::NamedMeeting(std::string address_of, const Life& life)
     : address(std::move(address_of)) {
@@ -239,7 +242,7 @@ NamedMeeting::NamedMeeting(std::string address_of, const Life& life)
   if (life.pidfd() >= 0) descriptors.push_back(life.pidfd());
 }
 
-/// By its life page, and perhaps a pidfd, of which it gets a copy.
+/// Meets a process by its life page, and perhaps a pidfd, which it copies.
 Result<std::shared_ptr<Witness>> NamedMeeting::meet(std::span<Fd> given, pid_t pid) const {
   if (given.empty()) return Status(ZERO_ERR_COMM, "it has no life page");
   Fd pidfd;
@@ -250,7 +253,7 @@ Result<std::shared_ptr<Witness>> NamedMeeting::meet(std::span<Fd> given, pid_t p
   return std::shared_ptr<Witness>(ZERO_TRY(Peer::meet(given[0].get(), std::move(pidfd), pid)));
 }
 
-/// Where this rank looks for others: to be told to who finds nobody.
+/// Says where this rank looked for others, because a user needs that if nobody came.
 std::string NamedMeeting::absent(std::string_view ranks, int64_t limit_ms) const {
   struct stat space {};
   const bool known = os().fstatat(AT_FDCWD, "/proc/self/ns/net", &space, 0) == 0;
@@ -277,8 +280,8 @@ Result<Seat> meet(const NamedMeeting& meeting) {
     return std::move(met).status().within(meeting.title);
   Seat seat = ZERO_TRY(std::move(met));
   os().reached("rendezvous.seated");
-  // Rank 0 may still be waiting for another one, and knows whom to name: the others give it time
-  // to.
+  // Rank 0 may still be waiting for another rank, and knows whom to name, so the others give it
+  // time to.
   const int64_t limit_ms = meeting.remaining_ms() + (meeting.rank == 0 ? 0 : kVerdictMs);
   ZERO_TRY(seat.control->exchange({}, {},
                                   {.operation = meeting.title.c_str(),

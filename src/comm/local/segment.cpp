@@ -38,7 +38,7 @@ Status no_memory(size_t bytes, int error) {
                 text("no memory for ", bytes, " bytes shared by ranks: ", errno_text(error)));
 }
 
-/// An address range of `bytes` that starts at a huge page, reserved by a mapping without access.
+/// Reserves an address range of `bytes` that starts at a huge page, by a mapping without access.
 std::byte* reserve_aligned(size_t bytes) {
   const auto padded = checked_add(bytes, kHugePage);
   if (!padded) {
@@ -79,16 +79,16 @@ Result<std::byte*> map_new(int fd, size_t bytes, Access access) {
   return static_cast<std::byte*>(mapped);
 }
 
-/// The number behind `key` in /proc/meminfo, in bytes; 0 if it cannot be read.
+/// Returns the number behind `key` in /proc/meminfo, in bytes; 0 if it cannot be read.
 uint64_t meminfo_bytes(const std::string& text, std::string_view key) {
   const size_t line = text.find(key);
   if (line == std::string::npos) return 0;
   return std::strtoull(text.c_str() + line + key.size(), nullptr, 10) * 1024;
 }
 
-/// Huge pages for what is populated, also where shared memory gets none by itself (shmem_enabled is
-/// "never" by default): a step streams a tenth faster from them. Kernels before 6.1 refuse, which
-/// costs nothing else.
+/// Makes huge pages of populated memory, also if shared memory gets none by itself (shmem_enabled
+/// is "never" by default), because a step streams a tenth faster from them. Kernels before 6.1
+/// refuse, which costs nothing else.
 void collapse(std::byte* data, size_t first, size_t end) {
   constexpr int kMadvCollapse = 25;
   first = round_up(first, kHugePage);
@@ -140,7 +140,8 @@ Result<std::shared_ptr<Mapping>> map_segment(int fd, size_t bytes, Access access
   if (static_cast<uint64_t>(info.st_size) != bytes)
     return Status(ZERO_ERR_INTERNAL,
                   text("shared memory has ", info.st_size, " bytes, not ", bytes));
-  // Goes after the lock, which its end takes. Where memory runs out nothing is mapped yet.
+  // It is made before the lock, because its destructor takes the lock. Nothing is mapped yet if
+  // memory runs out.
   auto mapping = std::make_shared<Mapping>();
   const std::lock_guard lock(registry_mutex);
   if (registry == nullptr) registry = new Registry;

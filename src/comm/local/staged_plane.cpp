@@ -24,7 +24,7 @@ Result<std::unique_ptr<StagedPlane>> StagedPlane::open(std::shared_ptr<Device> d
   return plane;
 }
 
-/// The last copies still use the slots. They wait for no other rank.
+/// Waits for the last copies, which still use the slots. They wait for no other rank.
 StagedPlane::~StagedPlane() {
   constexpr int64_t kEndMs = 10'000;
   if (taken_.handle() == nullptr) return;
@@ -47,7 +47,7 @@ template <class Put, class Take>
 Status StagedPlane::pass(size_t pieces, StreamHandle stream, const char* phase, const Put& put,
                          const Take& take) {
   if (pieces == 0) return {};
-  // Pieces of the call before may have been taken on another stream.
+  // Another stream may still take pieces of the call before.
   ZERO_TRY(device_->wait(stream, taken_.handle(), kTaken));
   const auto pass_all = [&]() -> Status {
     ZERO_TRY(put(size_t{0}, slot(rank_, pieces_)));
@@ -60,7 +60,8 @@ Status StagedPlane::pass(size_t pieces, StreamHandle stream, const char* phase, 
     return {};
   };
   Status passed = pass_all();
-  // Behind a part of it, too; and once more if that fails, as copies that are queued use the slots.
+  // It records also behind a part of the work, and once more if that fails, because queued copies
+  // use the slots.
   Status recorded = device_->record(taken_.handle(), stream);
   if (!recorded.ok()) (void)device_->record(taken_.handle(), stream);
   return passed.ok() ? recorded : passed;
@@ -94,8 +95,8 @@ Status StagedPlane::reduce(SumTypes types, std::span<const Summed> all, void* st
   return {};
 }
 
-/// Sums of `count` elements into `recv`, if this rank owns them: put(at, count, to) copies into a
-/// slot what others need of this rank.
+/// Makes sums of `count` elements in `recv`, if this rank owns them. put(at, count, to) copies into
+/// a slot what others need of this rank.
 template <class Put>
 Status StagedPlane::add_up(SumTypes types, void* recv, size_t count, const Share& share,
                            StreamHandle stream, const Put& put) {
@@ -117,13 +118,14 @@ Status StagedPlane::add_up(SumTypes types, void* recv, size_t count, const Share
   return pass((count + most - 1) / most, stream, "gradients", put_piece, take);
 }
 
-/// Where the sums of a piece are made: the one before the last has left it, as it was copied on
-/// before this one's meeting. What they are added to was copied there for that meeting.
+/// Returns the place where the sums of a piece are made. The piece before the last has left it,
+/// because that was copied on before this one's meeting. What the sums are added to was copied
+/// there for that meeting.
 std::byte* StagedPlane::sums_of(size_t piece) const {
   return sums_.data() + piece % 2 * slot_bytes_;
 }
 
-/// Of one part of everybody's slots.
+/// Sums one part of everybody's slots.
 const std::byte* StagedPlane::sum(SumTypes types, size_t piece, size_t part, size_t count) const {
   std::vector<const void*> parts;
   for (size_t r = 0; r < world_; r++) parts.push_back(slot(r, piece) + part * stride_);
@@ -159,8 +161,8 @@ Status StagedPlane::broadcast(std::span<const Sent> all, void* stream) {
   return {};
 }
 
-/// The `bytes` at `mine`, if this rank sends any, to the others; and what each other rank sends to
-/// place_of(rank), nullptr for one that sends nothing.
+/// Copies the `bytes` at `mine`, if this rank sends any, to the others, and what each other rank
+/// sends to place_of(rank), nullptr for one that sends nothing.
 template <class Place>
 Status StagedPlane::give_out(const void* mine, size_t bytes, StreamHandle stream, const char* phase,
                              const Place& place_of) {

@@ -15,10 +15,10 @@ class Control::Wait {
  public:
   Wait(const Control& control, uint64_t k, const Patience& patience);
 
-  /// A reason to give up: a death, a rank that left, the deadline.
+  /// Returns a reason to give up: a death, a rank that left, the deadline.
   std::optional<Failure> find_cause(bool thoroughly);
 
-  /// How long to sleep now.
+  /// Returns how long to sleep now.
   int64_t slice_ns() const { return watch_.slice_ns(missing_, kSliceMs); }
 
  private:
@@ -76,7 +76,7 @@ std::vector<Missing> Control::Wait::find_missing() {
   return missing;
 }
 
-/// "rank 2 (process 1234, stopped), rank 3 (process 1235, running)"
+/// Returns "rank 2 (process 1234, stopped), rank 3 (process 1235, running)".
 std::string Control::Wait::describe(std::span<const Missing> missing) const {
   std::vector<std::string> names;
   for (const Missing& one : missing) {

@@ -42,7 +42,8 @@ void end_communicator(const Library& library, Handle handle, bool broken) {
 
 bool end_on(Device& device, const Library& library, Handle handle, bool broken) {
   const auto end = [&] { return end_communicator(library, handle, broken), Status(); };
-  // Where the device is lost, its context cannot be entered, and the end must be told all the same.
+  // If the device is lost, its context cannot be entered, but NCCL must hear of the end all the
+  // same.
   if (!device.run_current(end).ok()) (void)end();
   return true;
 }
@@ -52,7 +53,8 @@ Status still_busy(std::string_view what, const Bounds& bounds) {
                 text(what, ": NCCL was still busy after ", bounds.limit_ms, " ms"));
 }
 
-/// Between two looks, so that a wait has few of them and lasts little longer than NCCL takes.
+/// Pauses between two looks, so that a wait has few of them and lasts little longer than NCCL
+/// takes.
 void pause(int64_t waited_ns, int64_t usual_ns) {
   const int64_t pause_ns = std::clamp(std::max(usual_ns / 2 - waited_ns, waited_ns / 4),
                                       kShortestNs, kLookMs * 1'000'000);
@@ -62,7 +64,7 @@ void pause(int64_t waited_ns, int64_t usual_ns) {
   os().futex(&nobody_wakes, FUTEX_WAIT_PRIVATE, 0, &time);
 }
 
-/// What the call comes back with, which may stay inside NCCL.
+/// Makes a call on a thread of its own, because it may stay inside NCCL. Returns its outcome.
 Result<int> call_apart(std::string_view what, const Bounds& bounds, std::shared_ptr<Device> device,
                        Handle handle, std::function<int(Handle)> call) {
   Apart<Result<int>> apart;
@@ -87,7 +89,8 @@ Config config() {
   return config;
 }
 
-/// More blocks than fill the links only take from the backward.
+/// Limits the thread blocks of reductions, because more than fill the links only take from the
+/// backward.
 Config reduces_by(const CommOptions& options) {
   Config wanted = config();
   wanted.max_ctas = options.reduce_ctas;
@@ -100,7 +103,7 @@ Config gathers_by(const Library& library, const CommOptions& options) {
   return wanted;
 }
 
-/// `made`, once it is ready; else it is ended.
+/// Returns `made` once it is ready, or ends it.
 Result<std::unique_ptr<Channel>> await_made(const Library& library, std::unique_ptr<Channel> made,
                                             std::string_view what, const Bounds& bounds) {
   Status ready = made->await_ready(what, bounds);
@@ -109,11 +112,11 @@ Result<std::unique_ptr<Channel>> await_made(const Library& library, std::unique_
   return ready;
 }
 
-/// A new communicator, or nullptr for a negative color.
+/// Returns a new communicator, or nullptr for a negative color.
 Result<std::unique_ptr<Channel>> split_one(const Library& library, Channel& parent, int color,
                                            int rank, Config wanted, const Bounds& bounds) {
   Slot<Handle> slot;
-  // All of it by value, but what stays: it may be called for longer than anyone waits.
+  // The call takes all by value but what stays, because it may last longer than anyone waits.
   ZERO_TRY(parent.run(
       "ncclCommSplit", bounds,
       [&library, color = color < 0 ? kNoColor : color, rank, place = slot.place(), wanted](
@@ -124,7 +127,7 @@ Result<std::unique_ptr<Channel>> split_one(const Library& library, Channel& pare
                     "ncclCommSplit", bounds);
 }
 
-/// The gathers' communicator beside the reductions'.
+/// Makes the gathers' communicator beside the reductions'.
 Result<std::unique_ptr<Channels>> pair(const Library& library, std::unique_ptr<Channel> reduce,
                                        int rank, const CommOptions& options, const Bounds& bounds) {
   Result<std::unique_ptr<Channel>> gather =

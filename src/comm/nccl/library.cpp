@@ -28,7 +28,7 @@ std::string loader_words() {
   return words != nullptr ? words : "no reason given";
 }
 
-/// Into the pointer to a function at `place`.
+/// Finds a function, and stores its address in the pointer at `place`.
 Status take_function(void* handle, const char* name, void* place) {
   void* const found = dlsym(handle, name);
   if (found == nullptr)
@@ -67,7 +67,8 @@ Status take_functions(void* handle, Library& out) {
   return {};
 }
 
-/// The version comes first: an older library may lack functions.
+/// Takes all functions of a library. The version comes first, because an older library may lack
+/// functions.
 Result<Library> take_library(void* handle, const std::string& name) {
   Library found;
   found.path = name;
@@ -82,7 +83,7 @@ Result<Library> take_library(void* handle, const std::string& name) {
   return found;
 }
 
-/// lib/python3.*/site-packages/nvidia/nccl/lib of an environment.
+/// Adds the library in lib/python3.*/site-packages/nvidia/nccl/lib of an environment.
 void add_package(const char* variable, std::vector<std::string>& names) {
   const char* const prefix = secure_getenv(variable);
   if (prefix == nullptr || prefix[0] != '/') return;
@@ -140,7 +141,7 @@ Result<Library> open_library(std::span<const std::string> names) {
 }
 
 Result<const Library*> library() {
-  // Stronger than any configuration of ours.
+  // This variable is stronger than any configuration of ours.
   const char* const blocking = secure_getenv("NCCL_COMM_BLOCKING");
   if (blocking != nullptr && std::string_view(blocking) == "1")
     return Status(

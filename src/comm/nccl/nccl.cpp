@@ -30,9 +30,9 @@ int type_of(DType dtype) {
 
 int type_of(const SumTypes& types) { return types.from == types.sum ? type_of(types.sum) : -1; }
 
-/// Map `arena` for the work of `channel`, so that NCCL reads and writes it where it is; collective
-/// over its ranks, each with an arena of the same size. The arena gives it back before its memory
-/// goes. OK where NCCL says that it has no windows here, too: all works without.
+/// Maps `arena` for the work of `channel`, so that NCCL reads and writes it where it is. Collective
+/// over its ranks, each with an arena of the same size. The arena gives the window back before its
+/// memory goes. Returns OK also if NCCL has no windows here, because all works without.
 Status open_window(const Library& library, Channel& channel, PrivateArena& arena,
                    const Bounds& bounds) {
   Slot<Window> slot;
@@ -45,8 +45,8 @@ Status open_window(const Library& library, Channel& channel, PrivateArena& arena
                             " has no windows on these GPUs: transfers go through its buffers"));
     return {};
   }
-  // A communicator that has ended knows nothing any more. As long as one does, other memory must
-  // not come to this address: NCCL would take it for the window. The comm outlives its arenas.
+  // A communicator that has ended knows no window. As long as one knows this, other memory must not
+  // come to this address, because NCCL would take it for the window. The comm outlives its arenas.
   arena.attach([&library, &channel, window] {
     const bool left = succeeds([&] {
       return channel.run_alone(
@@ -68,7 +68,7 @@ NcclComm::~NcclComm() { (void)channels_->end(aborted()); }
 
 // ---- What breaks it.
 
-/// Work of an aborted comm must not hold up the device's queues.
+/// Ends the communicators, because work of an aborted comm must not hold up the device's queues.
 void NcclComm::end_channels() {
   if (!channels_->end(true)) left_behind_ = true;
 }
@@ -100,7 +100,8 @@ Status NcclComm::check() {
   return {};
 }
 
-/// Where NCCL puts it down to another rank, that rank's connection may soon tell which.
+/// Breaks the comm. If NCCL blames another rank, it first waits a little, because that rank's
+/// connection may soon tell which.
 Status NcclComm::broken(Status problem, std::string_view phase) {
   const bool remote = problem.code() == ZERO_ERR_PEER_DEAD;
   for (const int64_t until = now_ms() + kWitnessMs; remote && now_ms() < until;) {
@@ -140,7 +141,7 @@ Status NcclComm::queue_all(Channel& channel, const char* what, std::span<const O
       int worst = library_.group_start();
       for (const One& one : group)
         if (worst == kSuccess || worst == kInProgress) worst = call(handle, one);
-      const int ended = library_.group_end();  // whatever came before: groups are a thread's
+      const int ended = library_.group_end();  // always, because a group is the thread's
       return worst == kSuccess || worst == kInProgress ? ended : worst;
     }));
   }

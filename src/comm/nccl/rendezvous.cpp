@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a seat comes to be: NCCL's communicators first, then through them the place where rank 0
-// listens, then the connections.
+// Makes a seat: NCCL's communicators first, then through them the place where rank 0 listens, then
+// the connections.
 #include "comm/tcp/rendezvous.h"
 
 #include <bit>
@@ -25,7 +25,7 @@ struct Greeting {
   tcp::Offer offer;
 };
 
-/// Every rank's greeting, gathered on the device.
+/// Returns every rank's greeting, gathered on the device.
 Result<std::vector<Greeting>> gather_greetings(const Formation& of, Channels& channels,
                                                const Greeting& mine) {
   const std::shared_ptr<Device>& device = of.device;
@@ -64,7 +64,8 @@ Result<std::vector<Greeting>> gather_greetings(const Formation& of, Channels& ch
   return all;
 }
 
-/// Ranks whose communicators work in different ways would wait for each other in the first call.
+/// Checks that communicators work in the same way: if not, ranks would wait for each other in the
+/// first call.
 Status check_greetings(const std::vector<Greeting>& all, const Status& listening) {
   const auto way = [](const Greeting& one) {
     return text("reduce_ctas ", one.reduce_ctas, ", gather_on_kernels ", one.gathers_on_kernels);
@@ -95,7 +96,7 @@ Result<std::vector<tcp::Peer>> connect(const Formation& of, Channels& channels) 
                       : tcp::visit(all[0].offer, of.rank, of.world, of.bounds);
 }
 
-/// A group that never formed is ZERO_ERR_RENDEZVOUS, whatever did not come in time.
+/// Explains why a group never formed. A deadline that passed becomes ZERO_ERR_RENDEZVOUS.
 Status never_formed(const Formation& of, Status status, const char* come) {
   if (status.code() == ZERO_ERR_TIMEOUT)
     status = Status(ZERO_ERR_RENDEZVOUS,

@@ -29,7 +29,7 @@ Result<Listener> listen_one(const Address& address, uint16_t port) {
   place.bytes = sizeof place.storage;
   if (os().getsockname(listener.fd.get(), place.get(), &place.bytes) != 0)
     return Status(ZERO_ERR_SYSTEM, text("asking for a socket's port: ", errno_text(errno)));
-  // At the same place in both versions.
+  // The port is at the same place in both versions.
   listener.port = ntohs(reinterpret_cast<const sockaddr_in*>(&place.storage)->sin_port);
   return listener;
 }
@@ -92,7 +92,7 @@ std::optional<Address> to_address(const sockaddr* from) {
   return address;
 }
 
-/// One socket for both versions where the host has version 6.
+/// Listens by one socket for both versions, if the host has version 6.
 Result<Listener> listen_anywhere(uint16_t port) {
   Result<Listener> both = listen_one(kEvery6, port);
   return both.ok() ? std::move(both) : listen_one(kEvery4, port);
@@ -123,14 +123,14 @@ Result<std::vector<Address>> own_addresses(size_t most) {
   return addresses;
 }
 
-// ---- Names. The system's resolver cannot be told when to give up: a thread asks it, and is left
-// behind where the answer comes too late.
+// ---- Names. The system's resolver cannot be told when to give up, so a thread asks it, and is
+// left behind if the answer comes too late.
 
 namespace {
 
 constexpr int64_t kAgainMs = 200;
 
-/// 0, or one of the resolver's errors.
+/// The resolver's answer. `error` is 0, or one of its errors.
 struct Answer {
   int error = EAI_MEMORY;
   std::vector<Address> addresses;

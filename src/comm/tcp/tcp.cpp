@@ -40,9 +40,9 @@ class TcpComm::Wait {
   Wait(TcpComm& comm, const Patience& patience)
       : comm_(comm), patience_(patience), watch_(patience) {}
 
-  /// Breaks the comm where there is a reason to: a rank that left, the deadline. A rank other than
-  /// 0 only asks rank 0 to, and does it alone if that does not answer. A wait that has become long
-  /// answers once with a warning.
+  /// Breaks the comm if there is a reason to: a rank that left, the deadline. At the deadline a
+  /// rank other than 0 first asks rank 0 to, and does it alone if that does not answer. Returns a
+  /// warning once, if the wait has become long.
   std::string look();
 
   int slice_ms() const;
@@ -105,7 +105,8 @@ std::string TcpComm::Wait::look() {
   return watch_.warning(comm_.rank(), names_of(missing_));
 }
 
-/// So that a rank whose deadline comes first can name who is missing.
+/// Tells the ranks that have come who is missing, so that the one whose deadline comes first can
+/// name that rank.
 void TcpComm::Wait::tell_guests() {
   const int64_t now = watch_.now_ns();
   const int64_t interval = std::clamp<int64_t>(patience_.limit_ms / 4, 5, 1'000) * kMillisecond;
@@ -161,7 +162,7 @@ Status TcpComm::broadcast_bytes(std::span<std::byte> data, int32_t root, const P
   return {};
 }
 
-/// Whether rank 0 has ended the exchange: then a cause that came behind that is the next one's.
+/// True if rank 0 has ended the exchange. Then a cause that came behind that is the next one's.
 bool TcpComm::decided() const {
   return rank() == 0 ? answered_ == sequence_ : records_.has_value();
 }
@@ -173,14 +174,14 @@ bool TcpComm::advance(std::span<const std::byte> mine, int32_t source, std::span
                                    [](const Peer& peer) { return peer.link->unsent(); });
 }
 
-/// On rank 0, once all are there: everybody's bytes to everybody.
+/// Sends everybody's bytes to everybody, on rank 0, once all are there.
 bool TcpComm::collect(std::span<const std::byte> mine, int32_t source, std::span<std::byte> out) {
   for (const Peer& peer : peers_)
     if (!peer.record) return false;
   std::vector<std::byte> answer(mine.begin(), mine.end());
   for (const Peer& peer : peers_)
     answer.insert(answer.end(), peer.record->payload.begin(), peer.record->payload.end());
-  // In a broadcast only the source has sent anything; all are to get what rank 0 expects.
+  // In a broadcast only the source has sent anything, and all get what rank 0 expects.
   const size_t expected = source == 0 ? mine.size() : out.size();
   const bool odd = std::any_of(peers_.begin(), peers_.end(), [&](const Peer& peer) {
     return peer.record->sequence != sequence_ ||
@@ -227,7 +228,7 @@ void TcpComm::sleep(std::unique_lock<std::mutex>& lock, int milliseconds) {
   lock.lock();
 }
 
-/// What `source` sends, or all do, to all but a single source.
+/// Brings what `source` sends, or what all send, to all ranks but a single source.
 Status TcpComm::round(std::span<const std::byte> mine, int32_t source, std::span<std::byte> out,
                       const Patience& patience) {
   std::unique_lock lock(mutex_);
@@ -280,7 +281,7 @@ void TcpComm::handle(Peer& peer, Frame frame) {
       peer.sign_ns = now_ns();
       break;
     case FrameKind::cause:
-      // A deadline that passed while the answer was on its way.
+      // The deadline passed while the answer was on its way.
       if (rank() == 0 && frame.sequence != 0 && frame.sequence <= answered_) break;
       set_cause(unpack(frame.payload), peer.rank);
       break;
@@ -326,12 +327,13 @@ void TcpComm::abort(const Failure& cause) {
   set_cause(cause, kNobody);
 }
 
-/// The first cause stands, and all hear of it.
+/// Sets the cause, unless there is one already, and tells all ranks.
 void TcpComm::set_cause(const Failure& cause, int32_t told_by) {
   if (aborted()) return;
   cause_.set(cause);
   const Cause packed = pack(cause);
-  // Also to whom it came from: a rank that asks rank 0 to give up waits for the answer.
+  // Rank 0 tells also the rank that it came from, because a rank that asks rank 0 to give up waits
+  // for the answer.
   for (Peer& peer : peers_)
     if (rank() == 0 || told_by != 0) peer.link->send(FrameKind::cause, 0, as_payload(packed));
 }

@@ -45,8 +45,8 @@ Result<Perform> get_ready(Made& made, Operation operation);
 /// calls follow each other without waiting.
 bool takes_grads(Operation operation);
 
-/// The body of the operation's C function, for guard(). make_own() returns Own. `with` must outlive
-/// the body.
+/// Returns the body of the operation's C function, for guard(). make_own() returns Own. `with` must
+/// outlive the body.
 template <std::invocable MakeOwn>
 [[nodiscard]] auto command(zero_optim* optim, Operation operation, const Arguments& with,
                            MakeOwn make_own) {
@@ -62,7 +62,7 @@ template <std::invocable MakeOwn>
   };
 }
 
-/// The same for an operation that takes nothing but a stream of its own.
+/// Does the same for an operation that takes nothing but a stream of its own.
 [[nodiscard]] inline auto command(zero_optim* optim, Operation operation, const Arguments& with,
                                   void* stream) {
   return command(optim, operation, with, [stream] { return Own{.stream = stream}; });

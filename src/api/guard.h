@@ -24,7 +24,7 @@ inline zero_status report(const Status& status, ZERO_CALLER) noexcept {
   return status.code();
 }
 
-/// The same for a call that may also end well with ZERO_SKIPPED, or with a number.
+/// Does the same for a call that may also end well with ZERO_SKIPPED, or with a number.
 inline zero_status report(const Result<Code>& made, ZERO_CALLER) noexcept {
   return made.ok() ? *made : report(made.failure(), caller);
 }
@@ -98,7 +98,7 @@ class OptimTurn {
   OptimTurn(const OptimTurn&) = delete;
   OptimTurn& operator=(const OptimTurn&) = delete;
 
-  /// Why the call cannot be made, or OK.
+  /// Returns why the call cannot be made, or OK.
   const Status& entered() const { return entered_; }
   Optimizer& optim() const { return *handle_->optim; }
 

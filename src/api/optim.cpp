@@ -124,7 +124,8 @@ Status read_rule(const zero_options& read, OptimizerOptions& options) {
 
 bool is_loss_scale(const char* name) { return std::string_view(name) == "loss_scale"; }
 
-/// Earlier steps decide the loss scale, so a call that reads or changes it waits for them.
+/// Returns how a call on a setting treats earlier steps. They decide the loss scale, so a call that
+/// reads or changes it waits for them.
 Steps steps_of(const char* name) {
   return name != nullptr && is_loss_scale(name) ? Steps::awaited : Steps::behind;
 }

@@ -41,7 +41,7 @@ constexpr const DTypeFacts& facts_of(DType dtype) {
   return kDTypeFacts[number < std::size(kDTypeFacts) ? number : 0];
 }
 constexpr size_t size_of(DType dtype) { return facts_of(dtype).bytes; }
-/// Of so many elements.
+/// Returns the bytes of so many elements.
 constexpr size_t size_of(DType dtype, int64_t elements) {
   return static_cast<size_t>(elements) * size_of(dtype);
 }

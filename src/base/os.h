@@ -112,7 +112,7 @@ struct SystemCalls {
   int (*futex)(uint32_t* word, int operation, uint32_t value,
                const struct timespec* timeout) = Numbered<SYS_futex>();
   int (*pidfd_open)(pid_t pid, unsigned flags) = Numbered<SYS_pidfd_open>();
-  /// The ioctl PIDFD_GET_INFO.
+  /// Makes the ioctl PIDFD_GET_INFO.
   int (*pidfd_get_info)(int pidfd, PidfdInfo* info) = [](int pidfd, PidfdInfo* info) {
     return ::ioctl(pidfd, _IOWR(0xFF, 11, PidfdInfo), info);
   };
@@ -124,7 +124,7 @@ struct SystemCalls {
   int (*clock_gettime)(clockid_t clock, struct timespec* time) = ::clock_gettime;
   ssize_t (*getrandom)(void* data, size_t bytes, unsigned flags) = ::getrandom;
 
-  /// Called when the protocol passes a numbered point ("vote.before"). Does nothing, except in
+  /// Is called when the protocol passes a numbered point ("vote.before"). Does nothing, except in
   /// tests that stop or kill a rank there.
   void (*reached)(const char* point) = [](const char*) {};
 };
@@ -132,8 +132,8 @@ struct SystemCalls {
 /// Returns the table in force: the system's own, unless a test has put in another.
 const SystemCalls& os();
 
-/// For tests: uses `calls` (which must outlive its use) from now on; nullptr restores the system's
-/// own.
+/// Uses `calls` (which must outlive its use) from now on; nullptr restores the system's own. For
+/// tests.
 void replace_system_calls(const SystemCalls* calls);
 
 /// Returns the system's own table, for a test to copy and change.

@@ -16,7 +16,7 @@ void append_text(std::string& out, Number part) {
 }
 void append_text(std::string& out, double part);  // the shortest text that reads back the same
 
-/// text("rank ", 2, " registered ", 1000, " elements")
+/// Puts the parts together: text("rank ", 2, " registered ", 1000, " elements").
 template <class... Parts>
 std::string text(const Parts&... parts) {
   std::string out;

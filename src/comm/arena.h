@@ -33,10 +33,10 @@ class Arena {
   /// True if the ranks of its comm all have the same bytes in it, not each its own.
   virtual bool one_copy() const { return false; }
   const std::shared_ptr<Comm>& comm() const { return comm_; }
-  /// The same number on every rank, from 1 on in order of allocation.
+  /// Returns its number, which is the same on every rank, from 1 on in order of allocation.
   uint32_t number() const { return number_; }
 
-  /// Never gives its memory back, because queued work may use it for ever.
+  /// Says that its memory is never given back, because queued work may use it for ever.
   void stay() { stays_ = true; }
 
  protected:

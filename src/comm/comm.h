@@ -80,11 +80,12 @@ class Comm : public std::enable_shared_from_this<Comm> {
   int32_t world() const { return world_; }
   const CommOptions& options() const { return options_; }
   virtual const char* kind() const = 0;
-  /// The device of parameters and gradients; nullptr: they are in the host's memory.
+  /// Returns the device of parameters and gradients; nullptr: they are in the host's memory.
   const std::shared_ptr<Device>& device() const { return device_; }
-  /// With a device and without direct(): the plane on which gradients and parameters travel.
+  /// Returns the plane on which gradients and parameters travel, with a device and without
+  /// direct().
   virtual QueuedPlane* queued() { return nullptr; }
-  /// Only with a device, direct(), and more than one rank.
+  /// Returns the gates: only with a device, direct(), and more than one rank.
   virtual Gates* gates() { return nullptr; }
   /// Returns OK if calls on a stream that is being captured can be part of the graph, or why not.
   virtual Status check_capture() const { return {}; }
@@ -126,8 +127,8 @@ class Comm : public std::enable_shared_from_this<Comm> {
   /// this comm. Solo: everything is addressable.
   virtual Location locate(const void* data, size_t bytes) const;
 
-  /// Only with direct(): returns the address in this process of `rank`'s bytes at `location`,
-  /// range-checked.
+  /// Returns the address in this process of `rank`'s bytes at `location`, range-checked. Only with
+  /// direct().
   virtual Result<std::byte*> resolve(int32_t rank, const Location& location, size_t bytes) const;
 
   /// Returns the arena that a location names, to keep it alive, or nullptr if it is gone or there
@@ -159,7 +160,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
     return patience;
   }
 
-  /// The control plane: brings every rank's `mine` into `all`, in rank order. Sizes are equal on
+  /// Brings every rank's `mine` into `all`, in rank order: the control plane. Sizes are equal on
   /// every rank, at most kRecordBytes. All ranks succeed, or all fail with the same cause and the
   /// comm is aborted.
   virtual Status exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
@@ -226,8 +227,8 @@ class Call {
   int32_t world() const { return comm_->world(); }
   Operation operation() const { return operation_; }
 
-  /// If the comm has a device: the caller's stream, and the number of the capture that it is part
-  /// of; 0: none.
+  /// Return the caller's stream, if the comm has a device, and the number of the capture that it is
+  /// part of; 0: none.
   StreamHandle stream() const { return stream_; }
   uint64_t capture() const { return capture_; }
   void take_stream(StreamHandle stream, uint64_t capture) {
@@ -299,7 +300,7 @@ class Call {
   /// Takes the call from the caller's thread: another one ends it.
   void go_to_background();
 
-  /// From here to take_up(), exchanges pair with those of any call on this optimizer that calls the
+  /// Lets exchanges up to take_up() pair with those of any call on this optimizer that calls the
   /// roll.
   void call_roll() { calling_roll_ = true; }
   /// Exchanges that follow are of `operation`.
@@ -310,7 +311,7 @@ class Call {
 
   /// Aborts the comm with `status` (of this rank's making), and returns the cause that stands.
   Status abort(const Status& status, std::string_view phase);
-  /// The same when there may be no memory for words.
+  /// Does the same when there may be no memory for words.
   void abort_out_of_memory() noexcept;
 
  private:

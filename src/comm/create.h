@@ -32,10 +32,10 @@ std::string word_of_job();
 /// Opens a rank's device by its place among the ranks of its host, -1 if unknown.
 using OpenDevice = std::function<Result<std::shared_ptr<Device>>(int32_t local_rank)>;
 
-/// -1 in `given` means the default, which ZERO_*_MS variables may change. Without `open` the comm
-/// is on the host.
+/// Makes the comm that the environment asks for. -1 in `given` means the default, which ZERO_*_MS
+/// variables may change. Without `open` the comm is on the host.
 Result<std::shared_ptr<Comm>> create_env(CommOptions given, const OpenDevice& open);
-/// The same by variables of the caller's choice.
+/// Does the same by variables of the caller's choice.
 Result<std::shared_ptr<Comm>> create_env(const Lookup& lookup, CommOptions given,
                                          const OpenDevice& open);
 
@@ -62,7 +62,7 @@ Status check_seat(int32_t rank, int32_t world);
 Result<std::shared_ptr<Comm>> create_nccl(std::shared_ptr<Device> device, const NcclId& id,
                                           int32_t rank, int32_t world, const CommOptions& options);
 
-/// An nccl comm of the ranks of an engine's ncclComm_t, which stays the engine's.
+/// Makes an nccl comm of the ranks of an engine's ncclComm_t, which stays the engine's.
 Result<std::shared_ptr<Comm>> wrap_nccl(std::shared_ptr<Device> device, void* nccl_comm,
                                         const CommOptions& options);
 /// Returns the number of the CUDA device of an engine's ncclComm_t.

@@ -62,7 +62,7 @@ struct Cause {
   char text[4096];
 };
 Cause pack(const Failure& failure);
-/// Anything that is no Cause becomes ZERO_ERR_COMM, which says so.
+/// Reads a Cause. Anything else becomes ZERO_ERR_COMM, which says so.
 Failure unpack(std::span<const std::byte> bytes);
 
 }  // namespace zero

@@ -60,7 +60,7 @@ struct Prefix {
   uint32_t unused = 0;
 
   bool same_version() const { return protocol == kProtocol && library == kLibrary; }
-  /// "libzero 0.2.0 (protocol 1)"
+  /// Returns "libzero 0.2.0 (protocol 1)".
   std::string version() const;
 };
 
@@ -74,7 +74,7 @@ struct Frame {
 /// At most this many descriptors travel with one frame (the kernel's limit is 253).
 inline constexpr size_t kDescriptorsPerFrame = 200;
 
-/// EMFILE, in words.
+/// Says EMFILE in words.
 Status too_many_descriptors();
 
 class Link {

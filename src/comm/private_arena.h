@@ -16,8 +16,8 @@ namespace zero {
 
 class PrivateArena final : public Arena {
  public:
-  /// On a device it takes memory of the kind that arenas of a local comm are, if there is such
-  /// memory.
+  /// Allocates one. On a device it takes memory of the kind that arenas of a local comm are, if
+  /// there is such memory.
   static Result<std::shared_ptr<PrivateArena>> allocate(std::shared_ptr<Comm> comm, uint32_t number,
                                                         size_t bytes, int32_t kind) {
     SharedBlock block = comm->device() != nullptr ? share(comm->device(), bytes) : SharedBlock();

@@ -67,7 +67,7 @@ class QueuedPlane {
     const Scattered one{types, send, recv, count};
     return reduce_scatter({&one, count == 0 ? 0u : 1u}, stream);
   }
-  /// The same for ranks that own parts of different sizes.
+  /// Does the same for ranks that own parts of different sizes.
   virtual Status reduce(SumTypes types, std::span<const Summed> all, void* stream) = 0;
   virtual Status all_gather(std::span<const Gathered> all, void* stream) = 0;
   Status all_gather(const void* send, void* recv, size_t bytes, void* stream) {

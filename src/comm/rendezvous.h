@@ -110,8 +110,8 @@ struct Partner {
   bool ready = false;
 
   bool spoke() const { return said || link->other_version(); }
-  /// For a partner whose connection has ended: true if its process has ended, too. Waits a moment
-  /// for the kernel's word.
+  /// True if the process of a partner whose connection has ended has ended, too. Waits a moment for
+  /// the kernel's word.
   bool died() const;
   std::string end() const;  // " died", " gave up its rendezvous"
 };
@@ -166,7 +166,7 @@ class Reception {
   int64_t limit_ms_ = meeting_.limit_ms;
 };
 
-/// Another rank's side: returns rank 0, once it has given this rank a seat. It looks at all places
+/// Returns rank 0, once it has given this rank a seat: another rank's side. It looks at all places
 /// at the same time, and gives up none that may still answer, because rank 0 may come to its
 /// connections late. Rank 0 itself looks this way who holds its place: it gets ZERO_ERR_COMM if the
 /// holder has gone.

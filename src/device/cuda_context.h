@@ -23,7 +23,7 @@ namespace zero {
 /// more.
 Status cuda_status(cudaError_t error, int32_t ordinal, std::string_view doing);
 
-/// The same for a call that lets one device reach another's memory: it fails with
+/// Does the same for a call that lets one device reach another's memory. It fails with
 /// ZERO_ERR_UNSUPPORTED, unless memory is short or the device has ended.
 Status cuda_unreached(cudaError_t error, int32_t ordinal, std::string_view doing);
 
@@ -47,14 +47,15 @@ class DriverCalls {
       return reinterpret_cast<Function>(address);
     }
   };
-  /// `version`: the first version of CUDA whose driver has the call in the form of our headers.
+  /// Finds a call. `version`: the first version of CUDA whose driver has the call in the form of
+  /// our headers.
   Call find(const char* name, unsigned version);
 
  private:
   Status found_;
 };
 
-/// Driver and runtime give the same name to each number that both have.
+/// Converts an error. Driver and runtime give the same name to each number that both have.
 inline cudaError_t as_runtime_error(CUresult error) { return static_cast<cudaError_t>(error); }
 
 struct CudaDriver : DriverCalls {

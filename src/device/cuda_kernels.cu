@@ -170,7 +170,7 @@ std::vector<Launch> launch_each() {
 
 }  // namespace
 
-/// Asking how many blocks of a kernel fit loads it.
+/// Loads each kernel by asking how many of its blocks fit.
 int load_on_cuda(int multiprocessors, CudaKernels* kernels) {
   for (const Launch& launch : launch_each()) {
     const void* const kernel = std::visit(WorkOf(), launch).kernel;

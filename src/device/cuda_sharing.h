@@ -28,7 +28,8 @@ class CudaSharing : public DriverCalls {
 
  private:
   Status status(CUresult result, std::string_view doing) const;
-  /// The status of calls that make a device's memory accessible; it may be another device's.
+  /// Returns the status of calls that make a device's memory accessible; it may be another
+  /// device's.
   Status reached(CUresult result, std::string_view doing) const;
   bool can(CUdevice_attribute what) const;
   CUmemAllocationProp properties() const;

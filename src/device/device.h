@@ -60,11 +60,11 @@ class Device : public std::enable_shared_from_this<Device> {
   /// Returns whether an event, as last recorded, is done, or an error if the work before it failed.
   virtual Result<bool> done(EventHandle event) = 0;
 
-  /// OK if [data, data + bytes) is memory that this device's work can read and write where it is.
-  /// If not, ZERO_ERR_ARGUMENT, whose text says what it is instead. `what` names it: "gradient of
-  /// 'wte'".
+  /// Returns OK if [data, data + bytes) is memory that this device's work can read and write where
+  /// it is. If not, ZERO_ERR_ARGUMENT, whose text says what it is instead. `what` names it:
+  /// "gradient of 'wte'".
   virtual Status check(const void* data, size_t bytes, std::string_view what) = 0;
-  /// OK if `stream` is one of this device.
+  /// Returns OK if `stream` is one of this device.
   virtual Status check_stream(StreamHandle stream) = 0;
   /// Returns the number of the capture that takes the work queued on `stream` now, or 0 if that
   /// work is simply done. Launches of the capture's graph do captured work. In a capture, copies
@@ -179,7 +179,7 @@ class OwnedMemory : public Owned<give_back> {
     if (bytes == 0) return OwnedMemory();
     return OwnedMemory(device, ZERO_TRY((device.get()->*take)(bytes, what)), bytes);
   }
-  /// The same, filled with zeros before it returns.
+  /// Does the same, and fills the memory with zeros before it returns.
   static Result<OwnedMemory> allocate_zeroed(const std::shared_ptr<Device>& device, size_t bytes,
                                              std::string_view what) {
     OwnedMemory memory = ZERO_TRY(allocate(device, bytes, what));
@@ -210,8 +210,8 @@ inline Result<SharedBlock> map_shared(const std::shared_ptr<Device>& device, int
 /// `what` it waited for. It asks `stop`, which may be empty, in between, and ends with its error.
 Status await(Device& device, EventHandle event, int64_t timeout_ms, std::string_view what,
              const std::function<Status()>& stop = {});
-/// The same, for use before memory of the work is given back. It gives up the device if the work
-/// has not ended: at the timeout or, if anything else ends the wait, 10 seconds later.
+/// Does the same, for use before memory of the work is given back. It gives up the device if the
+/// work has not ended: at the timeout or, if anything else ends the wait, 10 seconds later.
 Status await_end(Device& device, EventHandle event, int64_t timeout_ms, std::string_view what,
                  const std::function<Status()>& stop = {});
 

@@ -46,7 +46,7 @@ struct FutexWord {
 
 class ThreadPool {
  public:
-  /// `threads` counts the caller: 1 starts no thread. Workers block all signals.
+  /// Starts the workers, which block all signals. `threads` counts the caller: 1 starts no thread.
   static Result<std::unique_ptr<ThreadPool>> create(int threads);
   ~ThreadPool();  // joins
 

@@ -17,9 +17,9 @@ namespace zero {
 /// queued on the same memory must have ended before.
 class Window {
  public:
-  /// On the host's memory.
+  /// Makes a window on the host's memory.
   Window() = default;
-  /// On a device's, or the host's if `device` is null.
+  /// Makes a window on a device's memory, or on the host's if `device` is null.
   static Result<Window> create(const std::shared_ptr<Device>& device, int64_t timeout_ms);
 
   /// Returns how many elements of so many bytes it shows at once. On the host there is no limit.

@@ -9,7 +9,7 @@
 
 namespace zero {
 
-/// to[i] = from[i] * factor
+/// Sets to[i] = from[i] * factor.
 template <class Real>
 void scale(Real* to, const Real* from, size_t count, std::type_identity_t<Real> factor) {
   for (size_t i = 0; i < count; ++i) to[i] = from[i] * factor;

@@ -22,7 +22,7 @@ class ExactSum {
  public:
   static constexpr std::size_t kWords = kLimbs + 1;
 
-  /// `value` must be >= 0, or NaN.
+  /// Adds `value`, which must be >= 0, or NaN.
   ZERO_HOST_DEVICE void add(double value) {
     add_by(value, Alone());
     if (additions_ >= kMaxAdditions) carry();

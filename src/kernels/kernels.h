@@ -90,7 +90,7 @@ struct Arithmetic {
 
 /// Conversions of arrays that do not overlap, between fp32 and a type of 16 bits.
 struct Conversions {
-  /// Exact.
+  /// Widens exactly.
   void (*widen)(float* to, const uint16_t* from, size_t count);
   /// Rounds to nearest, ties to even; numbers beyond the range become infinity, and every NaN
   /// becomes 0x7FC0 (bf16) or 0x7E00 (f16).
@@ -105,8 +105,9 @@ struct KernelTable {
   Arithmetic<double> doubles;
   Conversions bf16, f16;
 
-  /// A bf16 parameter is its fp32 master rounded half away from zero. With its remainder of 16 bits
-  /// it gives the whole master again; but every NaN comes back as 0x7FC00000.
+  /// Join and split a master. A bf16 parameter is its fp32 master rounded half away from zero. With
+  /// its remainder of 16 bits it gives the whole master again; but every NaN comes back as
+  /// 0x7FC00000.
   void (*join_remainder)(float* master, const uint16_t* param, const uint16_t* remainder,
                          size_t count);
   void (*split_remainder)(uint16_t* param, uint16_t* remainder, const float* master, size_t count);

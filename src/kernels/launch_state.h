@@ -86,7 +86,8 @@ ZERO_HOST_DEVICE inline void decide(const Decide& launch) {
   state.clip_factor *= factor;
 }
 
-/// Any number of threads may call it; all of them must refuse for the same reason.
+/// Refuses the step. Any number of threads may call it; all of them must refuse for the same
+/// reason.
 ZERO_ELEMENT void refuse(StepState& state, Refusal why) {
 #ifdef __CUDA_ARCH__
   atomicExch(reinterpret_cast<int32_t*>(&state.refusal), static_cast<int32_t>(why));

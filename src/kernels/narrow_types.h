@@ -133,7 +133,7 @@ static void narrow(uint16_t* to, const float* from, size_t count) {
   in_batches<narrow_batch<Half>>(reinterpret_cast<Half*>(to), from, count);
 }
 
-/// `to` may be `from`.
+/// Narrows and widens again. `to` may be `from`.
 template <class Half>
 static void round_through(float* to, const float* from, size_t count) {
   in_batches<round_batch<Half>>(to, from, count);

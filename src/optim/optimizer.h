@@ -128,15 +128,16 @@ class Optimizer {
   Status bind(std::span<void* const> data, std::span<void* const> grads);
   Result<int64_t> find(std::string_view name) const;
   Status set(int32_t group, std::string_view name, double value);
-  /// From now on those groups read the setting from `given`; if its data is null, they use the
-  /// value that was set. ZERO_ERR_UNSUPPORTED if the host must know the setting.
+  /// Lets those groups read the setting from `given` from now on; if its data is null, they use the
+  /// value that was set. Fails with ZERO_ERR_UNSUPPORTED if the host must know the setting.
   Status set_from(int32_t group, std::string_view name, const GivenSetting& given);
   Result<double> get(int32_t group, std::string_view name) const;
   Status set_trainable(int64_t param, bool trains);
   bool trains(size_t param) const { return trainable_[param]; }
   const std::vector<bool>& trainable() const { return trainable_; }
   size_t frozen() const { return frozen_; }
-  /// The set of frozen parameters, as a hash and as lines. It must be the same on every rank.
+  /// Return the set of frozen parameters, as a hash and as lines. It must be the same on every
+  /// rank.
   uint64_t frozen_hash() const { return frozen_hash_; }
   std::string trainable_lines() const;
   /// Returns the settings that a parameter is updated with: its group's, changed by its own.
@@ -168,7 +169,7 @@ class Optimizer {
     std::vector<SectionState> state = {};
     std::vector<int32_t> owners = {};
   };
-  /// A seal adds sections.
+  /// Prepare and make a seal, which adds sections.
   Result<Deal> prepare_seal() const;
   void commit_seal(Deal seal);
   /// Deals out everything anew: frozen parameters come behind the others. `owners`: new ones for
@@ -186,7 +187,7 @@ class Optimizer {
   std::byte* slot(int slot, const Segment& segment) const {
     return this->slot(slot, segment.section, segment.share);
   }
-  /// The same for a share by another plan.
+  /// Does the same for a share by another plan.
   std::byte* slot_in(const Plan& of, std::span<const SectionState> state, int slot, int32_t section,
                      int64_t share) const;
   /// Returns the bytes of one element there.
@@ -210,7 +211,7 @@ class Optimizer {
   /// Returns step count, loss scale and settings in lines, exact to the bit. They must be the same
   /// on every rank.
   std::string agreed_lines() const;
-  /// The same for state_sets, with the progress of their parameters.
+  /// Does the same for state_sets, with the progress of their parameters.
   std::string state_set_lines() const;
   /// Returns one past the last parameter of a group, which is the first of the next group.
   int64_t group_end(size_t group) const { return group_ends_[group]; }

@@ -197,7 +197,7 @@ void Plan::count_owned(const Section& section) {
   subtract_to(round_up(section.end, kBlock));
 }
 
-/// Whole-tensor rules: sets owners_ and adds to owned_.
+/// Sets owners_ and adds to owned_, for whole-tensor rules.
 Status Plan::assign_owners(std::span<const PlanParam> params, std::span<const int64_t> group_ends) {
   const size_t first = owners_.size();
   owners_.resize(counts_.size());
@@ -240,8 +240,8 @@ Status Plan::assign_owners(std::span<const PlanParam> params, std::span<const in
   return {};
 }
 
-/// Whole-tensor rules: sets layout_ and the section's end and bucket, and sorts its part of travel_
-/// by owner.
+/// Sets layout_ and the section's end and bucket, and sorts its part of travel_ by owner, for
+/// whole-tensor rules.
 void Plan::lay_out_by_owner(Section& section) {
   const std::span<int64_t> params = travel(section);
   std::stable_sort(params.begin(), params.end(),

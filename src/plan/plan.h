@@ -142,7 +142,7 @@ class Plan {
   const PlanOptions& options() const { return options_; }
   int64_t params() const { return static_cast<int64_t>(counts_.size()); }
 
-  /// The positions of a parameter's first element.
+  /// Return the positions of a parameter's first element.
   int64_t grid(int64_t param) const { return grid_[at(param)]; }
   int64_t layout(int64_t param) const { return layout_[at(param)]; }
 
@@ -160,7 +160,7 @@ class Plan {
   /// owns, rounded up to kAlignment, or, if dealt out anew, to the end of its block. Transfers may
   /// carry more behind them.
   int64_t share_elements(size_t section, int32_t rank) const;
-  /// Elements of parameters in a rank's share.
+  /// Returns the elements of parameters in a rank's share.
   int64_t owned_elements(int32_t rank) const { return owned_[at(rank)]; }
 
   /// Returns the only owner of a parameter, or ZERO_OWNER_SPLIT if there are more. A parameter

@@ -42,8 +42,9 @@ struct Ademamix : AllSlots<0b111>, Moments {
     return step < steps ? step / steps : 1;
   }
 
-  /// The paper's schedule, which begins at beta1. The half-life grows by the same amount in each
-  /// step, so 1/log(beta) goes in a straight line from 1/log(beta1) to 1/log(beta3).
+  /// Returns the beta of a step by the paper's schedule, which begins at beta1. The half-life grows
+  /// by the same amount in each step, so 1/log(beta) goes in a straight line from 1/log(beta1) to
+  /// 1/log(beta3).
   ZERO_HOST_DEVICE static double slow_beta(const In<Ademamix>& in) {
     const double part = share(in, in["beta3_warmup"]);
     const double end = in["beta3"];

@@ -118,8 +118,9 @@ ZERO_HOST_DEVICE inline double log_of_less(double x) {
   return -2 * doublings * part * sum;
 }
 
-/// For rules with either kind of weight decay. Decay into the gradient sets the flag `decays`, and
-/// the scalar `decay` is weight_decay. If not, the parameter is multiplied by the scalar `decay`.
+/// Prepares the decay of rules with either kind. Decay into the gradient sets the flag `decays`,
+/// and the scalar `decay` is weight_decay. If not, the parameter is multiplied by the scalar
+/// `decay`.
 template <class Of>
 ZERO_HOST_DEVICE void prepare_decay_of_either_kind(Scalars& scalars, const In<Of>& in) {
   const double weight_decay = in["weight_decay"];

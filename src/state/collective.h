@@ -32,7 +32,7 @@ Status load_state(Call& call, Optimizer& optim, std::string_view directory, int3
 Status gather_state(Call& call, Optimizer& optim, int64_t param, const char* name, int32_t to,
                     void* values, size_t count);
 
-/// zero_rebalance: deals out everything anew, and moves state to its new owners.
+/// Deals out everything anew, and moves state to its new owners (zero_rebalance).
 ///
 /// Inside a collective Call that has not entered yet. `owners`: one for each parameter, or empty.
 Status rebalance(Call& call, Optimizer& optim, std::span<const int32_t> owners);

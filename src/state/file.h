@@ -62,7 +62,7 @@ Fd open_at(const Directory& directory, const std::string& name, int flags, unsig
 
 /// Opens the directory `name` in `parent`. On failure the result is not valid, and errno says why.
 Directory enter(const Directory& parent, const std::string& name, Links links);
-/// The same, but fails with ZERO_ERR_CKPT_IO.
+/// Does the same, but fails with ZERO_ERR_CKPT_IO.
 Result<Directory> open_directory(const Directory& parent, const std::string& name, Links links);
 
 /// Calls mkdirat. Returns 0, or -1 and errno.

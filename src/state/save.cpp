@@ -168,8 +168,8 @@ class Save {
     return staging_->publish(progress());
   }
 
-  /// The last vote can fail although the checkpoint is there. Rank 0 knows whether it is, the
-  /// others do not.
+  /// Adds to the last vote's failure that the checkpoint may be there. Rank 0 knows whether it is,
+  /// the others do not.
   Status conclude(Status status, const Status& published) const {
     const Code code = status.code();
     if (status.ok() || !published.ok() || code == ZERO_ERR_PEER) return status;

@@ -26,7 +26,7 @@ void round_share(Optimizer& optim);
 /// Updates owned segments one by one, as their gradients come, with the scalars of its creation.
 class SegmentUpdater {
  public:
-  /// Views must have been made without sources. It keeps their targets.
+  /// Keeps the targets of the views, which must have been made without sources.
   SegmentUpdater(const Optimizer& optim, const StepMemory& memory, double factor);
 
   /// Updates elements [first, last) of an owned segment. `gradients`: one for each rank that is

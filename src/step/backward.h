@@ -32,7 +32,7 @@ class Backward {
   /// failure has no effect.
   Status announce(int64_t param, std::byte* grad);
 
-  /// From now on, gradients that all ranks have announced are not summed but make new parameters.
+  /// Begins a round in which gradients that all ranks have announced make new parameters, not sums.
   /// Views must have been made, without sources.
   Status begin_updates(double factor);
 
@@ -59,7 +59,7 @@ class Backward {
   bool updates_here() const { return makes_ == Makes::updates; }
   /// Returns how many gradients that updates used were not finite.
   uint64_t nonfinite() const { return nonfinite_; }
-  /// The norm of the sums, for this p.
+  /// Return the record of the sums, and p of its norm.
   NormSums record() const { return reducer_ ? reducer_->record() : NormSums{}; }
   double norm_type() const { return norm_type_; }
 
@@ -119,10 +119,10 @@ class Backward {
   WorkerThread thread_;
 };
 
-/// zero_grad_ready. Local; ZERO_ERR_STATE once gradients are reduced.
+/// Does the work of zero_grad_ready. Local. Fails with ZERO_ERR_STATE once gradients are reduced.
 Status grad_ready(Optimizer& optim, int64_t param, std::byte* grad);
 
-/// Null until a gradient is announced, or a step begins.
+/// Returns the backward, or null until a gradient is announced, or a step begins.
 const Backward* backward_of(const Optimizer& optim);
 
 /// Gives up the step that has begun. Nothing of it is made.

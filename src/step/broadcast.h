@@ -7,7 +7,7 @@
 
 namespace zero {
 
-/// zero_broadcast_params, zero_broadcast_buffers.
+/// Do the work of zero_broadcast_params and zero_broadcast_buffers.
 Status broadcast_params(Call& call, Optimizer& optim, int32_t root);
 Status broadcast_buffers(Call& call, Optimizer& optim, int32_t root);
 

@@ -28,8 +28,8 @@ struct Writers {
   bool any = true;   // some rank does not hold the root's own memory; the same on every rank
 };
 
-/// `locations`: the tensor's place on each rank of a direct comm. Among ranks that hold the same
-/// bytes the root writes or, if it is none of them, the lowest.
+/// Finds the writers. `locations`: the tensor's place on each rank of a direct comm. Among ranks
+/// that hold the same bytes the root writes or, if it is none of them, the lowest.
 Writers find_writers(const Comm& comm, std::span<const Location> locations, int32_t root);
 
 }  // namespace zero

@@ -20,8 +20,8 @@ struct Clip {
 
 Status seal_params(Call& call, Optimizer& optim);
 Status reduce_grads(Call& call, Optimizer& optim, const Grads& grads);
-/// `norm` gets the norm before clipping. On a device the call waits for that, unless `norm` is
-/// null.
+/// Clips by the norm. `norm` gets the norm before that; on a device the call waits for it, unless
+/// `norm` is null.
 Status clip_grad_norm(Call& call, Optimizer& optim, const Clip& clip, double* norm,
                       const Grads& grads = {});
 Status clip_grad_value(Call& call, Optimizer& optim, double max_value, const Grads& grads = {});

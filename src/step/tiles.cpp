@@ -22,7 +22,7 @@ std::vector<Scalars> prepare_classes(const Optimizer& optim, const StepMemory& m
 TileGradients::TileGradients(const Pass& pass)
     : Pass(pass), in_(fused ? memory.sources.width : 1) {}
 
-/// Sums are not rounded here, because they were rounded when they were made.
+/// Returns how sources are rounded. Sums are not, because they were rounded when they were made.
 Rounding TileGradients::rounding_of(const Section& section) const {
   return fused ? rounding(optim, memory, section) : Rounding{};
 }

@@ -47,7 +47,7 @@ class Walk {
   virtual Status sum(double p) = 0;
   /// Lets the update itself sum them.
   virtual Status let_update_sum() { return {}; }
-  /// For a call that finds its sums made: nothing is left to sum.
+  /// Takes the place of sum() in a call that finds its sums made.
   virtual Status find_summed() { return {}; }
   /// Measures sums that are made already, as sum() does.
   virtual Status measure(double p) = 0;

@@ -40,12 +40,12 @@ class Control {
   Failure failure() const;
   Status failure_status() const;
 
-  /// For waits on something else: returns the comm's failure. If it finds that a rank has died, it
+  /// Returns the comm's failure, for waits on something else. If it finds that a rank has died, it
   /// breaks the comm.
   Status check(const Patience& where);
 
-  /// For ranks that do something else together after an exchange, the same for all. It tells the
-  /// others that this rank could not, and is on its way to the next exchange, where it says why.
+  /// Tells the others that this rank could not do what all were to do after an exchange, and is on
+  /// its way to the next one, where it says why.
   void withdraw() { slot(rank_).withdrew.store(sequence_, std::memory_order_release); }
   bool any_withdrew(std::span<const int32_t> ranks) const;
 

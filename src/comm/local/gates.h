@@ -51,15 +51,15 @@ class LocalGates final : public Gates {
   size_t world() const { return static_cast<size_t>(control_.world()); }
   size_t rank() const { return static_cast<size_t>(control_.rank()); }
   uint32_t* words() const { return reinterpret_cast<uint32_t*>(words_->data()); }
-  /// The word that `from` writes to `to`.
+  /// Returns the word that `from` writes to `to`.
   uint32_t* told(size_t gate, size_t to, size_t from) const {
     return words() + (gate * world() + to) * world() + from;
   }
   /// This rank's: 0 while its stream waits at no gate; else 1 + the gate, and in the bits above a
   /// number that no other wait of a call has. Waits of one graph's launches share it.
   uint32_t* waits_word() const { return words() + kGates * world() * world() + rank(); }
-  /// Not 0 once a stream of this rank has passed a gate since the watch looked last. The watch
-  /// needs it because waits of one graph's launches look alike.
+  /// Returns the word that is not 0 once a stream of this rank has passed a gate since the watch
+  /// looked last. The watch needs it because waits of one graph's launches look alike.
   uint32_t* passed_word() const { return words() + (kGates * world() + 2) * world() + rank(); }
   uint32_t* broken_word() const { return words() + (kGates * world() + 1) * world() + rank(); }
 

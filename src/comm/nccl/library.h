@@ -61,10 +61,10 @@ std::vector<std::string> library_names();
 /// Returns the first of `names` that opens, with all its functions.
 Result<Library> open_library(std::span<const std::string> names);
 
-/// "2.27.3"
+/// Returns "2.27.3" and the like.
 std::string version_text(int version);
 
-/// For tests: sets what library() returns from now on; nullptr for the process's own.
+/// Sets what library() returns from now on; nullptr for the process's own. For tests.
 void replace_library(const Library* replacement);
 
 }  // namespace zero::nccl

@@ -30,7 +30,7 @@ struct Root {
   Listener listener;
   Offer offer;
 };
-/// Rank 0's first step: listens, and makes the Offer.
+/// Listens, and makes the Offer: rank 0's first step.
 Result<Root> listen();
 
 /// Makes an Offer if there is no way to send one: every rank makes the same from what all know.

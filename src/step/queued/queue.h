@@ -18,8 +18,8 @@
 
 namespace zero::queued {
 
-/// How long to wait for what is queued: at a gate a stream may wait as long for another rank as the
-/// host does for this one's own work, and the gates' watch is to name that rank first.
+/// Returns how long to wait for queued work. At a gate a stream may wait as long for another rank
+/// as the host does for this one's own work, and the gates' watch must name that rank first.
 inline int64_t patience_ms(Comm& comm) {
   return comm.options().timeout_ms * (comm.gates() == nullptr ? 1 : 2);
 }
@@ -54,7 +54,7 @@ class Upload {
  public:
   static Result<Upload> create(const std::shared_ptr<Comm>& comm);
 
-  /// Room for blocks of so many bytes, so that put() cannot fail for lack of memory.
+  /// Makes room for blocks of so many bytes, so that put() cannot fail for lack of memory.
   Status reserve(size_t bytes);
   Status put(StreamHandle stream, void* to, std::span<const std::byte> bytes);
 
@@ -146,8 +146,8 @@ struct Queue : Frame {
   Status await(const Event& event, std::string_view what) const;
   /// Waits until nothing that is queued uses this memory any more.
   Status drain() const;
-  /// At the end, also of a broken comm. False if the device has not done with the memory of its
-  /// optimizer after timeout_ms: arenas that it may still use must stay.
+  /// Waits for the end of all queued work, also on a broken comm. Returns false if the device still
+  /// uses memory of the optimizer after timeout_ms: then arenas that it may use must stay.
   bool await_end() noexcept;
   bool await_flight();
   bool await_all_streams();
@@ -188,8 +188,8 @@ class HostShare {
   const int64_t waits_, bytes_;
 };
 
-/// If steps were captured, brings the host's changes to where launches of their graphs read them,
-/// and waits for that: settings and, with `all`, the progress.
+/// Brings the host's changes to where launches of captured steps read them, and waits for that:
+/// settings and, with `all`, the progress. Does nothing if no step was captured.
 Status send_changes(Optimizer& optim, bool all);
 /// Returns the layout that a graph captured now depends on.
 uint64_t layout_of(const Optimizer& optim);

@@ -61,7 +61,7 @@ struct MadeOf {
 /// Rows of several kinds laid out in one block of memory, so that one copy brings them all.
 class Blob {
  public:
-  /// The offset of these rows from the start of the block.
+  /// Adds rows, and returns their offset from the start of the block.
   template <class Row>
   size_t add(std::span<const Row> rows) {
     const size_t at = (bytes_.size() + kAlign - 1) / kAlign * kAlign;

@@ -24,7 +24,7 @@ class Walk final : public zero::Walk {
   Status begin() override;
   Status check_norm_type(double p) const override;
   Status prepare(bool updates) override;
-  /// A captured call has tables of its own.
+  /// True, because a captured call has tables of its own.
   bool prepares_every_call() const override { return true; }
   Status begin_work() override;
   Status end_work(Status status) override;
@@ -57,15 +57,15 @@ class Walk final : public zero::Walk {
   Device& device() const { return *optim_.comm->device(); }
   StreamHandle stream() const { return call_.stream(); }
   const Section& section(int32_t number) const { return optim_.plan.section(number); }
-  /// Nothing of a step before travels any more.
+  /// Lets the call's stream wait until nothing of an earlier step travels any more.
   Status await_gathers();
-  /// Memory that is leaving is freed once nothing uses it.
+  /// Frees memory that is leaving, if nothing uses it any more.
   Status let_go();
-  /// All streams of a captured call take part in the capture, from here ...
+  /// Lets all streams of a captured call take part in the capture, until join().
   Status fork();
-  /// ... to here.
+  /// Ends what fork() began.
   Status join();
-  /// Everything of the call is queued; what comes after it on its stream sees it.
+  /// Ends the call's work: what comes after it on its stream sees all of it.
   Status end();
   Status order(StreamHandle before, const Event& event, StreamHandle after, const char* why);
   Status launch(StreamHandle stream, const Launch& launch) {

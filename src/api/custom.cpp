@@ -21,7 +21,7 @@ using namespace zero::api;
 class ForeignExceptions {
  public:
   // An unwinder learns the sizes of registers in its first use. This library's copy would abort if
-  // it had to catch what another copy threw before that. So it first walks a stack of no frames.
+  // it had to catch what another copy threw before that. So it first traces a stack of no frames.
   //
   // The runtime that throws counts an exception as uncaught, and the one that catches it counts it
   // off. If these are two, both counts are wrong from then on, and so is the program's

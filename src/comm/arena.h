@@ -22,7 +22,7 @@ struct Location {
   bool operator==(const Location&) const = default;
 };
 
-/// One rank's view of an arena. The comm lives as long as its arenas.
+/// An arena, as one rank sees it. The comm lives as long as its arenas.
 class Arena {
  public:
   virtual ~Arena() = default;

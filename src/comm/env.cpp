@@ -24,7 +24,7 @@ namespace {
 
 using Seat = std::shared_ptr<Comm>;
 
-constexpr int64_t kPortMs = 5'000;  // for a run before this one to give up its port
+constexpr int64_t kPortMs = 5'000;  // for a job before this one to give up its port
 constexpr int64_t kPortSliceMs = 50;
 
 // ---- The job.
@@ -158,7 +158,7 @@ Result<Seat> create_here(Result<std::shared_ptr<Device>> device, const Launched&
 
 // ---- Ranks of several hosts.
 
-/// Listens at rank 0's port. Waits a while for it, because a run that is just ending may still have
+/// Listens at rank 0's port. Waits a while for it, because a job that is just ending may still have
 /// it.
 Result<tcp::Root> listen(const tcp::Offer& offer, int64_t limit_ms) {
   const int64_t until_ms = now_ms() + std::min(limit_ms, kPortMs);

@@ -41,7 +41,7 @@ void tune(int fd) {
 }
 
 /// Lets one socket serve both versions, if it listens at every interface of version 6. Takes a port
-/// that is asked for, even if connections of a run that has ended still have it.
+/// that is asked for, even if connections of a job that has ended still have it.
 int prepare(const Place& place, int fd) {
   const int on = 1, off = 0;
   const auto* const in = reinterpret_cast<const sockaddr_in6*>(&place.storage);

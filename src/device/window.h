@@ -32,7 +32,7 @@ class Window {
   Result<std::byte*> room(std::byte* to);
   Status store(std::byte* to, size_t bytes);
 
-  // For any size, piece by piece: between this memory and the host's, or within this memory.
+  // For any size, part by part: between this memory and the host's, or within this memory.
   Status show_all(const std::byte* from, size_t bytes,
                   const std::function<Status(std::span<const std::byte>)>& visit);
   Status fill_all(std::byte* to, size_t bytes,

@@ -16,7 +16,7 @@
 #endif
 
 // ---- Streams: loops take a cache line of each at a time, and ask for it ahead of its use. Each
-// stream has its own distance: at equal distances all would cross a page in the same turn.
+// stream has its own distance: at equal distances all would cross a page at the same time.
 
 inline constexpr size_t kAhead = 512;  // bytes; past the end of an array this asks for nothing
 inline constexpr size_t kStagger = 640;

@@ -24,7 +24,7 @@ class Walk {
 
   // ---- Before anything is touched.
 
-  /// Takes the call's turn, or returns this rank's own reason to refuse the call.
+  /// Begins the call, or returns this rank's own reason to refuse it.
   virtual Status begin() { return {}; }
   /// Returns OK if a norm for this p can be taken, or the reason why not.
   virtual Status check_norm_type(double p) const = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One seat's view of the control segment: exchanges that end the same way on every rank, the abort
-// word, and the watch over the other ranks.
+// The control segment, as one seat sees it: exchanges that end the same way on every rank, the
+// abort word, and the watch over the other ranks.
 #pragma once
 
 #include <memory>
@@ -102,7 +102,7 @@ class Control {
   const std::vector<std::shared_ptr<Peer>> peers_;
   int64_t spin_ns_ = 0;
   uint64_t sequence_ = 0;    // of this seat's last exchange
-  uint64_t broadcasts_ = 0;  // pieces so far
+  uint64_t broadcasts_ = 0;  // parts so far
   const StepsSoFar* steps_ = &kNoSteps;
 
   // This seat's cause: may be written anew until the abort word or a decision names it.

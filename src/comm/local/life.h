@@ -19,8 +19,8 @@
 
 namespace zero::local {
 
-/// A share in this process's life. The page and its thread stand while there is a share. Each seat
-/// holds one.
+/// A hold on this process's life page. The page and its thread stand while there is a hold. Each
+/// seat holds one.
 class Life {
  public:
   static Result<Life> begin();

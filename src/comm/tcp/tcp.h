@@ -28,7 +28,7 @@ struct Peer {
   bool left = false;                 // it has said goodbye
 };
 
-/// The most bytes of one rank's record, and of a piece of a broadcast.
+/// The most bytes of one rank's record, and of a part of a broadcast.
 inline constexpr size_t kPieceBytes = 256u << 10;
 
 /// A comm of ranks that are only connected, so that they can find out which comm serves them. It is

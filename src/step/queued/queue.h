@@ -48,8 +48,8 @@ inline constexpr const char* kForked = "every stream of a captured call is captu
 inline constexpr const char* kJoined = "all of a captured call ends before what comes after it";
 }  // namespace order
 
-/// Copies that the host need not wait for, through a few buffers in turn: one is written again when
-/// the device has read it.
+/// Copies that the host need not wait for, through a few buffers, one after the other: one is
+/// written again when the device has read it.
 class Upload {
  public:
   static Result<Upload> create(const std::shared_ptr<Comm>& comm);
@@ -215,9 +215,9 @@ Status settle(Optimizer& optim);
 /// to another capture. For a call in a capture it also waits until all steps so far have been made.
 Status check_capture(Optimizer& optim, uint64_t capture);
 
-/// The turn of a call, which may be captured. A captured call walks with a frame of its own, which
-/// stays if anything was queued. From then on each parameter has a class of its own: only launches,
-/// of which the host knows nothing, decide which parameters have made the same steps.
+/// A call, which may be captured. A captured call works with a frame of its own, which stays if
+/// anything was queued. From then on each parameter has a class of its own: only launches, of which
+/// the host knows nothing, decide which parameters have made the same steps.
 class CapturedCall {
  public:
   CapturedCall(Optimizer& optim, uint64_t capture);

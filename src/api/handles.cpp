@@ -25,7 +25,7 @@ std::mutex table_mutex;
 std::vector<Entry>* table = nullptr;
 std::atomic<size_t> open_handles{0};
 std::atomic<size_t> calls{0};   // with threads inside
-std::atomic<pid_t> process{0};  // that all this belongs to
+std::atomic<pid_t> process{0};  // to which all this belongs
 
 // {type: 8, generation: 32, place: 24}: the type makes the token an address that cannot be
 // dereferenced.

@@ -34,7 +34,7 @@ struct Agreed {
   uint32_t object = 0;
   uint32_t exchange = 0;
   uint64_t call = 0;
-  uint64_t bytes = 0;  // that every rank sends
+  uint64_t bytes = 0;  // every rank sends so many
   uint32_t kind = kExchange;
   int32_t root = -1;
   char phase[32] = {};

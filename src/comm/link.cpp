@@ -41,7 +41,7 @@ Status look(const Bounds& bounds, int64_t until_ms) {
 struct Link::Header {
   Prefix prefix;
   uint64_t sequence;
-  uint64_t bytes;  // that follow
+  uint64_t bytes;  // of the payload behind it
 };
 
 std::string Prefix::version() const {

@@ -21,7 +21,7 @@ struct Door {
   int64_t next_ms = 0;  // when to connect
   int64_t retry_ms = kFirstRetryMs;
   Fd connecting;
-  Partner root;  // who answers there
+  Partner root;  // the rank that answers there
   Fd pidfd;
   Nonce nonce{};
 };

@@ -50,7 +50,7 @@ ZERO_HOST_DEVICE Scalars prepare(const StepContext& context) {
   return scalars;
 }
 
-/// How many slots a rule uses if none of its flags is set.
+/// The number of slots that a rule uses if none of its flags is set.
 template <class Of>
 inline constexpr int kSlotsAlways = std::popcount(Of::used(Scalars().flag));
 

@@ -131,7 +131,7 @@ ZERO_HOST_DEVICE void prepare_decay_of_either_kind(Scalars& scalars, const In<Of
 
 // ---- Elements
 
-/// IEEE operations of one instruction each, exact to the bit.
+/// These are IEEE operations of one instruction each, exact to the bit.
 ZERO_ELEMENT float root(float a) { return sqrtf(a); }
 ZERO_ELEMENT double root(double a) { return sqrt(a); }
 ZERO_ELEMENT float magnitude(float a) { return fabsf(a); }

@@ -165,7 +165,7 @@ class Load {
   Places places_;
   std::vector<Group> groups_;
   LossScale loss_scale_;
-  uint32_t slots_ = 0;  // that need memory
+  uint32_t slots_ = 0;  // those that need memory
 };
 
 }  // namespace

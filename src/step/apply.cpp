@@ -14,7 +14,7 @@ namespace {
 
 // A tile that is read once need not fit a cache, and each end of a tile costs a little, so it is
 // long. Its length bounds the time between two looks at the abort word.
-constexpr int64_t kShortTile = 512;  // where values are converted, more streams share the cache
+constexpr int64_t kShortTile = 512;  // more streams use the cache if values are converted
 constexpr int64_t kLongTile = 32768;
 constexpr int64_t kLook = 131072;  // elements
 // Elements that others are told of at once. It is a multiple of kAlignment, so that threads' parts

@@ -65,7 +65,7 @@ Status copy_params(Call& call, Optimizer& optim, int32_t root) {
     std::byte* const to = writers[i].mine ? param.data : nullptr;
     ZERO_TRY(call.broadcast(param.name, {to, param.bytes()}, root));
   }
-  // Who did not write must not read before the writer has.
+  // A rank that did not write must not read before the writer has written.
   ZERO_TRY(call.vote("written", Status()));
   optim.comm->steps.publishing--;
   return Status();
@@ -198,7 +198,7 @@ Status copy_buffers(Call& call, Optimizer& optim, int32_t root) {
                                             memory.batch.get(), bytes, root));
     os().reached("buffers.batch");
   }
-  // Who did not write must not read before the writer has.
+  // A rank that did not write must not read before the writer has written.
   return call.vote("buffers written", Status());
 }
 

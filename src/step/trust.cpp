@@ -46,7 +46,7 @@ Squares total(std::span<const Squares> pieces) {
   return value_of(norms);
 }
 
-/// One thread's walk: takes the squares of pieces, and updates moments where the rule says so.
+/// One thread's walk: it takes the squares of pieces, and updates moments if the rule says so.
 class Measurer : Pass {
  public:
   explicit Measurer(const Pass& pass)

@@ -82,7 +82,7 @@ Status LocalGates::try_out() {
                                            limit_ms, " ms"));
 }
 
-/// Waits for the gate, and shows progress, because the other ranks wait for this one meanwhile.
+/// Waits for the gate, and shows progress, because the other ranks wait for this one.
 Status LocalGates::await_trial(int64_t limit_ms) {
   return await(*device_, passed_.handle(), limit_ms, "a gate that is tried out", [this] {
     control_.note_progress();

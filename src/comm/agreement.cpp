@@ -113,7 +113,8 @@ std::string_view take(std::string_view& rest, char end) {
   return taken;
 }
 
-/// Returns the fields in which two lines differ, or nothing if one has more fields.
+/// Returns the fields in which two lines differ, or nothing if they have one field each, or
+/// different numbers of fields.
 Difference differing_fields(std::string_view a, std::string_view b) {
   const auto fields = [](std::string_view line) {
     return std::count(line.begin(), line.end(), '\t');

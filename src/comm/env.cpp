@@ -127,7 +127,7 @@ struct Found {
   std::optional<NcclId> id = {};
 };
 
-/// Finds that out by a comm on the host.
+/// Finds one of those by a comm on the host.
 Result<Found> find(const Launched& launch, const CommOptions& options,
                    const Result<std::shared_ptr<Device>>& device) {
   const Seat seat = ZERO_TRY(join(launch, ", on devices", patient(options), nullptr));

@@ -110,8 +110,8 @@ struct Partner {
   bool ready = false;
 
   bool spoke() const { return said || link->other_version(); }
-  /// True if the process of a partner whose connection has ended has ended, too. Waits a moment for
-  /// the kernel's word.
+  /// True if the partner's process has ended as well as its connection. Waits a moment for the
+  /// kernel's word.
   bool died() const;
   std::string end() const;  // " died", " gave up its rendezvous"
 };

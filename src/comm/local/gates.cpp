@@ -101,7 +101,7 @@ bool LocalGates::await_end() {
   return await(*device_, passed_.handle(), kEndMs, "the gates").ok();
 }
 
-/// Keeps all that a stream uses which never ends.
+/// Keeps all that a stream which never ends still uses.
 void LocalGates::abandon() {
   device_->give_up();
   keep_for_ever(words_);

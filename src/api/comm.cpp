@@ -328,13 +328,9 @@ zero_status zero_comm_abort(zero_comm* comm, const char* reason) {
   return guard([&]() -> Status {
     const std::shared_ptr<Comm> found = ZERO_TRY(find_handle(comm));
     if (reason != nullptr && !is_utf8(reason)) reason = "the reason given is not UTF-8";
-    found->abort(Failure{.code = ZERO_ERR_ABORTED,
-                         .rank = found->rank(),
-                         .step = found->steps.done,
-                         .params_consistent = found->steps.consistent(),
-                         .phase = "zero_comm_abort",
-                         .text = text("rank ", found->rank(), " aborted the comm: ",
-                                      reason != nullptr ? reason : "no reason given")});
+    found->abort(found->steps.fail(ZERO_ERR_ABORTED, found->rank(), "zero_comm_abort",
+                                   text("rank ", found->rank(), " aborted the comm: ",
+                                        reason != nullptr ? reason : "no reason given")));
     return Status();
   });
 }

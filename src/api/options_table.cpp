@@ -57,7 +57,7 @@ constexpr auto is_limit = [](double norm) { return norm >= 0 && !std::isinf(norm
 constexpr auto is_positive = [](auto number) { return number > 0; };
 constexpr auto is_power_of_two = [](double value) {
   int exponent = 0;
-  return std::frexp(value, &exponent) == 0.5 && std::abs(exponent) <= 64;
+  return std::frexp(value, &exponent) == 0.5 && exponent > -64 && exponent <= 64;
 };
 constexpr auto is_growth = [](double factor) { return factor >= 1 && !std::isinf(factor); };
 constexpr auto is_backoff = [](double factor) { return factor > 0 && factor <= 1; };

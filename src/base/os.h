@@ -21,7 +21,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -143,6 +145,24 @@ const SystemCalls& real_system_calls();
 int64_t now_ms();
 int64_t now_ns();
 
+/// The end of a wait.
+class Deadline {
+ public:
+  explicit Deadline(int64_t limit_ms) : at_ns_(now_ns() + limit_ms * 1'000'000) {}
+
+  /// True once it passed `grace_ms` ago.
+  bool passed(int64_t grace_ms = 0) const { return now_ns() >= at_ns_ + grace_ms * 1'000'000; }
+  /// Returns 0 once it has passed. A part of a millisecond counts as one, so that nobody who sleeps
+  /// for that long wakes before it.
+  int64_t left_ms() const {
+    return std::max<int64_t>((at_ns_ - now_ns() + 999'999) / 1'000'000, 0);
+  }
+  auto operator<=>(const Deadline&) const = default;
+
+ private:
+  int64_t at_ns_;
+};
+
 /// Adds the time until it goes to a counter.
 class Stopwatch {
  public:
@@ -170,8 +190,8 @@ auto uninterrupted(const Call& call, int64_t limit_ms = 60'000) {
   };
   auto answer = call();
   if (!interrupted(answer)) return answer;
-  const int64_t until = now_ms() + limit_ms;
-  while (interrupted(answer) && now_ms() < until) answer = call();
+  const Deadline deadline(limit_ms);
+  while (interrupted(answer) && !deadline.passed()) answer = call();
   return answer;
 }
 

@@ -110,12 +110,10 @@ Status Comm::await_background(Operation operation) {
   using std::chrono::milliseconds;
   constexpr int64_t kLookMs = 50;
   std::unique_lock lock(background_mutex_);
-  for (const int64_t until = now_ms() + options_.late_ms; in_background_;) {
+  for (const Deadline deadline(options_.late_ms); in_background_ && !deadline.passed();) {
     if (aborted()) return failure_status();
-    const int64_t left_ms = until - now_ms();
-    if (left_ms <= 0) break;
     // Wait: at most late_ms, and until the comm breaks.
-    background_done_.wait_for(lock, milliseconds(std::min(left_ms, kLookMs)));
+    background_done_.wait_for(lock, milliseconds(std::min(deadline.left_ms(), kLookMs)));
   }
   if (!in_background_) return {};
   lock.unlock();

@@ -161,11 +161,11 @@ Result<Seat> create_here(Result<std::shared_ptr<Device>> device, const Launched&
 /// Listens at rank 0's port. Waits a while for it, because a job that is just ending may still have
 /// it.
 Result<tcp::Root> listen(const tcp::Offer& offer, int64_t limit_ms) {
-  const int64_t until_ms = now_ms() + std::min(limit_ms, kPortMs);
+  const Deadline deadline(std::min(limit_ms, kPortMs));
   for (;;) {
     Result<tcp::Root> root = tcp::listen(offer);
     if (root.ok() || root.failure().code() != ZERO_ERR_RENDEZVOUS) return root;
-    if (now_ms() >= until_ms)
+    if (deadline.passed())
       return Status(ZERO_ERR_RENDEZVOUS,
                     text(root.failure().text(), ": set ZERO_MASTER_PORT to one that is free"));
     // Wait: a slice of kPortMs.
@@ -175,16 +175,14 @@ Result<tcp::Root> listen(const tcp::Offer& offer, int64_t limit_ms) {
 
 Result<std::vector<tcp::Peer>> connect(const Meetpoint& point, const Launched& launch,
                                        int64_t limit_ms) {
-  const int64_t deadline_ms = now_ms() + limit_ms;
+  const Deadline deadline(limit_ms);
   std::vector<tcp::Address> addresses = ZERO_TRY(tcp::resolve(point.host, limit_ms));
   // A host may know itself by an address that no other host reaches. Rank 0 drops it, and listens
   // at every address that it has if no other is left.
   if (launch.rank == 0 && !tcp::to_address(point.host))
     std::erase_if(addresses, [](const tcp::Address& one) { return one.is_loopback(); });
   const tcp::Offer offer = tcp::make_offer(addresses, point.port, launch.job_of_all_hosts);
-  const auto rest = [&]() -> Bounds {
-    return {std::max<int64_t>(deadline_ms - now_ms(), 0), [] { return Status(); }};
-  };
+  const auto rest = [&]() -> Bounds { return {deadline.left_ms(), [] { return Status(); }}; };
   if (launch.rank != 0) return tcp::visit(offer, launch.rank, launch.world, rest());
   const tcp::Root root = ZERO_TRY(listen(offer, limit_ms));
   return tcp::seat_guests(root, launch.world, rest());

@@ -31,9 +31,9 @@ void take_descriptors(msghdr& message, std::vector<Fd>& out) {
 }
 
 /// Returns why a wait must end, or OK.
-Status look(const Bounds& bounds, int64_t until_ms) {
+Status look(const Bounds& bounds, Deadline deadline) {
   ZERO_TRY(bounds.check());
-  return now_ms() < until_ms ? Status() : Status(ZERO_ERR_TIMEOUT, "the deadline passed");
+  return deadline.passed() ? Status(ZERO_ERR_TIMEOUT, "the deadline passed") : Status();
 }
 
 }  // namespace
@@ -223,8 +223,8 @@ std::string text_of(const Frame& frame) {
 void sleep_ms(int milliseconds) { os().poll(nullptr, 0, milliseconds); }
 
 Status deliver(Link& link, const Bounds& bounds) {
-  for (const int64_t until = now_ms() + bounds.limit_ms; link.unsent(); link.flush()) {
-    ZERO_TRY(look(bounds, until));
+  for (const Deadline deadline(bounds.limit_ms); link.unsent(); link.flush()) {
+    ZERO_TRY(look(bounds, deadline));
     // Wait: a slice of bounds.limit_ms.
     sleep_ms(1);
   }
@@ -232,10 +232,10 @@ Status deliver(Link& link, const Bounds& bounds) {
 }
 
 Result<Frame> hear(Link& link, const Bounds& bounds) {
-  for (const int64_t until = now_ms() + bounds.limit_ms;; link.flush()) {
+  for (const Deadline deadline(bounds.limit_ms);; link.flush()) {
     if (std::optional<Frame> frame = link.take()) return std::move(*frame);
     if (link.over()) return link.problem();
-    if (Status ended = look(bounds, until); !ended.ok()) {
+    if (Status ended = look(bounds, deadline); !ended.ok()) {
       // The other end may have said why before it went.
       if (std::optional<Frame> frame = link.take()) return std::move(*frame);
       return ended;

@@ -92,14 +92,14 @@ const char* process_state(pid_t pid) {
 }
 
 std::string how_it_left(pid_t pid, int pidfd) {
-  const int64_t end = now_ms() + kLeavingMs;
+  const Deadline deadline(kLeavingMs);
   std::optional<int> status;
   do {
     status = status_of_leaving(pid);
     if (!status && pidfd >= 0) status = status_of_left(pidfd);
     // Wait: a slice of kLeavingMs.
     if (!status) os().poll(nullptr, 0, 1);
-  } while (!status && now_ms() < end);
+  } while (!status && !deadline.passed());
   const bool exited = status && (*status & 0x7f) == 0;  // no signal ended it
   if (!exited) return "died";
   if (const int code = *status >> 8 & 0xff; code != 0)

@@ -27,7 +27,7 @@ Status Reception::gather() {
     ZERO_TRY(hear_strangers());
     for (int32_t r = 1; r < meeting_.world; ++r)  // a guest says nothing yet
       if (const Partner& one = guest(r); one.link != nullptr && one.link->ended()) return gone(r);
-    if (seated_ < meeting_.world - 1 && now_ns() >= deadline_ns_) return deadline_passed();
+    if (seated_ < meeting_.world - 1 && deadline_.passed()) return deadline_passed();
   }
   strangers_.clear();
   formed_ = true;
@@ -39,7 +39,7 @@ Status Reception::await_ready() {
   while (!std::all_of(guests_.begin() + 1, guests_.end(), is_ready)) {
     ZERO_TRY(turn());
     for (int32_t r = 1; r < meeting_.world; ++r) ZERO_TRY(hear_guest(r));
-    if (now_ns() >= deadline_ns_) return deadline_passed();
+    if (deadline_.passed()) return deadline_passed();
   }
   return {};
 }
@@ -204,10 +204,9 @@ Status Reception::lost(const Partner& stranger) const {
 
 void Reception::seat(Partner& stranger) {
   const Introduction& said = *stranger.said;
-  const int64_t remaining_ms = std::clamp<int64_t>(said.remaining_ms, 0, meeting_.remaining_ms());
-  const int64_t deadline_ns = now_ns() + remaining_ms * 1'000'000;
-  if (deadline_ns < deadline_ns_) {
-    deadline_ns_ = deadline_ns;
+  const int64_t most_ms = meeting_.deadline.left_ms();
+  if (const Deadline its(std::clamp<int64_t>(said.remaining_ms, 0, most_ms)); its < deadline_) {
+    deadline_ = its;
     limit_ms_ = said.limit_ms;
   }
   Partner& seated = guest(said.rank);
@@ -288,8 +287,8 @@ void Reception::dismiss(const std::string& why) {
 /// Tells ranks that have not come yet, which would wait for nothing until their deadline. A rank
 /// that has been told and comes again means to begin anew, so it must try on until this is over.
 void Reception::linger(const std::string& why) {
-  const int64_t until_ms = now_ms() + std::min(kLingerMs, (deadline_ns_ - now_ns()) / 1'000'000);
-  while (static_cast<int32_t>(told_.size()) < expected_ - 1 && now_ms() < until_ms) {
+  const Deadline end = std::min(deadline_, Deadline(kLingerMs));
+  while (static_cast<int32_t>(told_.size()) < expected_ - 1 && !end.passed()) {
     (void)turn();
     for (Partner& one : strangers_) {
       const std::optional<Frame> frame = one.link->take();

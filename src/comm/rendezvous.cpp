@@ -36,29 +36,24 @@ Status Meeting::failed(std::string_view sentence) const {
   return Status(ZERO_ERR_RENDEZVOUS, text(title, title.empty() ? "" : ": ", sentence));
 }
 
-int64_t Meeting::remaining_ms() const {
-  return std::max<int64_t>(0,
-                           (deadline_ns - now_ns() + 999'999) / 1'000'000);  // never a moment early
-}
-
 Introduction Meeting::introduction() const {
   Introduction mine;
   mine.rank = rank;
   mine.world = world;
   mine.pid = os().getpid();
   mine.limit_ms = limit_ms;
-  mine.remaining_ms = remaining_ms();
+  mine.remaining_ms = deadline.left_ms();
   put_text(mine.device, device);
   put_text(mine.host, host);
   return mine;
 }
 
 bool Partner::died() const {
-  constexpr int64_t kSettleMs = 100;  // between a connection's end and the kernel's word
-  const int64_t until = now_ms() + kSettleMs;
+  constexpr int64_t kEndMs = 100;  // between a connection's end and the kernel's word
+  const Deadline deadline(kEndMs);
   while (!witness->ask()) {
-    if (now_ms() >= until) return false;
-    // Wait: a slice of kSettleMs.
+    if (deadline.passed()) return false;
+    // Wait: a slice of kEndMs.
     sleep_ms(1);
   }
   return true;

@@ -72,7 +72,7 @@ struct Meeting {
   int32_t rank = 0;
   int32_t world = 1;
   int64_t limit_ms = 0;
-  int64_t deadline_ns = 0;
+  Deadline deadline{0};
   std::span<const std::byte> word;  // only ranks of this job know it; empty: none
   std::function<Status()> check;    // a failure ends the rendezvous
   size_t most_bytes = 4096;         // of one frame, once the other end has shown who it is
@@ -95,7 +95,6 @@ struct Meeting {
   virtual std::string unreached(std::span<const std::string> obstacles) const = 0;
 
   Status failed(std::string_view sentence) const;
-  int64_t remaining_ms() const;
   Introduction introduction() const;
 };
 
@@ -162,7 +161,7 @@ class Reception {
   int32_t expected_ = meeting_.world;  // ranks that there may be: some may say more than this one
   std::set<int32_t> told_;             // ranks that know that there will be no comm
   // The earliest deadline of all ranks, and that rank's whole limit.
-  int64_t deadline_ns_ = meeting_.deadline_ns;
+  Deadline deadline_ = meeting_.deadline;
   int64_t limit_ms_ = meeting_.limit_ms;
 };
 

@@ -18,7 +18,7 @@ constexpr int kDeathMs = 100;  // until a pidfd tells of a process whose connect
 
 /// One place, and how far this rank has come there.
 struct Door {
-  int64_t next_ms = 0;  // when to connect
+  Deadline pause{0};  // before it is tried
   int64_t retry_ms = kFirstRetryMs;
   Fd connecting;
   Partner root;  // the rank that answers there
@@ -37,7 +37,7 @@ Status explain(const Meeting& meeting, const Partner& root, Status failure) {
 }
 
 Bounds until_verdict(const Meeting& meeting, const Partner& root) {
-  return {meeting.remaining_ms() + kVerdictMs, [&]() -> Status {
+  return {meeting.deadline.left_ms() + kVerdictMs, [&]() -> Status {
             ZERO_TRY(meeting.check());
             if (!root.witness->ask()) return {};
             return meeting.failed(text(name_of(root), " died"));
@@ -49,7 +49,7 @@ class Visit {
   Visit(const Meeting& meeting, std::span<const Place> places)
       : meeting_(meeting), places_(places), doors_(places.size()) {
     for (size_t i = 0; i < doors_.size(); ++i)
-      doors_[i].next_ms = now_ms() + static_cast<int64_t>(i) * kNextMs;
+      doors_[i].pause = Deadline(static_cast<int64_t>(i) * kNextMs);
   }
 
   Result<Partner> run() {
@@ -62,7 +62,7 @@ class Visit {
         if (meeting_.rank == 0 && left) return Status(ZERO_ERR_COMM, obstacles_[i]);
       }
       const bool met = meeting_.one_host && doors_[0].root.link != nullptr;
-      if (now_ns() >= meeting_.deadline_ns + (met ? kVerdictMs * 1'000'000 : 0)) return unreached();
+      if (meeting_.deadline.passed(met ? kVerdictMs : 0)) return unreached();
       wait_slice();
     }
   }
@@ -73,7 +73,7 @@ class Visit {
     Door& door = doors_[at];
     if (door.root.link != nullptr) return listen_at(at);
     if (door.connecting.valid()) return greet(at);
-    if (now_ms() < door.next_ms) return false;
+    if (!door.pause.passed()) return false;
     if (const int error = start_connect(places_[at], &door.connecting)) {
       if (meeting_.one_host && error != ECONNREFUSED && error != EAGAIN && error != EINTR)
         return Status(ZERO_ERR_SYSTEM, text("connecting: ", errno_text(error)));
@@ -160,7 +160,7 @@ class Visit {
     Door& door = doors_[at];
     const int64_t retry_ms = door.retry_ms;
     door = Door();
-    door.next_ms = now_ms() + retry_ms;
+    door.pause = Deadline(retry_ms);
     door.retry_ms = std::min(2 * retry_ms, kLastRetryMs);
     return false;
   }
@@ -174,7 +174,7 @@ class Visit {
       } else if (door.connecting.valid()) {
         polls.push_back({door.connecting.get(), POLLOUT, 0});
       } else if (!confirmed_) {
-        slice_ms = std::clamp<int64_t>(door.next_ms - now_ms(), 1, slice_ms);
+        slice_ms = std::clamp<int64_t>(door.pause.left_ms(), 1, slice_ms);
       }
     }
     // Wait: a slice: the meeting has the deadline.

@@ -58,7 +58,7 @@ class Watch {
   std::string warning(int32_t rank, std::string_view names) const;
 
  private:
-  const Patience& patience_;
+  const Patience patience_;
   int64_t start_ns_, now_ns_;
   bool warned_ = false;
 };

@@ -28,13 +28,14 @@ Status clear(const std::shared_ptr<Device>& device, void* memory, size_t bytes,
 Status await(Device& device, EventHandle event, int64_t timeout_ms, std::string_view what,
              const std::function<Status()>& stop) {
   constexpr int64_t kSpinNs = 50'000;
+  const Deadline deadline(timeout_ms);
   const int64_t start_ns = now_ns();
   while (!ZERO_TRY(device.done(event))) {
     if (stop) ZERO_TRY(stop());
-    const int64_t waited_ns = now_ns() - start_ns;
-    if (waited_ns >= timeout_ms * 1'000'000)
+    if (deadline.passed())
       return Status(ZERO_ERR_TIMEOUT,
                     text("the device did not end ", what, " within ", timeout_ms, " ms"));
+    const int64_t waited_ns = now_ns() - start_ns;
     // Wait: a slice of timeout_ms.
     if (waited_ns >= kSpinNs) os().poll(nullptr, 0, waited_ns < 20 * kSpinNs ? 0 : 1);
   }

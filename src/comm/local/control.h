@@ -44,6 +44,10 @@ class Control {
   /// breaks the comm.
   Status check(const Patience& where);
 
+  /// Makes a failure of the wait `where`.
+  Failure make_failure(Code code, int32_t rank, const Patience& where,
+                       std::string_view sentence) const;
+
   /// Tells the others that this rank could not do what all were to do after an exchange, and is on
   /// its way to the next one, where it says why.
   void withdraw() { slot(rank_).withdrew.store(sequence_, std::memory_order_release); }
@@ -93,8 +97,6 @@ class Control {
   void help_abort_word(uint32_t aborted_by);
   Status broken_by(uint32_t aborted_by);
   Status damaged();
-  Failure make_failure(Code code, int32_t rank, const Patience& where,
-                       std::string_view sentence) const;
 
   const std::shared_ptr<Mapping> mapping_;
   const int32_t rank_;

@@ -17,8 +17,7 @@ constexpr int kLookMs = 10;
 constexpr int64_t kTryMs = 5'000;   // for a few words on a stream of their own
 constexpr int64_t kEndMs = 10'000;  // for what is queued, once nothing keeps it
 constexpr size_t kPage = 4096;
-constexpr uint32_t kGateMask = 0xF;            // of a wait's word
-constexpr int64_t kAbsenceNs = 1'000'000'000;  // between two looks: this process was stopped
+constexpr uint32_t kGateMask = 0xF;  // of a wait's word
 static_assert(kGates < kGateMask);
 
 uint32_t read(const uint32_t* word) {
@@ -172,21 +171,21 @@ Status LocalGates::look() {
   const Patience where{"a gate", wait == 0 ? "none" : name_of(static_cast<Gate>(gate)), timeout_ms_,
                        false};
   ZERO_TRY(control_.check(where));
-  const int64_t before_ns = std::exchange(looked_ns_, now_ns());
-  // A process that was stopped for a while could not see that the others came.
-  if (looked_ns_ - before_ns > kAbsenceNs) since_ns_ += looked_ns_ - before_ns;
   const int32_t missing = wait == 0 ? -1 : find_missing(gate);
   const bool passed = std::atomic_ref(*passed_word()).exchange(0) != 0;
   if (passed || missing < 0 || wait != wait_ || missing != missing_) {
     wait_ = wait;
     missing_ = missing;
-    since_ns_ = looked_ns_;
+    watch_.emplace(where);
     return {};
   }
-  if (looked_ns_ - since_ns_ < timeout_ms_ * 1'000'000) return {};
-  control_.abort({ZERO_ERR_TIMEOUT, missing, 0, false, where.where(),
-                  text(where.where(), ": rank ", missing, "'s device did not come within ",
-                       timeout_ms_, " ms")});
+  watch_->look();
+  const Missing its_rank{missing, watch_->since_ns(0)};
+  if (watch_->late_of({&its_rank, 1}).empty()) return {};
+  Failure late = control_.make_failure(ZERO_ERR_TIMEOUT, missing, where,
+                                       watch_->late(text("rank ", missing, "'s device")));
+  late.params_consistent = false;  // the device may be in the middle of a step
+  control_.abort(late);
   return control_.failure_status();
 }
 

@@ -7,12 +7,14 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "base/worker_thread.h"
 #include "comm/comm.h"
 #include "comm/local/control.h"
 #include "comm/local/segment.h"
+#include "comm/watch.h"
 
 namespace zero::local {
 
@@ -82,10 +84,10 @@ class LocalGates final : public Gates {
   bool any_passed_ = false;
   uint32_t passes_ = 0;
 
-  // For the thread that watches: what it saw last, since when, and when that was.
+  // For the thread that looks: what it saw last, and since when.
   uint32_t wait_ = 0;
   int32_t missing_ = -1;
-  int64_t since_ns_ = 0, looked_ns_ = 0;
+  std::optional<Watch> watch_;
 
   std::mutex mutex_;
   std::condition_variable wake_;

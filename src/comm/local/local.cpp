@@ -29,14 +29,14 @@ Result<std::shared_ptr<Comm>> join(const std::string& title, const std::string& 
                                    std::string_view word, int32_t rank, int32_t world,
                                    const CommOptions& options, std::shared_ptr<Device> device,
                                    std::function<Status()> check) {
-  const int64_t deadline_ns = now_ns() + options.rendezvous_ms * 1'000'000;
+  const Deadline deadline(options.rendezvous_ms);
   Life life = ZERO_TRY(Life::begin());
   NamedMeeting meeting(address, life);
   meeting.title = title;
   meeting.rank = rank;
   meeting.world = world;
   meeting.limit_ms = options.rendezvous_ms;
-  meeting.deadline_ns = deadline_ns;
+  meeting.deadline = deadline;
   meeting.word = bytes_of(word);
   meeting.check = std::move(check);
   meeting.device = device == nullptr ? "host" : device->kind();

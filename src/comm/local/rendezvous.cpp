@@ -52,24 +52,24 @@ bool users_look_alike() {
 
 /// Visits the process that holds the name. If that is another rank 0, it hears that there are two
 /// of it, and says so. Returns OK if the holder went away.
-Status contest_name(const NamedMeeting& meeting, int64_t until_ms) {
+Status contest_name(const NamedMeeting& meeting, Deadline deadline) {
   NamedMeeting contest = meeting;
-  contest.deadline_ns = until_ms * 1'000'000;
+  contest.deadline = deadline;
   const Place place = place_of(meeting.address);
   Status said = visit(contest, {&place, 1}).failure();
   return said.code() == ZERO_ERR_COMM ? Status() : said;
 }
 
 Result<Fd> take_name(const NamedMeeting& meeting) {
-  const int64_t until_ms = now_ms() + std::min(kNameMs, meeting.remaining_ms());
+  const Deadline deadline = std::min(meeting.deadline, Deadline(kNameMs));
   for (;;) {
     ZERO_TRY(meeting.check());
     Fd listener;
     const int error = listen_at(place_of(meeting.address), &listener);
     if (error == 0) return listener;
     if (error != EADDRINUSE) return Status(ZERO_ERR_SYSTEM, text("listening: ", errno_text(error)));
-    ZERO_TRY(contest_name(meeting, until_ms));
-    if (now_ms() >= until_ms) return meeting.failed("another process holds this name");
+    ZERO_TRY(contest_name(meeting, deadline));
+    if (deadline.passed()) return meeting.failed("another process holds this name");
     // Wait: a slice of kNameMs.
     sleep_ms(kRetryMs);
   }
@@ -282,7 +282,7 @@ Result<Seat> meet(const NamedMeeting& meeting) {
   os().reached("rendezvous.seated");
   // Rank 0 may still be waiting for another rank, and knows whom to name, so the others give it
   // time to.
-  const int64_t limit_ms = meeting.remaining_ms() + (meeting.rank == 0 ? 0 : kVerdictMs);
+  const int64_t limit_ms = meeting.deadline.left_ms() + (meeting.rank == 0 ? 0 : kVerdictMs);
   ZERO_TRY(seat.control->exchange({}, {},
                                   {.operation = meeting.title.c_str(),
                                    .phase = "last step",

@@ -21,10 +21,10 @@ constexpr int64_t kEndMs = 2'000;
 constexpr int64_t kLookMs = 10;
 
 int final_outcome(const Library& library, Handle handle) {
-  const int64_t until = now_ms() + kEndMs / 2;
+  const Deadline deadline(kEndMs / 2);
   int outcome = kInProgress;
   while (library.async_error(handle, &outcome) == kSuccess && outcome == kInProgress &&
-         now_ms() < until)
+         !deadline.passed())
     // Wait: a slice of half of kEndMs.
     os().poll(nullptr, 0, 1);
   return outcome;
@@ -74,11 +74,11 @@ Result<int> call_apart(std::string_view what, const Bounds& bounds, std::shared_
         ZERO_TRY(device->run_current([&] { return made = call(handle), Status(); }));
         return made;
       }));
-  for (const int64_t until = now_ms() + bounds.limit_ms;;) {
-    const int64_t left_ms = std::clamp<int64_t>(until - now_ms(), 0, kLookMs);
-    if (std::optional<Result<int>> outcome = apart.await(left_ms)) return std::move(*outcome);
+  for (const Deadline deadline(bounds.limit_ms);;) {
+    const int64_t slice_ms = std::min(deadline.left_ms(), kLookMs);
+    if (std::optional<Result<int>> outcome = apart.await(slice_ms)) return std::move(*outcome);
     ZERO_TRY(bounds.check());
-    if (now_ms() >= until) return still_busy(what, bounds);
+    if (deadline.passed()) return still_busy(what, bounds);
   }
 }
 
@@ -166,12 +166,11 @@ Status Channel::run(std::string_view what, const Bounds& bounds,
 
 Status Channel::run_here(std::string_view what, const Bounds& bounds,
                          const std::function<int(Handle)>& call) {
+  const Deadline deadline(bounds.limit_ms);
   const int64_t start_ns = now_ns();
   for (bool first = true;; first = false) {
     {
-      const int64_t waited_ms = (now_ns() - start_ns) / 1'000'000;
-      const std::unique_lock lock(
-          turn_, std::chrono::milliseconds(std::max<int64_t>(bounds.limit_ms - waited_ms, 0)));
+      const std::unique_lock lock(turn_, std::chrono::milliseconds(deadline.left_ms()));
       if (!lock.owns_lock()) return still_busy(what, bounds);
       if (handle_ == nullptr)
         return Status(ZERO_ERR_ABORTED, text(what, ": the communicator has ended"));
@@ -186,10 +185,9 @@ Status Channel::run_here(std::string_view what, const Bounds& bounds,
       if (!first && outcome == kSuccess) break;
     }
     ZERO_TRY(bounds.check());
-    const int64_t waited_ns = now_ns() - start_ns;
-    if (waited_ns >= bounds.limit_ms * 1'000'000) return still_busy(what, bounds);
+    if (deadline.passed()) return still_busy(what, bounds);
     // Wait: a slice of bounds.limit_ms.
-    pause(waited_ns, usual_ns_);
+    pause(now_ns() - start_ns, usual_ns_);
   }
   usual_ns_ = now_ns() - start_ns;
   return {};
@@ -203,15 +201,14 @@ bool Channel::run_alone(int64_t bound_ms, const std::function<int(Handle)>& call
 }
 
 bool Channel::run_alone_here(int64_t bound_ms, const std::function<int(Handle)>& call) {
-  for (const int64_t until = now_ms() + bound_ms;;) {
+  for (const Deadline deadline(bound_ms);;) {
     {
-      const std::unique_lock lock(
-          turn_, std::chrono::milliseconds(std::max<int64_t>(until - now_ms(), 0)));
+      const std::unique_lock lock(turn_, std::chrono::milliseconds(deadline.left_ms()));
       if (!lock.owns_lock()) return false;
       if (handle_ == nullptr) return true;
       if (poll(handle_) != kInProgress) return call(handle_) == kSuccess;
     }
-    if (now_ms() >= until) return false;
+    if (deadline.passed()) return false;
     // Wait: a slice of bound_ms.
     os().poll(nullptr, 0, 1);
   }
@@ -256,7 +253,7 @@ bool Channels::end_both(bool broken) {
     if (handle != nullptr && ends[sound].start(end).ok()) ++sound;
   }
   size_t ended = 0;
-  for (const int64_t until = now_ms() + kEndMs; ended < sound && now_ms() < until;)
+  for (const Deadline deadline(kEndMs); ended < sound && !deadline.passed();)
     if (ends[ended].await(kLookMs)) ++ended;
   return ended == begun;
 }

@@ -104,7 +104,7 @@ Status NcclComm::check() {
 /// connection may soon tell which.
 Status NcclComm::broken(Status problem, std::string_view phase) {
   const bool remote = problem.code() == ZERO_ERR_PEER_DEAD;
-  for (const int64_t until = now_ms() + kWitnessMs; remote && now_ms() < until;) {
+  for (const Deadline deadline(kWitnessMs); remote && !deadline.passed();) {
     ZERO_TRY(told(TcpComm::check()));
     // Wait: a slice of kWitnessMs.
     os().poll(nullptr, 0, 1);

@@ -154,8 +154,7 @@ int ask(const std::string& host, std::vector<Address>& addresses) {
 
 Result<std::vector<Address>> resolve(const std::string& host, int64_t limit_ms) {
   if (const std::optional<Address> address = to_address(host)) return std::vector{*address};
-  const int64_t deadline_ms = now_ms() + limit_ms;
-  const auto left_ms = [&] { return std::max<int64_t>(deadline_ms - now_ms(), 0); };
+  const Deadline deadline(limit_ms);
   const auto failed = [&](std::string_view why) {
     return Status(ZERO_ERR_RENDEZVOUS, text("no address of host '", host, "' was found within ",
                                             limit_ms, " ms: ", why));
@@ -167,12 +166,12 @@ Result<std::vector<Address>> resolve(const std::string& host, int64_t limit_ms) 
       (void)succeeds([&] { return made.error = ask(host, made.addresses), true; });
       return made;
     }));
-    std::optional<Answer> found = apart.await(left_ms());
+    std::optional<Answer> found = apart.await(deadline.left_ms());
     if (!found) return failed("the resolver did not answer");
     if (found->error == 0) return std::move(found->addresses);
-    if (left_ms() == 0) return failed(gai_strerror(found->error));
+    if (deadline.passed()) return failed(gai_strerror(found->error));
     // Wait: a slice of limit_ms.
-    os().poll(nullptr, 0, static_cast<int>(std::min(kAgainMs, left_ms())));
+    os().poll(nullptr, 0, static_cast<int>(std::min(kAgainMs, deadline.left_ms())));
   }
 }
 

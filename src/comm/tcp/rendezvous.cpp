@@ -17,7 +17,7 @@ struct AddressedMeeting final : Meeting {
     rank = rank_of;
     world = world_of;
     limit_ms = bounds.limit_ms;
-    deadline_ns = now_ns() + limit_ms * 1'000'000;
+    deadline = Deadline(limit_ms);
     check = bounds.check;
     word = of.key;
     most_bytes = std::max(kPieceBytes, static_cast<size_t>(world) * 16384) + 4096;

@@ -22,7 +22,7 @@ constexpr int64_t kGraceMs = 1'000;  // for rank 0 to answer a rank whose deadli
 TcpComm::~TcpComm() {
   for (Peer& peer : peers_)
     (void)succeeds([&] { return peer.link->send(FrameKind::goodbye, sequence_), true; });
-  const int64_t until = now_ms() + kPartingMs;
+  const Deadline deadline(kPartingMs);
   const auto unsent = [&] {
     return std::any_of(peers_.begin(), peers_.end(), [](Peer& peer) {
       peer.link->flush();
@@ -30,7 +30,7 @@ TcpComm::~TcpComm() {
     });
   };
   // Wait: kPartingMs.
-  while (unsent() && now_ms() < until) os().poll(nullptr, 0, 1);
+  while (unsent() && !deadline.passed()) os().poll(nullptr, 0, 1);
 }
 
 // ---- One wait in an exchange: who is missing, since when, and whether that has been long enough.

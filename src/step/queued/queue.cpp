@@ -91,10 +91,9 @@ bool Queue::await_flight() {
 /// nothing before those have come. But it uses this memory until it ends, on the side streams also
 /// behind a call that failed.
 bool Queue::await_all_streams() {
-  const int64_t until_ms = now_ms() + timeout_ms;
+  const Deadline deadline(timeout_ms);
   const auto await = [&](const Event& event) {
-    const int64_t left_ms = std::max<int64_t>(until_ms - now_ms(), 0);
-    return zero::await(*device, event.handle(), left_ms, "the steps so far").ok();
+    return zero::await(*device, event.handle(), deadline.left_ms(), "the steps so far").ok();
   };
   if (!await(ended)) return false;
   for (const Stream* side : {&reduces, &gathers, &looks}) {

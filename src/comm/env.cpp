@@ -109,7 +109,7 @@ Result<Seat> try_direct(Call& call, const Launched& launch, CommOptions options,
 }
 
 /// Returns NCCL's id, if all ranks are ready.
-Result<NcclId> share_id(Call& call, Result<NcclId> mine) {
+Result<NcclId> broadcast_id(Call& call, Result<NcclId> mine) {
   NcclId id = ZERO_TRY(call.vote("ready", std::move(mine)));
   ZERO_TRY(call.broadcast("id", id, 0));
   return id;
@@ -137,7 +137,7 @@ Result<Found> find(const Launched& launch, const CommOptions& options,
   if (found.comm != nullptr) return found;
   const std::vector<int32_t> has = ZERO_TRY(call.exchange("nccl", int32_t{nccl::library().ok()}));
   if (std::count(has.begin(), has.end(), 0) == 0)
-    found.id = ZERO_TRY(share_id(call, bring(launch.rank, {})));
+    found.id = ZERO_TRY(broadcast_id(call, bring(launch.rank, {})));
   return found;
 }
 
@@ -196,7 +196,7 @@ Result<NcclId> meet_at(const Meetpoint& point, const Launched& launch, const Com
   const auto seat = std::make_shared<tcp::TcpComm>(launch.rank, launch.world, patient(options),
                                                    nullptr, std::move(*met));
   Call call = ZERO_TRY(seat->begin(Operation::create_env));
-  return share_id(call, mine);
+  return broadcast_id(call, mine);
 }
 
 /// Makes an nccl comm of the ranks that meet at `point`.

@@ -10,7 +10,7 @@
 namespace zero {
 namespace {
 
-constexpr size_t kPieceBytes = 64u << 10;
+constexpr size_t kReadBytes = 64u << 10;
 
 /// Room for the descriptors of one message, aligned as the kernel wants it.
 struct ControlBuffer {
@@ -110,11 +110,11 @@ void Link::receive() {
   const size_t most = sizeof(Header) + most_bytes_;  // what comes behind waits in the system
   while (!ended_ && in_.size() < most) {
     const size_t had = in_.size();
-    const size_t piece = std::min(kPieceBytes, most - had);
-    in_.resize(had + piece);
+    const size_t part = std::min(kReadBytes, most - had);
+    in_.resize(had + part);
     const size_t got = receive_some(std::span(in_).subspan(had));
     in_.resize(had + got);
-    if (got < piece) return;
+    if (got < part) return;
   }
 }
 

@@ -22,7 +22,7 @@ constexpr size_t kMostStrangers = 256;  // beside one for every rank
 
 Status Reception::gather() {
   while (seated_ < meeting_.world - 1) {
-    ZERO_TRY(turn());
+    ZERO_TRY(wait_and_look());
     ZERO_TRY(accept());
     ZERO_TRY(hear_strangers());
     for (int32_t r = 1; r < meeting_.world; ++r)  // a guest says nothing yet
@@ -37,7 +37,7 @@ Status Reception::gather() {
 Status Reception::await_ready() {
   const auto is_ready = [](const Partner& one) { return one.ready; };
   while (!std::all_of(guests_.begin() + 1, guests_.end(), is_ready)) {
-    ZERO_TRY(turn());
+    ZERO_TRY(wait_and_look());
     for (int32_t r = 1; r < meeting_.world; ++r) ZERO_TRY(hear_guest(r));
     if (deadline_.passed()) return deadline_passed();
   }
@@ -45,7 +45,7 @@ Status Reception::await_ready() {
 }
 
 /// Sleeps until something arrives, a slice at most. Then finds out who has died.
-Status Reception::turn() {
+Status Reception::wait_and_look() {
   std::vector<pollfd> polls;
   if (listener_.valid()) polls.push_back({listener_.get(), POLLIN, 0});
   for (std::vector<Partner>* const some : {&strangers_, &guests_})
@@ -68,7 +68,7 @@ Status Reception::turn() {
 Status Reception::accept() {
   for (int i = 0; i < kAcceptsAtOnce; ++i) {
     Partner stranger;
-    Fd connection = accept_guest(listener_.get());
+    Fd connection = accept_connection(listener_.get());
     if (!connection.valid()) {
       const int error = errno;
       if (error == EINTR || error == ECONNABORTED) continue;
@@ -289,7 +289,7 @@ void Reception::dismiss(const std::string& why) {
 void Reception::linger(const std::string& why) {
   const Deadline end = std::min(deadline_, Deadline(kLingerMs));
   while (static_cast<int32_t>(told_.size()) < expected_ - 1 && !end.passed()) {
-    (void)turn();
+    (void)wait_and_look();
     for (Partner& one : strangers_) {
       const std::optional<Frame> frame = one.link->take();
       if (frame) one.said = read<Introduction>(*frame, FrameKind::hello);

@@ -135,7 +135,7 @@ class Reception {
   Status gone(int32_t rank) const;
 
  private:
-  Status turn();
+  Status wait_and_look();
   Status accept();
   void drop_a_stranger();
   Status hear_strangers();

@@ -94,7 +94,7 @@ int connect_error(int fd) {
   return error;
 }
 
-Fd accept_guest(int listener) {
+Fd accept_connection(int listener) {
   Place from;
   from.bytes = sizeof from.storage;
   // Wait: none, the listener is non-blocking.

@@ -35,7 +35,7 @@ int connect_error(int fd);
 
 /// Accepts the next guest of a listener. The result is invalid, and errno says why, if there is
 /// none.
-Fd accept_guest(int listener);
+Fd accept_connection(int listener);
 
 /// The process and user that made the other end of a connection on one host. The kernel vouches for
 /// them.

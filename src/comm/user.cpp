@@ -24,7 +24,7 @@ class UserComm final : public Comm {
         functions_(functions),
         ctx_(ctx),
         kernels_(kernel_table(best_isa())),
-        pieces_(static_cast<size_t>(world)) {}
+        parts_(static_cast<size_t>(world)) {}
 
   ~UserComm() override { release(ctx_); }
 
@@ -52,13 +52,13 @@ class UserComm final : public Comm {
     const size_t bytes = count * size_of(types.from);
     ZERO_TRY(run("all_to_all", patience,
                  [&] { return functions_.all_to_all(ctx_, send, scratch, bytes, nullptr); }));
-    for (size_t r = 0; r < pieces_.size(); ++r)
-      pieces_[r] = static_cast<const std::byte*>(scratch) + r * bytes;
+    for (size_t r = 0; r < parts_.size(); ++r)
+      parts_[r] = static_cast<const std::byte*>(scratch) + r * bytes;
     const FloatEnvironment environment;
     if (types.adds) {
-      fold(kernels_, types.sum, types.from, recv, pieces_, count);
+      fold(kernels_, types.sum, types.from, recv, parts_, count);
     } else {
-      kernels_.reduction(types.sum, types.from, Norm::none)(recv, pieces_.data(), world(), count);
+      kernels_.reduction(types.sum, types.from, Norm::none)(recv, parts_.data(), world(), count);
     }
     return {};
   }
@@ -170,7 +170,7 @@ class UserComm final : public Comm {
   const UserFunctions functions_;
   void* const ctx_;
   const KernelTable& kernels_;
-  std::vector<const void*> pieces_;
+  std::vector<const void*> parts_;
 };
 
 }  // namespace

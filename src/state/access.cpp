@@ -36,9 +36,9 @@ int64_t most_at_once(const Optimizer& optim, const Windows& windows, const Segme
 Status write_rounded(const Optimizer& optim, Windows& windows, const Segment& part,
                      const std::byte* values) {
   const DType dtype = param_of(optim, part.param).dtype;
-  const auto write = [&](const Segment& piece, int64_t before) -> Status {
-    const auto count = static_cast<size_t>(piece.count);
-    std::byte* const own = own_copy(optim, piece);
+  const auto write = [&](const Segment& segment, int64_t before) -> Status {
+    const auto count = static_cast<size_t>(segment.count);
+    std::byte* const own = own_copy(optim, segment);
     write_values(dtype, optim.options, ZERO_TRY(windows.values.room(own)),
                  reinterpret_cast<const float*>(values) + before, count);
     return windows.values.store(own, count * size_of(dtype));
@@ -147,12 +147,12 @@ Status check_owned(const Optimizer& optim, const Range& range) {
 
 Status join_masters(const Optimizer& optim, Windows& windows, const Segment& part,
                     const std::function<Status(std::span<const float>)>& visit) {
-  const auto join = [&](const Segment& piece, int64_t) -> Status {
-    const auto count = static_cast<size_t>(piece.count);
+  const auto join = [&](const Segment& segment, int64_t) -> Status {
+    const auto count = static_cast<size_t>(segment.count);
     const size_t bytes = count * sizeof(uint16_t);
-    const std::byte* const from = optim.slot(kMasterSlot, piece);
+    const std::byte* const from = optim.slot(kMasterSlot, segment);
     const uint16_t* const own =
-        halves(ZERO_TRY(windows.values.show(own_copy(optim, piece), bytes)));
+        halves(ZERO_TRY(windows.values.show(own_copy(optim, segment), bytes)));
     const uint16_t* const rest = halves(ZERO_TRY(windows.remainders.show(from, bytes)));
     float masters[kMasters];
     for (size_t done = 0; done < count; done += kMasters) {
@@ -167,10 +167,10 @@ Status join_masters(const Optimizer& optim, Windows& windows, const Segment& par
 
 Status split_masters(const Optimizer& optim, Windows& windows, const Segment& part,
                      const std::function<Status(std::span<float>)>& fill) {
-  const auto split = [&](const Segment& piece, int64_t) -> Status {
-    const auto count = static_cast<size_t>(piece.count);
-    std::byte* const own = own_copy(optim, piece);
-    std::byte* const to = optim.slot(kMasterSlot, piece);
+  const auto split = [&](const Segment& segment, int64_t) -> Status {
+    const auto count = static_cast<size_t>(segment.count);
+    std::byte* const own = own_copy(optim, segment);
+    std::byte* const to = optim.slot(kMasterSlot, segment);
     uint16_t* const values = halves(ZERO_TRY(windows.values.room(own)));
     uint16_t* const rest = halves(ZERO_TRY(windows.remainders.room(to)));
     float masters[kMasters];

@@ -47,7 +47,7 @@ class Load {
   /// Makes one attempt, up to the owned ranges. It ends alike on all ranks, because a failure is
   /// one of a vote or aborts the comm.
   Status read_once() {
-    const std::string chosen = ZERO_TRY(share_choice());
+    const std::string chosen = ZERO_TRY(broadcast_choice());
     ZERO_TRY(call_.vote("compared", compare(chosen)));
     ZERO_TRY(call_.vote("verified", verify()));
     os().reached("load.verified");
@@ -70,7 +70,7 @@ class Load {
   }
 
   /// Returns rank 0's choice on every rank: the path, a NUL, and the bytes of the manifest.
-  Result<std::string> share_choice() {
+  Result<std::string> broadcast_choice() {
     found_ = {};
     const Status mine = prepare();
     std::string chosen = found_.path + '\0' + std::exchange(found_.bytes, {});

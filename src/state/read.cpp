@@ -180,11 +180,11 @@ Status take_master(const Optimizer& optim, Windows& windows, const Segment& segm
   if (master == Master::remainder)
     return windows.values.clear(all, static_cast<size_t>(segment.count) * sizeof(uint16_t));
   if (master != Master::full) return {};
-  const auto take = [&](const Segment& piece, int64_t before) -> Status {
-    const auto count = static_cast<size_t>(piece.count);
+  const auto take = [&](const Segment& segment, int64_t before) -> Status {
+    const auto count = static_cast<size_t>(segment.count);
     std::byte* const to = all + static_cast<size_t>(before) * sizeof(float);
     const std::byte* const from =
-        optim.params[static_cast<size_t>(piece.param)].element(piece.first);
+        optim.params[static_cast<size_t>(segment.param)].element(segment.first);
     float* const masters = reinterpret_cast<float*>(ZERO_TRY(windows.remainders.room(to)));
     read_values(section.dtype, masters,
                 ZERO_TRY(windows.values.show(from, count * size_of(section.dtype))), count);

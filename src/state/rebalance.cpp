@@ -13,7 +13,7 @@ namespace zero {
 namespace {
 
 constexpr size_t kChunkBytes = size_t{1} << 20;
-constexpr size_t kMostPieces = 4096;  // in a chunk, of tensors that are small
+constexpr size_t kMostParts = 4096;  // in a chunk, of tensors that are small
 
 Status check_owners(const Optimizer& optim, std::span<const int32_t> owners) {
   if (owners.empty()) return {};
@@ -95,7 +95,7 @@ class Transport {
 
  private:
   /// A part of a chunk.
-  struct Piece {
+  struct Part {
     int slot;
     Move move;
     size_t at, bytes;
@@ -133,14 +133,14 @@ class Transport {
   Status send(const Move& move) {
     return for_each_slot(move.before.param, [&](int slot, size_t element) -> Status {
       for (int64_t done = 0; done < move.before.count;) {
-        if (kChunkBytes - filled_ < element || pieces_.size() == kMostPieces)
+        if (kChunkBytes - filled_ < element || parts_.size() == kMostParts)
           ZERO_TRY(flush(move.from));
         const auto room = static_cast<int64_t>((kChunkBytes - filled_) / element);
         const int64_t count = std::min(room, move.before.count - done);
         const Move part{move.from, move.to, move.before.part(done, count),
                         move.after.part(done, count)};
-        pieces_.push_back({slot, part, filled_, static_cast<size_t>(count) * element});
-        filled_ += pieces_.back().bytes;
+        parts_.push_back({slot, part, filled_, static_cast<size_t>(count) * element});
+        filled_ += parts_.back().bytes;
         done += count;
       }
       return {};
@@ -148,22 +148,22 @@ class Transport {
   }
 
   Status flush(int32_t from) {
-    if (pieces_.empty()) return {};
+    if (parts_.empty()) return {};
     const bool mine = from == call_.rank();
     bool needed = mine || !optim_.comm->direct();
-    for (const Piece& piece : pieces_) {
-      needed = needed || piece.move.to == call_.rank();
+    for (const Part& part : parts_) {
+      needed = needed || part.move.to == call_.rank();
       if (mine)
-        ZERO_TRY(or_abort(window_.read(chunk_ + piece.at, old_place(piece.slot, piece.move.before),
-                                       piece.bytes)));
+        ZERO_TRY(or_abort(
+            window_.read(chunk_ + part.at, old_place(part.slot, part.move.before), part.bytes)));
     }
     ZERO_TRY(call_.broadcast("state", {needed ? chunk_ : nullptr, filled_}, from));
-    for (const Piece& piece : pieces_) {
-      if (piece.move.to == call_.rank())
-        ZERO_TRY(or_abort(window_.write(new_place(piece.slot, piece.move.after), chunk_ + piece.at,
-                                        piece.bytes)));
+    for (const Part& part : parts_) {
+      if (part.move.to == call_.rank())
+        ZERO_TRY(or_abort(
+            window_.write(new_place(part.slot, part.move.after), chunk_ + part.at, part.bytes)));
     }
-    pieces_.clear();
+    parts_.clear();
     filled_ = 0;
     call_.progress();
     os().reached("rebalance.chunk");
@@ -176,7 +176,7 @@ class Transport {
   const Optimizer::Deal& deal_;
   std::byte* const chunk_;
   std::vector<Move> staying_;
-  std::vector<Piece> pieces_;
+  std::vector<Part> parts_;
   size_t filled_ = 0;
 };
 

@@ -68,7 +68,7 @@ TEST(Launched, ranks_of_several_hosts_meet_beside_the_port_of_torch) {
   Result<tcp::Listener> store = tcp::listen_anywhere(static_cast<uint16_t>(port - 1));
   ASSERT_TRUE(store.ok()) << store.failure().text();
   expect_met({torchrun(0, 3, port), torchrun(1, 3, port), torchrun(2, 3, port)});
-  EXPECT_FALSE(accept_guest(store->fd.get()).valid());
+  EXPECT_FALSE(accept_connection(store->fd.get()).valid());
 }
 
 TEST(Launched, tasks_of_slurm_meet_on_the_first_host_of_their_step) {

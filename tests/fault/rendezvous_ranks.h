@@ -50,7 +50,7 @@ inline Link dial(const std::string& name) { return dial_at(local::address_of_com
 inline Link accept_one(const Fd& listener) {
   Fd connection;
   while (!connection.valid()) {
-    connection = accept_guest(listener.get());
+    connection = accept_connection(listener.get());
     usleep(500);
   }
   return Link(std::move(connection));

@@ -185,7 +185,7 @@ std::vector<std::byte> overhear(const Root& false_root) {
   std::vector<std::byte> heard;
   std::thread victim([&] { (void)meet(false_root, 1, 2); });
   for (int i = 0; i < 3'000 && heard.empty(); ++i) {
-    Fd guest = accept_guest(false_root.listener.fd.get());
+    Fd guest = accept_connection(false_root.listener.fd.get());
     if (guest.valid()) {
       Link link(std::move(guest), 65536);
       if (const std::optional<Frame> frame = await_frame(link)) heard = frame->payload;

@@ -29,13 +29,13 @@ Result<std::shared_ptr<Arena>> LocalComm::allocate(Call& call, uint32_t number, 
                               : Comm::allocate(call, number, bytes, kind, side);
   const ArenaLayout layout =
       ZERO_TRY(ArenaLayout::of(bytes, kind, world()));  // the same on every rank
-  std::shared_ptr<Mapping> mapping = ZERO_TRY(share_memory(call, number, layout));
+  std::shared_ptr<Mapping> mapping = ZERO_TRY(map_on_all(call, number, layout));
   return std::shared_ptr<Arena>(
       std::make_shared<LocalArena>(shared_from_this(), number, std::move(mapping), layout, kind));
 }
 
-Result<std::shared_ptr<Mapping>> LocalComm::share_memory(Call& call, uint32_t number,
-                                                         const ArenaLayout& layout) {
+Result<std::shared_ptr<Mapping>> LocalComm::map_on_all(Call& call, uint32_t number,
+                                                       const ArenaLayout& layout) {
   const auto make = [&]() -> Result<Fd> {
     ZERO_TRY(check_available(layout.bytes * static_cast<size_t>(layout.slices)));
     return create_segment("zero.arena", layout.total());

@@ -75,7 +75,7 @@ Status LocalComm::open_gates(Call& call) {
   const ArenaLayout layout =
       ZERO_TRY(ArenaLayout::of(LocalGates::bytes_of(world()), ZERO_MEMORY_SHARED, world()));
   std::shared_ptr<Mapping> words =
-      ZERO_TRY(call.vote("words", share_memory(call, next_arena(), layout)));
+      ZERO_TRY(call.vote("words", map_on_all(call, next_arena(), layout)));
   Result<std::unique_ptr<LocalGates>> opened =
       LocalGates::open(device(), *control_, std::move(words), options().timeout_ms);
   const std::string lacking = ZERO_TRY(call.find_lacking("gates", opened.failure()));
@@ -108,7 +108,7 @@ Status LocalComm::open_staging(Call& call, const std::string& why) {
   const ArenaLayout layout =
       ZERO_TRY(ArenaLayout::of(options().staging_bytes, ZERO_MEMORY_PER_RANK, world()));
   std::shared_ptr<Mapping> slots =
-      ZERO_TRY(call.vote("slots", share_memory(call, next_arena(), layout)));
+      ZERO_TRY(call.vote("slots", map_on_all(call, next_arena(), layout)));
   staged_ =
       ZERO_TRY(call.vote("staging", StagedPlane::open(device(), rank(), std::move(meeting),
                                                       std::move(slots), layout, staged_bytes)));

@@ -61,8 +61,8 @@ class LocalComm final : public Comm {
                                                     const std::string& why);
   Status open_staging(Call& call, const std::string& why);
   Bounds handing_out_bounds();
-  Result<std::shared_ptr<Mapping>> share_memory(Call& call, uint32_t number,
-                                                const ArenaLayout& layout);
+  Result<std::shared_ptr<Mapping>> map_on_all(Call& call, uint32_t number,
+                                              const ArenaLayout& layout);
   Result<std::shared_ptr<Arena>> make_device_arena(Call& call, uint32_t number, size_t bytes,
                                                    int32_t kind);
   Patience handing_out() const;

@@ -34,8 +34,8 @@ StagedPlane::~StagedPlane() {
   if (!ended) keep_for_ever(slots_);
 }
 
-std::byte* StagedPlane::slot(size_t rank, size_t piece) const {
-  return slots_->data() + rank * layout_.slice + piece % 2 * slot_bytes_;
+std::byte* StagedPlane::slot(size_t rank, size_t chunk) const {
+  return slots_->data() + rank * layout_.slice + chunk % 2 * slot_bytes_;
 }
 
 Status StagedPlane::copy(StreamHandle stream, void* to, const void* from, size_t bytes) {
@@ -44,18 +44,18 @@ Status StagedPlane::copy(StreamHandle stream, void* to, const void* from, size_t
 }
 
 template <class Put, class Take>
-Status StagedPlane::pass(size_t pieces, StreamHandle stream, const char* phase, const Put& put,
+Status StagedPlane::pass(size_t chunks, StreamHandle stream, const char* phase, const Put& put,
                          const Take& take) {
-  if (pieces == 0) return {};
-  // Another stream may still take pieces of the call before.
+  if (chunks == 0) return {};
+  // Another stream may still take chunks of the call before.
   ZERO_TRY(device_->wait(stream, taken_.handle(), kTaken));
   const auto pass_all = [&]() -> Status {
-    ZERO_TRY(put(size_t{0}, slot(rank_, pieces_)));
-    for (size_t i = 0; i < pieces; i++) {
+    ZERO_TRY(put(size_t{0}, slot(rank_, chunks_)));
+    for (size_t i = 0; i < chunks; i++) {
       ZERO_TRY(meeting_->meet(stream, phase, kStaged));
-      if (i + 1 < pieces) ZERO_TRY(put(i + 1, slot(rank_, pieces_ + 1)));
-      ZERO_TRY(take(i, pieces_));
-      pieces_++;
+      if (i + 1 < chunks) ZERO_TRY(put(i + 1, slot(rank_, chunks_ + 1)));
+      ZERO_TRY(take(i, chunks_));
+      chunks_++;
     }
     return {};
   };
@@ -98,46 +98,47 @@ Status StagedPlane::reduce(SumTypes types, std::span<const Summed> all, void* st
 /// Makes sums of `count` elements in `recv`, if this rank owns them. put(at, count, to) copies into
 /// a slot what others need of this rank.
 template <class Put>
-Status StagedPlane::add_up(SumTypes types, void* recv, size_t count, const Share& share,
+Status StagedPlane::add_up(SumTypes types, void* recv, size_t count, const SlotPart& slot_part,
                            StreamHandle stream, const Put& put) {
   const size_t sum_element = size_of(types.sum);
-  const size_t most = share.bytes / std::max(size_of(types.from), sum_element);  // in a piece
+  const size_t most = slot_part.bytes / std::max(size_of(types.from), sum_element);  // in a chunk
   const auto part = [&](size_t i) { return std::min(most, count - i * most); };
   const auto result = [&](size_t i) {
     return static_cast<std::byte*>(recv) + i * most * sum_element;
   };
-  const auto put_piece = [&, first = pieces_](size_t i, std::byte* to) -> Status {
+  const auto put_chunk = [&, first = chunks_](size_t i, std::byte* to) -> Status {
     ZERO_TRY(put(i * most, part(i), to));
-    if (!types.adds || !share.owns) return {};
+    if (!types.adds || !slot_part.owns) return {};
     return copy(stream, sums_of(first + i), result(i), part(i) * sum_element);
   };
-  const auto take = [&](size_t i, size_t piece) -> Status {
-    if (!share.owns) return {};
-    return copy(stream, result(i), sum(types, piece, share.place, part(i)), part(i) * sum_element);
+  const auto take = [&](size_t i, size_t chunk) -> Status {
+    if (!slot_part.owns) return {};
+    return copy(stream, result(i), sum(types, chunk, slot_part.place, part(i)),
+                part(i) * sum_element);
   };
-  return pass((count + most - 1) / most, stream, "gradients", put_piece, take);
+  return pass((count + most - 1) / most, stream, "gradients", put_chunk, take);
 }
 
-/// Returns the place where the sums of a piece are made. The piece before the last has left it,
+/// Returns the place where the sums of a chunk are made. The chunk before the last has left it,
 /// because that was copied on before this one's meeting. What the sums are added to was copied
 /// there for that meeting.
-std::byte* StagedPlane::sums_of(size_t piece) const {
-  return sums_.data() + piece % 2 * slot_bytes_;
+std::byte* StagedPlane::sums_of(size_t chunk) const {
+  return sums_.data() + chunk % 2 * slot_bytes_;
 }
 
 /// Sums one part of everybody's slots.
-const std::byte* StagedPlane::sum(SumTypes types, size_t piece, size_t part, size_t count) const {
+const std::byte* StagedPlane::sum(SumTypes types, size_t chunk, size_t part, size_t count) const {
   std::vector<const void*> parts;
-  for (size_t r = 0; r < world_; r++) parts.push_back(slot(r, piece) + part * stride_);
+  for (size_t r = 0; r < world_; r++) parts.push_back(slot(r, chunk) + part * stride_);
   const FloatEnvironment environment;
   const KernelTable& kernels = kernel_table(best_isa());
   if (types.adds) {
-    fold(kernels, types.sum, types.from, sums_of(piece), parts, count);
+    fold(kernels, types.sum, types.from, sums_of(chunk), parts, count);
   } else {
-    kernels.reduction(types.sum, types.from, Norm::none)(sums_of(piece), parts.data(),
+    kernels.reduction(types.sum, types.from, Norm::none)(sums_of(chunk), parts.data(),
                                                          static_cast<int>(world_), count);
   }
-  return sums_of(piece);
+  return sums_of(chunk);
 }
 
 Status StagedPlane::all_gather(std::span<const Gathered> all, void* stream) {
@@ -171,10 +172,10 @@ Status StagedPlane::give_out(const void* mine, size_t bytes, StreamHandle stream
     if (mine == nullptr) return {};
     return copy(stream, into, static_cast<const std::byte*>(mine) + i * slot_bytes_, part(i));
   };
-  const auto take = [&](size_t i, size_t piece) -> Status {
+  const auto take = [&](size_t i, size_t chunk) -> Status {
     for (size_t r = 0; r < world_; r++)
       if (std::byte* const to = place_of(r); to != nullptr && r != rank_)
-        ZERO_TRY(copy(stream, to + i * slot_bytes_, slot(r, piece), part(i)));
+        ZERO_TRY(copy(stream, to + i * slot_bytes_, slot(r, chunk), part(i)));
     return {};
   };
   return pass((bytes + slot_bytes_ - 1) / slot_bytes_, stream, phase, put, take);

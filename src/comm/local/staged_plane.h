@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moves gradients and parameters between devices that do not reach each other's memory, piece by
-// piece through memory of the host that all ranks map.
+// Moves gradients and parameters between devices that do not reach each other's memory, chunk by
+// chunk through memory of the host that all ranks map.
 #pragma once
 
 #include <atomic>
@@ -13,14 +13,14 @@
 
 namespace zero::local {
 
-/// Each rank has two slots, for even and odd pieces. For each piece, every rank copies its own into
+/// Each rank has two slots, for even and odd chunks. For each chunk, every rank copies its own into
 /// a slot, the hosts meet, and all take what they need from everybody's slots. A slot is written
-/// again two pieces later. By then all have come to the meeting between, and so have taken the old
-/// piece. Calls return with their last copies queued. Used inside a call of the comm.
+/// again two chunks later. By then all have come to the meeting between, and so have taken the old
+/// chunk. Calls return with their last copies queued. Used inside a call of the comm.
 class StagedPlane final : public QueuedPlane {
  public:
-  static constexpr const char* kStaged = "a piece is in the host's memory before others take it";
-  static constexpr const char* kTaken = "a piece is taken before another comes in its place";
+  static constexpr const char* kStaged = "a chunk is in the host's memory before others take it";
+  static constexpr const char* kTaken = "a chunk is taken before another comes in its place";
 
   /// `slots`: memory of that layout, with a part for each rank, which has room for at least 2 * 128
   /// bytes for every rank. `moved` counts the bytes that are copied into it and out of it; it must
@@ -51,27 +51,27 @@ class StagedPlane final : public QueuedPlane {
         slots_(std::move(slots)),
         moved_(moved) {}
 
-  std::byte* slot(size_t rank, size_t piece) const;
-  /// Calls put(i) and then, behind the meeting, take(i), for each of `pieces`. put(i + 1) comes
+  std::byte* slot(size_t rank, size_t chunk) const;
+  /// Calls put(i) and then, behind the meeting, take(i), for each of `chunks`. put(i + 1) comes
   /// before take(i).
   template <class Put, class Take>
-  Status pass(size_t pieces, StreamHandle stream, const char* phase, const Put& put,
+  Status pass(size_t chunks, StreamHandle stream, const char* phase, const Put& put,
               const Take& take);
   Status copy(StreamHandle stream, void* to, const void* from, size_t bytes);
-  /// The part of each slot that is summed: its bytes in a piece, its place in strides, and whether
+  /// The part of each slot that is summed: its bytes in a chunk, its place in strides, and whether
   /// this rank sums it.
-  struct Share {
+  struct SlotPart {
     size_t bytes, place;
     bool owns;
   };
   template <class Put>
-  Status add_up(SumTypes types, void* recv, size_t count, const Share& share, StreamHandle stream,
-                const Put& put);
+  Status add_up(SumTypes types, void* recv, size_t count, const SlotPart& slot_part,
+                StreamHandle stream, const Put& put);
   template <class Place>
   Status give_out(const void* mine, size_t bytes, StreamHandle stream, const char* phase,
                   const Place& place_of);
-  std::byte* sums_of(size_t piece) const;
-  const std::byte* sum(SumTypes types, size_t piece, size_t part, size_t count) const;
+  std::byte* sums_of(size_t chunk) const;
+  const std::byte* sum(SumTypes types, size_t chunk, size_t part, size_t count) const;
 
   const std::shared_ptr<Device> device_;
   const ArenaLayout layout_;
@@ -83,9 +83,9 @@ class StagedPlane final : public QueuedPlane {
   const std::shared_ptr<Mapping> slots_;
   std::atomic<int64_t>& moved_;
   OpenedHost opened_;
-  HostBuffer sums_;    // of even and of odd pieces
+  HostBuffer sums_;    // of even and of odd chunks
   Event taken_;        // behind the copies of the last call
-  size_t pieces_ = 0;  // so far, the same on every rank
+  size_t chunks_ = 0;  // so far, the same on every rank
 };
 
 }  // namespace zero::local

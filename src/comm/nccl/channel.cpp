@@ -170,7 +170,7 @@ Status Channel::run_here(std::string_view what, const Bounds& bounds,
   const int64_t start_ns = now_ns();
   for (bool first = true;; first = false) {
     {
-      const std::unique_lock lock(turn_, std::chrono::milliseconds(deadline.left_ms()));
+      const std::unique_lock lock(mutex_, std::chrono::milliseconds(deadline.left_ms()));
       if (!lock.owns_lock()) return still_busy(what, bounds);
       if (handle_ == nullptr)
         return Status(ZERO_ERR_ABORTED, text(what, ": the communicator has ended"));
@@ -203,7 +203,7 @@ bool Channel::run_alone(int64_t bound_ms, const std::function<int(Handle)>& call
 bool Channel::run_alone_here(int64_t bound_ms, const std::function<int(Handle)>& call) {
   for (const Deadline deadline(bound_ms);;) {
     {
-      const std::unique_lock lock(turn_, std::chrono::milliseconds(deadline.left_ms()));
+      const std::unique_lock lock(mutex_, std::chrono::milliseconds(deadline.left_ms()));
       if (!lock.owns_lock()) return false;
       if (handle_ == nullptr) return true;
       if (poll(handle_) != kInProgress) return call(handle_) == kSuccess;
@@ -215,7 +215,7 @@ bool Channel::run_alone_here(int64_t bound_ms, const std::function<int(Handle)>&
 }
 
 Status Channel::error() {
-  const std::unique_lock lock(turn_, std::try_to_lock);
+  const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock() || handle_ == nullptr) return {};
   const int outcome = poll(handle_);
   if (outcome == kSuccess || outcome == kInProgress) return {};
@@ -223,7 +223,7 @@ Status Channel::error() {
 }
 
 Handle Channel::take(int64_t bound_ms) {
-  const std::unique_lock lock(turn_, std::chrono::milliseconds(bound_ms));
+  const std::unique_lock lock(mutex_, std::chrono::milliseconds(bound_ms));
   if (!lock.owns_lock()) return nullptr;
   return std::exchange(handle_, nullptr);
 }

@@ -45,7 +45,7 @@ Status problem(const Library& library, Handle handle, std::string_view what, int
 
 /// A mutex with a deadline for waits, for std::unique_lock. std::timed_mutex would do, but it waits
 /// by a call of POSIX that some thread sanitizers do not know: they take what follows for a race.
-class Turn {
+class TimedMutex {
  public:
   bool try_lock() { return try_lock_for(std::chrono::milliseconds(0)); }
 
@@ -110,7 +110,7 @@ class Channel {
   const std::shared_ptr<Device> device_;
   const bool may_block_;
   std::atomic<int64_t> usual_ns_{0};  // until the last call was taken in
-  Turn turn_;
+  TimedMutex mutex_;
   Handle handle_;
 };
 

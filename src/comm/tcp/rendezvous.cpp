@@ -20,7 +20,7 @@ struct AddressedMeeting final : Meeting {
     deadline = Deadline(limit_ms);
     check = bounds.check;
     word = of.key;
-    most_bytes = std::max(kPieceBytes, static_cast<size_t>(world) * 16384) + 4096;
+    most_bytes = std::max(kPartBytes, static_cast<size_t>(world) * 16384) + 4096;
     host = read_small_file("/proc/sys/kernel/hostname");
   }
 

@@ -51,7 +51,7 @@ class TcpComm::Wait {
   std::vector<Missing> find_missing() const;
   std::string names_of(std::span<const Missing> missing) const;
   void look_for_left();
-  void tell_guests();
+  void tell_waiting();
   void be_late();
 
   TcpComm& comm_;
@@ -99,7 +99,7 @@ std::string TcpComm::Wait::look() {
   if (!comm_.decided()) look_for_left();
   if (comm_.aborted()) return {};
   missing_ = find_missing();
-  if (comm_.rank() == 0) tell_guests();
+  if (comm_.rank() == 0) tell_waiting();
   be_late();
   if (missing_.empty() || !watch_.warns()) return {};
   return watch_.warning(comm_.rank(), names_of(missing_));
@@ -107,7 +107,7 @@ std::string TcpComm::Wait::look() {
 
 /// Tells the ranks that have come who is missing, so that the one whose deadline comes first can
 /// name that rank.
-void TcpComm::Wait::tell_guests() {
+void TcpComm::Wait::tell_waiting() {
   const int64_t now = watch_.now_ns();
   const int64_t interval = std::clamp<int64_t>(patience_.limit_ms / 4, 5, 1'000) * kMillisecond;
   if (missing_.empty() || now - told_ns_ < interval) return;
@@ -152,7 +152,7 @@ Status TcpComm::broadcast_bytes(std::span<std::byte> data, int32_t root, const P
   Patience patience = first;
   size_t done = 0;
   do {
-    const std::span<std::byte> part = data.subspan(done, std::min(data.size() - done, kPieceBytes));
+    const std::span<std::byte> part = data.subspan(done, std::min(data.size() - done, kPartBytes));
     const bool own = rank() == root;
     ZERO_TRY(round(own ? part : std::span<std::byte>(), root, own ? std::span<std::byte>() : part,
                    patience));

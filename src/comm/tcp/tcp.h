@@ -29,7 +29,7 @@ struct Peer {
 };
 
 /// The most bytes of one rank's record, and of a part of a broadcast.
-inline constexpr size_t kPieceBytes = 256u << 10;
+inline constexpr size_t kPartBytes = 256u << 10;
 
 /// A comm of ranks that are only connected, so that they can find out which comm serves them. It is
 /// also the control plane of a comm that has other ways for its data.

@@ -173,9 +173,8 @@ Runs join(const Optimizer& optim, const StepMemory& memory) {
   return all;
 }
 
-/// Adds pulls of this rank's parameters in no arena from the owner's arena, or from its outbox. It
-/// pulls only those that are updated, because nothing else is put there. On a device it always
-/// pulls from the outbox, because nobody keeps new values out of the arena until all have pulled.
+/// Adds pulls of this rank's parameters in no arena from the owner's outbox. It pulls only those that
+/// are updated, because nothing else is put there.
 Status add_pulls(const Optimizer& optim, StepMemory& memory, bool sources) {
   memory.pulls.clear();
   const Comm& comm = *optim.comm;
@@ -186,14 +185,9 @@ Status add_pulls(const Optimizer& optim, StepMemory& memory, bool sources) {
       if (!std::ranges::binary_search(memory.foreign_data, segment.param)) continue;
       if (sources && !memory.is_present(segment.param)) continue;
       const Section& section = optim.plan.section(segment.section);
-      const size_t offset = size_of(section.dtype, segment.first);
       const auto bytes = size_of(section.dtype, segment.count);
-      Location from = ZERO_TRY(placement_of(optim, memory, owner, segment.param)).data;
-      from.offset += offset;
-      if (from.arena == 0 || optim.on_device) {
-        const auto at = static_cast<uint64_t>(section.owned_at(segment.share));
-        from = {memory.outbox->number(), 0, at};
-      }
+      const auto at = static_cast<uint64_t>(section.owned_at(segment.share));
+      const Location from = {memory.outbox->number(), 0, at};
       std::byte* const to = optim.values(segment);
       memory.pulls.push_back(
           {segment.section, {ZERO_TRY(comm.resolve(owner, from, bytes)), to, segment.count}});

@@ -2,7 +2,6 @@
 #include "step/enter.h"
 
 #include <algorithm>
-#include <cstring>
 #include <type_traits>
 
 #include "base/os.h"
@@ -148,30 +147,13 @@ const char* phase_name(Phase phase) {
   return phase == Phase::reduced ? "reduced" : phase == Phase::begun ? "a step has begun" : "open";
 }
 
-/// Copies gradients that are in no arena to where other ranks read them. On a device the step
-/// queues that.
-void stage_grads(Optimizer& optim, StepMemory& memory) {
-  if (optim.on_device || reduces_alone(optim, memory) || memory.staging == nullptr) return;
-  for (const int64_t param : memory.foreign_grads) {
-    const auto i = static_cast<size_t>(param);
-    if (memory.backward != nullptr && memory.backward->staged(i)) continue;
-    const size_t bytes = optim.params[i].grad_bytes();
-    const Location place = staging_of(optim, memory, param);
-    std::memcpy(memory.staging->data() + place.offset, memory.grads[i], bytes);
-    optim.counters.copied_bytes += static_cast<int64_t>(bytes);
-  }
-}
-
 /// Returns false if the call's gradients lack staging. Forgets gradients of an earlier call if
 /// theirs is gone.
 bool place_call(Optimizer& optim, StepMemory& memory, const Entry& entry) {
-  if (!place(optim, memory)) {
-    if (entry.grads || entry.begins) return false;
-    forget_grads(optim, memory);
-    place(optim, memory);
-  }
-  if (entry.grads) stage_grads(optim, memory);
-  return true;
+  if (place(optim, memory)) return true;
+  if (entry.grads || entry.begins) return false;
+  forget_grads(optim, memory);
+  return place(optim, memory);
 }
 
 /// Writes placements before the vote, so that one exchange does it all in the steady state. Returns

@@ -31,6 +31,18 @@ class HostWalk final : public Walk {
     return bad_argument("norm_type is ", p, "; it must be positive or infinite");
   }
 
+  void stage_grads() override {
+    if (reduces_alone(optim_, memory_) || memory_.staging == nullptr) return;
+    for (const int64_t param : memory_.foreign_grads) {
+      const auto i = static_cast<size_t>(param);
+      if (memory_.backward != nullptr && memory_.backward->staged(i)) continue;
+      const size_t bytes = optim_.params[i].grad_bytes();
+      const size_t place = memory_.placements[i].grad.offset;
+      std::memcpy(memory_.staging->data() + place, memory_.grads[i], bytes);
+      optim_.counters.copied_bytes += static_cast<int64_t>(bytes);
+    }
+  }
+
   Status prepare(bool updates) override {
     if (!updates) return Status();
     if (optim_.options.custom != nullptr) ZERO_TRY(make_shadow(optim_, memory_));
@@ -51,6 +63,9 @@ class HostWalk final : public Walk {
     os().reached("vote.after");
     return Status();
   }
+
+  /// What travels through collectives is summed before the vote.
+  bool can_let_update_sum() const override { return optim_.comm->direct(); }
 
   Status measure(double p) override {
     memory_.found = ZERO_TRY(call_.exchange("norm", norm_of_share(optim_, memory_, p)));

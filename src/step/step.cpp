@@ -28,12 +28,11 @@ double power_of(const OptimizerOptions& options) {
 
 /// True if one pass does the step. Clipping, skipping and norms of gradients must know all
 /// gradients before any update.
-bool one_pass(const Optimizer& optim) {
+bool one_pass(const Optimizer& optim, const Walk& walk) {
   const OptimizerOptions& options = optim.options;
   const Trust* const trust = options.rule->trust;
   return options.custom == nullptr && (trust == nullptr || trust->of_update) &&
-         (optim.comm->direct() || optim.comm->queued() != nullptr) &&
-         optim.phase != Phase::reduced && power_of(options) == 0 &&
+         walk.can_let_update_sum() && optim.phase != Phase::reduced && power_of(options) == 0 &&
          options.nonfinite == ZERO_NONFINITE_IGNORE && !options.loss_scale.dynamic();
 }
 
@@ -82,7 +81,10 @@ Status get_ready(Call& call, Optimizer& optim, Walk& walk, Views what, bool gath
   const Stopwatch watch(optim.counters.vote_seconds);
   const bool updates = what == Views::of_update;
   Status ready;
-  if (gathers) ready = make_views(optim, step_memory(optim), what);
+  if (gathers) {
+    walk.stage_grads();
+    ready = make_views(optim, step_memory(optim), what);
+  }
   if (ready.ok() && updates) ready = optim.allocate_slots();
   if (ready.ok()) ready = walk.prepare(updates);
   os().reached("ready.before");
@@ -281,9 +283,9 @@ Status seal_params(Call& call, Optimizer& optim) {
 
 Result<Code> step(Call& call, Optimizer& optim, const Grads& given) try {
   const bool captured = call.capture() != 0;
-  const bool fused = one_pass(optim);
-  const bool gathers = reduces(optim, given);
   const auto walk = make_walk(call, optim);
+  const bool fused = one_pass(optim, *walk);
+  const bool gathers = reduces(optim, given);
   Grads grads = given;
   Result<Code> made = ZERO_OK;
   Entry entry{.local = take_begun_flags(optim, grads), .sums = !fused || writes_directions(optim)};

@@ -28,6 +28,9 @@ class Walk {
   virtual Status begin() { return {}; }
   /// Returns OK if a norm for this p can be taken, or the reason why not.
   virtual Status check_norm_type(double p) const = 0;
+  /// Copies the call's gradients that are in no arena to where other ranks read them, unless that
+  /// is queued with the sums.
+  virtual void stage_grads() {}
   /// Does all that may fail on one rank alone. Called after make_views(). `updates`: the call makes
   /// a step.
   virtual Status prepare(bool updates) = 0;
@@ -45,7 +48,8 @@ class Walk {
   /// Sums every rank's gradients at their owners, and measures the sums of all ranks on the way:
   /// the norm for p (0: none), and how many are not finite.
   virtual Status sum(double p) = 0;
-  /// Lets the update itself sum them.
+  /// Lets the update itself sum them, if it can.
+  virtual bool can_let_update_sum() const { return true; }
   virtual Status let_update_sum() { return {}; }
   /// Takes the place of sum() in a call that finds its sums made.
   virtual Status find_summed() { return {}; }

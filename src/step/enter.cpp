@@ -262,7 +262,7 @@ Status enter_grads(Call& call, Optimizer& optim, StepMemory& memory, const Entry
 StepMemory::StepMemory() = default;
 StepMemory::~StepMemory() {
   if (queue == nullptr || queue->await_end()) return;
-  for (const auto* const arenas : {&held, &leaving})
+  for (const auto* const arenas : {&held, &queue->leaving})
     for (const std::shared_ptr<Arena>& arena : *arenas) arena->stay();
   for (const std::shared_ptr<Arena>& arena : {staging, outbox, records})
     if (arena != nullptr) arena->stay();

@@ -189,16 +189,16 @@ struct StepMemory : StepLayout, Gradients, Placed {
   Memory send, receive, scratch;  // collective transfers
   Shadow shadow;
 
-  std::unique_ptr<Backward> backward;           // null until the engine announces a gradient
-  Background* background = nullptr;             // ends steps, with overlap_gather
-  uint64_t views_made = 0;                      // so far
-  std::shared_ptr<queued::Queue> queue;         // on devices with streams
-  std::vector<std::shared_ptr<Arena>> leaving;  // in use no more by calls to come
-  bool apart = false;                // a class for each parameter: see queued::CapturedCall
-  std::unique_ptr<Windows> windows;  // null until a call asks for them
+  std::unique_ptr<Backward> backward;    // null until the engine announces a gradient
+  Background* background = nullptr;      // ends steps, with overlap_gather
+  uint64_t views_made = 0;               // so far
+  std::shared_ptr<queued::Queue> queue;  // on devices with streams
+  bool apart = false;                    // a class for each parameter: see queued::CapturedCall
+  std::unique_ptr<Windows> windows;      // null until a call asks for them
   uint64_t round = 1;  // of announcements: the same on every rank, or they are not used
 
-  uint64_t version = 0;  // of placements
+  uint64_t version = 0;      // of placements, as others read them
+  uint64_t places_made = 0;  // so far; it grows with each Placed
 
   // The reduced gradients: valid in Phase::reduced and inside a step.
   std::vector<NormSums> found;  // by every rank

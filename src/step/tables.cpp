@@ -5,6 +5,8 @@
 #include <atomic>
 #include <cstring>
 
+#include "step/queued/queue.h"
+
 namespace zero {
 namespace {
 
@@ -94,15 +96,11 @@ bool shows_grads(const Optimizer& optim, const StepMemory& memory) {
 }
 
 /// Writes placements into the table that others read. Returns false if they are as before.
-bool tell(const Optimizer& optim, const StepMemory& memory, const Placed& now) {
+bool tell(const StepMemory& memory, const Placed& now) {
   if (memory.tables == nullptr || now.placements.empty())
     return now.placements != memory.placements;
   auto* const table = reinterpret_cast<Placement*>(memory.tables->data());
-  // On a device, this rank's tables copy staged gradients from addresses that placements do not
-  // show.
-  const bool copies = optim.on_device && !now.foreign_grads.empty();
-  if (memory.version != 0 && !copies &&
-      std::equal(now.placements.begin(), now.placements.end(), table))
+  if (memory.version != 0 && std::equal(now.placements.begin(), now.placements.end(), table))
     return false;
   std::ranges::copy(now.placements, table);
   return true;
@@ -127,7 +125,7 @@ bool place(Optimizer& optim, StepMemory& memory) {
     for (const int64_t param : now.foreign_grads)
       now.placements[static_cast<size_t>(param)].grad = staging_of(optim, memory, param);
   }
-  if (tell(optim, memory, now)) memory.version++;
+  if (tell(memory, now)) memory.version++;
   if (!optim.comm->direct()) {
     if (memory.grads.size() == optim.params.size())
       now.grads_base = layout_base(
@@ -140,9 +138,8 @@ bool place(Optimizer& optim, StepMemory& memory) {
       now.layouts = {plane->mappable(now.grads_base), plane->mappable(now.data_base)};
   }
   std::swap(static_cast<Placed&>(memory), now);
-  // Queued work still reads and writes the arenas of earlier calls.
-  if (optim.on_device)
-    memory.leaving.insert(memory.leaving.end(), now.held.begin(), now.held.end());
+  memory.places_made++;
+  if (memory.queue != nullptr) memory.queue->keep(now.held);
   return true;
 }
 

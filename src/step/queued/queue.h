@@ -135,7 +135,8 @@ struct Queue : Frame {
   Memory progress, state, records;
   std::shared_ptr<Arena> shared_records;  // instead of records, if other ranks write theirs there
   HostBuffer progress_read, state_read;
-  StepState known;            // as last read or written
+  std::vector<std::shared_ptr<Arena>> leaving;  // in use no more by calls to come
+  StepState known;                              // as last read or written
   bool host_is_newer = true;  // the host's progress counts, and is written before the next step
   bool in_flight = false;     // the device may be ahead of what is known
   bool publishing = false;  // and this rank may have parameters of a step that others have not made
@@ -162,6 +163,10 @@ struct Queue : Frame {
   /// Gives `memory` back, unless a graph may still know it.
   void retire(Memory memory) {
     if (replays() && memory.bytes() > 0) retired.push_back(std::move(memory));
+  }
+  /// Keeps arenas of calls before until nothing that is queued reads or writes them.
+  void keep(std::span<const std::shared_ptr<Arena>> arenas) {
+    leaving.insert(leaving.end(), arenas.begin(), arenas.end());
   }
 
   StepState* device_state() const { return reinterpret_cast<StepState*>(state.data()); }

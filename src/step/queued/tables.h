@@ -48,9 +48,10 @@ inline std::span<const Travel> first_group(std::span<const Travel> rest, size_t 
 
 /// All that tables are made of: if any of it changes, tables change.
 struct MadeOf {
-  uint64_t views = 0;  // StepMemory::views_number
-  int64_t state = -1;  // Optimizer::state_bytes: another slot changes it
-  bool adds = false;   // StepMemory::adds
+  uint64_t views = 0;   // StepMemory::views_number
+  int64_t state = -1;   // Optimizer::state_bytes: another slot changes it
+  uint64_t places = 0;  // StepMemory::places_made: gradients are staged from where they lie
+  bool adds = false;    // StepMemory::adds
   // How transfers go, and through which buffers. Another optimizer of the comm can change that by
   // having arenas mapped.
   bool reduces_in_place = false, publishes_in_place = false;

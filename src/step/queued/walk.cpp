@@ -52,6 +52,7 @@ Status make_room(const Optimizer& optim, StepMemory& memory) {
 MadeOf made_of(const Optimizer& optim, const StepMemory& memory) {
   return {.views = memory.views_number,
           .state = optim.state_bytes(),
+          .places = memory.places_made,
           .adds = memory.adds,
           .reduces_in_place = travel::reduces_in_place(optim, memory),
           .publishes_in_place = travel::publishes_in_place(optim, memory),
@@ -152,9 +153,9 @@ Status Walk::await_gathers() {
 }
 
 Status Walk::let_go() {
-  if (!memory_.leaving.empty() && ZERO_TRY(device().done(queue().ended.handle())) &&
+  if (!queue().leaving.empty() && ZERO_TRY(device().done(queue().ended.handle())) &&
       ZERO_TRY(device().done(queue().gathered.handle())))
-    memory_.leaving.clear();
+    queue().leaving.clear();
   return Status();
 }
 

@@ -14,14 +14,6 @@ int64_t owned_elements(const Optimizer& optim, const Transfer& transfer) {
   return owned;
 }
 
-/// True for whole tensors in place if padding to the longest owner's part would be an eighth of the
-/// transfer or more. That costs more than the better ways that equal parts have.
-bool goes_by_owner(const Optimizer& optim, const Transfer& transfer) {
-  if (optim.comm->queued() == nullptr || optim.plan.options().rule == ZERO_PARTITION_EVEN)
-    return false;
-  return owned_elements(optim, transfer) <= transfer.chunk * optim.world() / 8 * 7;
-}
-
 /// Returns the transfers that change something. `pack` adds its copies to each that is not in
 /// place.
 template <class Pack>
@@ -37,7 +29,7 @@ std::vector<Travel> travels_of(const Optimizer& optim, const StepMemory& memory,
       });
     }
     if (!changes) continue;
-    all.push_back({transfer, in_place, in_place && goes_by_owner(optim, transfer)});
+    all.push_back({transfer, in_place});
     if (!in_place) pack(all.back(), segments);
   }
   return all;
@@ -114,6 +106,11 @@ bool reduces_in_place(const Optimizer& optim, const StepMemory& memory) {
          std::ranges::all_of(optim.plan.sections(), [&](const Section& section) {
            return wire(optim, section) == section.grad_dtype && !optim.rounding_of(section).any();
          });
+}
+
+bool goes_by_owner(const Optimizer& optim, const Travel& travel) {
+  return travel.in_place && optim.plan.options().rule != ZERO_PARTITION_EVEN &&
+         owned_elements(optim, travel.transfer) <= travel.transfer.chunk * optim.world() / 8 * 7;
 }
 
 size_t bytes_of(const Optimizer& optim, int64_t elements, DType dtype) {

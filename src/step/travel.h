@@ -15,8 +15,7 @@ namespace zero::travel {
 struct Travel {
   Transfer transfer;
   bool in_place = false;
-  bool by_owner = false;  // in place on a device: each rank's part by itself, none padded to the
-                          // longest
+  bool by_owner = false;  // each rank's part by itself, none padded to the longest
   std::vector<launch::Move> pack{}, unpack{};
 };
 
@@ -67,6 +66,11 @@ bool reduces_in_place(const Optimizer& optim, const StepMemory& memory);
 /// True if parameters are gathered in place. That publishes all that lies between them, too, so the
 /// step must change all parameters.
 bool publishes_in_place(const Optimizer& optim, const StepMemory& memory);
+
+/// True if a transfer is better sent by owner, where that can be done: for whole tensors in place if
+/// padding to the longest owner's part would be an eighth of the transfer or more. That costs more
+/// than the better ways that equal parts have.
+bool goes_by_owner(const Optimizer& optim, const Travel& travel);
 
 /// Calls part(rank, layout position, elements) for each rank's part of a transfer by owner.
 template <class Part>

@@ -105,9 +105,11 @@ struct Reductions {
 };
 
 /// Returns transfers with the tiles of what is copied for them.
-std::vector<Travel> queued_travels(std::vector<travel::Travel> all, Copies& copies) {
+std::vector<Travel> queued_travels(const Optimizer& optim, std::vector<travel::Travel> all,
+                                   Copies& copies) {
   std::vector<Travel> queued;
   for (travel::Travel& one : all) {
+    one.by_owner = travel::goes_by_owner(optim, one);
     const Range packed = copies.add(one.pack), unpacked = copies.add(one.unpack);
     queued.push_back({std::move(one), packed, unpacked});
   }
@@ -205,8 +207,8 @@ Tables make_tables(const Optimizer& optim, const StepMemory& memory) {
     tables.staged = by_section(staged_gradients(optim, memory), copies);
     tables.pulled = by_section(memory.pulls, copies);
   } else {
-    tables.reductions = queued_travels(travel::reductions(optim, memory), copies);
-    tables.gathers = queued_travels(travel::gathers(optim, memory), copies);
+    tables.reductions = queued_travels(optim, travel::reductions(optim, memory), copies);
+    tables.gathers = queued_travels(optim, travel::gathers(optim, memory), copies);
     tables.last_gathers =
         std::make_shared<const std::vector<int32_t>>(find_last_gathers(optim, tables.gathers));
     if (memory.none) tables.own = by_section(travel::own_gradients(optim, memory), copies);

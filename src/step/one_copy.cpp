@@ -121,7 +121,7 @@ Result<bool> plainly_sound(Call& call, std::span<const Tenant> mine) {
 }  // namespace
 
 Status check_one_copy(Call& call, const Optimizer& optim) {
-  if (!optim.comm->direct() || optim.world() == 1 || optim.on_device) return Status();
+  if (!optim.comm->direct() || optim.world() == 1) return Status();
   const std::vector<Tenant> mine = registered(optim);
   if (ZERO_TRY(plainly_sound(call, mine))) return Status();
   const auto* const bytes = reinterpret_cast<const char*>(mine.data());

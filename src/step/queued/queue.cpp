@@ -127,14 +127,15 @@ void Queue::note_published() {
 }
 
 Status note_announced(Optimizer& optim, StreamHandle stream) {
-  const std::shared_ptr<Device>& device = optim.comm->device();
-  std::vector<Announcing>& all = step_memory(optim).queue->announcing;
+  Queue* const queue = step_memory(optim).queue.get();
+  if (queue == nullptr) return Status();
+  std::vector<Announcing>& all = queue->announcing;
   auto found = std::ranges::find(all, stream, &Announcing::stream);
   if (found == all.end()) {
-    Event event = ZERO_TRY(make_event(device));
+    Event event = ZERO_TRY(make_event(optim.comm->device()));
     found = all.insert(all.end(), {stream, std::move(event), true});
   }
-  ZERO_TRY(device->record(found->event.handle(), stream));
+  ZERO_TRY(queue->device->record(found->event.handle(), stream));
   found->waited = false;
   return Status();
 }

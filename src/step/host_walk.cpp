@@ -43,7 +43,7 @@ class HostWalk final : public Walk {
     }
   }
 
-  Status prepare(bool updates) override {
+  Status get_ready(bool updates) override {
     if (!updates) return Status();
     if (optim_.options.custom != nullptr) ZERO_TRY(make_shadow(optim_, memory_));
     if (memory_.background == nullptr) return Status();
@@ -64,7 +64,7 @@ class HostWalk final : public Walk {
     return Status();
   }
 
-  /// What travels through collectives is summed before the vote.
+  /// False if sums come through collectives, which make them before the vote.
   bool can_let_update_sum() const override { return optim_.comm->direct(); }
 
   Status measure(double p) override {

@@ -86,7 +86,7 @@ Status get_ready(Call& call, Optimizer& optim, Walk& walk, Views what, bool gath
     ready = make_views(optim, step_memory(optim), what);
   }
   if (ready.ok() && updates) ready = optim.allocate_slots();
-  if (ready.ok()) ready = walk.prepare(updates);
+  if (ready.ok()) ready = walk.get_ready(updates);
   os().reached("ready.before");
   ZERO_TRY(vote_ready(call, optim, std::move(ready)));
   os().reached("ready.after");
@@ -94,13 +94,13 @@ Status get_ready(Call& call, Optimizer& optim, Walk& walk, Views what, bool gath
 }
 
 /// Enters and gets ready: for an update, or for sums that stay until the step.
-Status prepare(Call& call, Optimizer& optim, Walk& walk, const Grads& grads, Entry entry,
-               Views what) {
+Status enter_and_get_ready(Call& call, Optimizer& optim, Walk& walk, const Grads& grads,
+                           Entry entry, Views what) {
   const bool gathers = reduces(optim, grads);
   if (entry.local.ok()) entry.local = walk.begin();
   Rollback rollback(optim, gathers);
   ZERO_TRY(enter_with_grads(call, optim, grads, std::move(entry)));
-  if (gathers || what == Views::of_update || walk.prepares_every_call())
+  if (gathers || what == Views::of_update || walk.always_gets_ready())
     ZERO_TRY(get_ready(call, optim, walk, what, gathers));
   rollback.keep();
   return Status();
@@ -208,7 +208,7 @@ Status with_sums(Call& call, Optimizer& optim, Walk& walk, const Grads& grads, E
                  double p, const Use& use) {
   const bool gathers = reduces(optim, grads);
   entry.keeps = entry.sums = true;
-  ZERO_TRY(prepare(call, optim, walk, grads, std::move(entry), Views::of_sums));
+  ZERO_TRY(enter_and_get_ready(call, optim, walk, grads, std::move(entry), Views::of_sums));
   if (gathers) ZERO_TRY(run(walk, [&] { return gather(call, optim, walk, grads, p); }));
   optim.phase = Phase::reduced;
   return use();
@@ -289,7 +289,8 @@ Result<Code> step(Call& call, Optimizer& optim, const Grads& given) try {
   Grads grads = given;
   Result<Code> made = ZERO_OK;
   Entry entry{.local = take_begun_flags(optim, grads), .sums = !fused || writes_directions(optim)};
-  Status status = prepare(call, optim, *walk, grads, std::move(entry), Views::of_update);
+  Status status =
+      enter_and_get_ready(call, optim, *walk, grads, std::move(entry), Views::of_update);
   if (status.ok()) {
     status = walk->begin_work();
     if (status.ok()) {

@@ -67,9 +67,9 @@ bool reduces_in_place(const Optimizer& optim, const StepMemory& memory);
 /// step must change all parameters.
 bool publishes_in_place(const Optimizer& optim, const StepMemory& memory);
 
-/// True if a transfer is better sent by owner, where that can be done: for whole tensors in place if
-/// padding to the longest owner's part would be an eighth of the transfer or more. That costs more
-/// than the better ways that equal parts have.
+/// True if a transfer is better sent by owner, where that can be done: for whole tensors in place
+/// if padding to the longest owner's part would be an eighth of the transfer or more. That costs
+/// more than the better ways that equal parts have.
 bool goes_by_owner(const Optimizer& optim, const Travel& travel);
 
 /// Calls part(rank, layout position, elements) for each rank's part of a transfer by owner.

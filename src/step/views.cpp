@@ -173,8 +173,8 @@ Runs join(const Optimizer& optim, const StepMemory& memory) {
   return all;
 }
 
-/// Adds pulls of this rank's parameters in no arena from the owner's outbox. It pulls only those that
-/// are updated, because nothing else is put there.
+/// Adds pulls of this rank's parameters in no arena from the owner's outbox. It pulls only those
+/// that are updated, because nothing else is put there.
 Status add_pulls(const Optimizer& optim, StepMemory& memory, bool sources) {
   memory.pulls.clear();
   const Comm& comm = *optim.comm;

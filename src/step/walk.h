@@ -33,9 +33,9 @@ class Walk {
   virtual void stage_grads() {}
   /// Does all that may fail on one rank alone. Called after make_views(). `updates`: the call makes
   /// a step.
-  virtual Status prepare(bool updates) = 0;
-  /// False if a call that finds its sums made needs nothing of prepare().
-  virtual bool prepares_every_call() const { return false; }
+  virtual Status get_ready(bool updates) = 0;
+  /// False if a call that finds its sums made needs nothing of get_ready().
+  virtual bool always_gets_ready() const { return false; }
 
   virtual Status begin_work() { return {}; }
   /// Returns the status of the call. If this rank alone could not queue its work, it breaks the

@@ -88,7 +88,7 @@ Status Walk::begin() {
 
 Status Walk::check_norm_type(double p) const { return check_power(p); }
 
-Status Walk::prepare(bool) {
+Status Walk::get_ready(bool) {
   const std::shared_ptr<Device>& device = optim_.comm->device();
   Queue& queue = *memory_.queue;
   if (queue.ended.handle() == nullptr) ZERO_TRY(queue.make_frame());

@@ -23,9 +23,9 @@ class Walk final : public zero::Walk {
 
   Status begin() override;
   Status check_norm_type(double p) const override;
-  Status prepare(bool updates) override;
+  Status get_ready(bool updates) override;
   /// True, because a captured call has tables of its own.
-  bool prepares_every_call() const override { return true; }
+  bool always_gets_ready() const override { return true; }
   Status begin_work() override;
   Status end_work(Status status) override;
 

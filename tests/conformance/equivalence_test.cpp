@@ -116,42 +116,78 @@ bool on_devices(const Combination& one) { return on_devices(place_of(one)); }
 
 bool is_own(const Combination& one) { return one[rule] + 2 >= rules().size(); }
 
-bool takes_whole_tensors(const Combination& one) {
-  return test::takes_whole_tensors(rules()[one[rule]].number);
-}
-
 bool has_fp64(const Kind& one) {
   return std::any_of(one.dtypes.begin(), one.dtypes.end(),
                      [](const Dtypes& of) { return of.param == ZERO_FLOAT64; });
 }
 
-/// What a device can do.
-bool is_legal_there(const Combination& one) {
-  if (takes_whole_tensors(one) || is_own(one) || one[uneven] != 0 || one[divided] != 0 ||
-      one[ending] == begun_before || one[threads] != 0)
-    return false;
-  if (place_of(one) == CommKind::device) return one[world] == 0;
-  if (one[world] != 1 && one[world] != 2) return false;
-  const auto lies = static_cast<Where>(one[where]);
-  return place_of(one) != CommKind::nccl || lies == Where::per_rank_arenas ||
-         lies == Where::foreign;
-}
+/// Some values of an axis.
+struct Some {
+  Axis axis;
+  std::vector<size_t> values = {};
+
+  bool is(size_t of, size_t value) const {
+    return of == axis && std::find(values.begin(), values.end(), value) != values.end();
+  }
+  bool in(const Combination& one) const { return is(axis, one[axis]); }
+};
+
+/// No value of the one meets any of the other.
+using Exclusion = std::pair<Some, Some>;
 
 /// What the library refuses, with words that other tests look for.
+std::vector<Exclusion> make_exclusions() {
+  const size_t last = rules().size() - 1;
+  Some special{rule, {last - 1}};  // the caller's own, and those of whole tensors
+  for (size_t r = 0; r <= last; r++)
+    if (takes_whole_tensors(rules()[r].number)) special.values.push_back(r);
+  const Some begun{ending, {begun_before}}, joins{uneven, {1, 2}};
+  // Places by their number in kOns.
+  const Some on_hosts{on, {0, 1}}, on_devices{on, {2, 3, 4, 5, 6}}, asks_nothing{asks, {0}};
+  std::vector<Exclusion> all = {
+      // An early update would need all gradients first, or nothing is announced to begin with.
+      {begun, {norm, {1, 2}}},
+      {begun, {how, {clipped_by_hand, reduced_by_hand}}},
+      {begun, {value, {1}}},
+      {begun, {micro_batches, {1}}},
+      {begun, {announced, {0}}},
+      {begun, special},
+      // There is nothing to clip by.
+      {{norm, {0}}, {how, {clipped_by_hand}}},
+      // Its tensors would be cut.
+      {{rule, {last}}, {partition, {ZERO_PARTITION_EVEN}}},
+      // All ranks hand over the same gradients.
+      {{how, {reduced_already}}, {missing, {1}}},
+      {{how, {reduced_already}}, joins},
+      // Nobody is there to wait for, or owners would move while a rank has joined.
+      {joins, {world, {0}}},
+      {joins, {owners, {1}}},
+      // A device of its own is one rank's; the others are tried with two ranks and three.
+      {{on, {2}}, {world, {1, 2, 3, 4}}},
+      {{on, {3, 4, 5, 6}}, {world, {0, 3, 4}}},
+      // Over NCCL no memory is shared.
+      {{on, {3}}, {where, {size_t(Where::arenas), size_t(Where::mixed)}}},
+      // A host has done each step when the call returns. So what asks nothing is on devices.
+      {on_hosts, asks_nothing},
+      {asks_nothing, {world, {3, 4}}},
+  };
+  for (const Some& there : {on_devices, asks_nothing})
+    for (const Some& refused : {special, joins, begun, Some{divided, {1}}, Some{threads, {1}}})
+      all.emplace_back(there, refused);
+  return all;
+}
+
+const std::vector<Exclusion>& exclusions() {
+  static const std::vector<Exclusion> all = make_exclusions();
+  return all;
+}
+
 bool is_legal(const Combination& one) {
-  if (on_devices(one) ? !is_legal_there(one) : one[asks] == 0) return false;
   // The reference's norms have not all bits, which fp64 shows unless it is told of ours.
   if (one[asks] == 0 && one[norm] != 0 && has_fp64(kKinds[one[kind]])) return false;
-  const bool begun = one[ending] == begun_before;
-  if (one[how] == clipped_by_hand && one[norm] == 0) return false;
-  if (begun && (one[norm] != 0 || one[how] == reduced_by_hand || one[value] != 0 ||
-                one[micro_batches] != 0 || one[announced] == 0))
-    return false;
-  if (begun && (takes_whole_tensors(one) || is_own(one))) return false;
-  if (is_own(one) && takes_whole_tensors(one) && one[partition] == ZERO_PARTITION_EVEN)
-    return false;
-  if (one[how] == reduced_already && (one[missing] != 0 || one[uneven] != 0)) return false;
-  return one[uneven] == 0 || (one[world] > 0 && one[owners] == 0);
+  return std::none_of(exclusions().begin(), exclusions().end(), [&](const Exclusion& two) {
+    return two.first.in(one) && two.second.in(one);
+  });
 }
 
 const std::vector<Combination>& combinations() {
@@ -230,6 +266,31 @@ TEST_P(Pairs, of_anything_that_may_meet_in_training_equal_one_process) {
   const Combination& one = combinations()[GetParam()];
   const Training training = training_of(one);
   expect_equals_reference(training, run_on(one, training, GetParam()), name_of(one));
+}
+
+/// Values of two axes, by number.
+bool meet(size_t a, size_t i, size_t b, size_t j) {
+  return std::any_of(combinations().begin(), combinations().end(),
+                     [&](const Combination& one) { return one[a] == i && one[b] == j; });
+}
+
+bool exclude(size_t a, size_t i, size_t b, size_t j) {
+  return std::any_of(exclusions().begin(), exclusions().end(), [&](const Exclusion& two) {
+    return (two.first.is(a, i) && two.second.is(b, j)) ||
+           (two.first.is(b, j) && two.second.is(a, i));
+  });
+}
+
+TEST(Equivalence, any_two_values_meet_that_do_not_exclude_each_other) {
+  for (size_t a = 0; a < axes().size(); a++) {
+    for (size_t b = a + 1; b < axes().size(); b++) {
+      const Values &of = axes()[a], &with = axes()[b];
+      for (size_t i = 0; i < of.names.size(); i++)
+        for (size_t j = 0; j < with.names.size(); j++)
+          EXPECT_NE(meet(a, i, b, j), exclude(a, i, b, j))
+              << of.axis << ": " << of.names[i] << "; " << with.axis << ": " << with.names[j];
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(, Pairs, ::testing::Range(size_t{0}, combinations().size()),

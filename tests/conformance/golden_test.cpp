@@ -128,8 +128,9 @@ std::string name_of(const Combination& one) {
 }
 
 const std::vector<Combination>& combinations() {
-  static const std::vector<Combination> all = all_pairs(
-      {rules().size(), kFeatures.size(), kKinds.size(), std::size(kOns), 5, 4, 4}, is_legal);
+  static const std::vector<Combination> all =
+      all_pairs({rules().size(), kFeatures.size(), kKinds.size(), std::size(kOns), 5, 4, 4},
+                is_legal, 200);  // draws, as when the data was written
   return all;
 }
 

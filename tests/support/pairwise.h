@@ -14,9 +14,11 @@ namespace zero::test {
 /// A value of each axis, by number.
 using Combination = std::vector<size_t>;
 
-/// `sizes`: how many values each axis has. is_legal(combination).
+/// `sizes`: how many values each axis has. is_legal(combination). Two values of which so many draws
+/// give nothing legal are taken to exclude each other.
 template <class IsLegal>
-std::vector<Combination> all_pairs(const std::vector<size_t>& sizes, const IsLegal& is_legal) {
+std::vector<Combination> all_pairs(const std::vector<size_t>& sizes, const IsLegal& is_legal,
+                                   int draws = 10'000) {
   using Value = std::pair<size_t, size_t>;  // axis, value
   std::set<std::pair<Value, Value>> seen;
   std::vector<Combination> made;
@@ -38,7 +40,7 @@ std::vector<Combination> all_pairs(const std::vector<size_t>& sizes, const IsLeg
         if (seen.count({first, second}) != 0) continue;
         Combination best;
         size_t most = 0;
-        for (int turn = 0; turn < 200; turn++) {
+        for (int turn = 0; turn < (most > 0 ? 200 : draws); turn++) {
           Combination one;
           for (const size_t size : sizes) one.push_back(random() % size);
           one[a] = first.second;

@@ -2,6 +2,7 @@
 // Loss scaling, and what is done about gradients that are not finite: all ranks decide the same.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -132,16 +133,22 @@ TEST(LossScale, what_every_owner_found_is_added) {
 }
 
 TEST(LossScale, norms_and_clipping_are_of_unscaled_gradients) {
-  zero_options options = plain_sgd(kLr);
-  options.max_grad_norm = 0.5;
-  on_ranks(CommKind::local, 2, options, [](Rank& self, int) {
-    self.set("loss_scale", 4096);
-    EXPECT_OK(self.step(4096.0f * 0.125f, 4096.0f * 0.125f));
-    const double norm = 0.125 * std::sqrt(static_cast<double>(kElements));
-    EXPECT_NEAR(self.found().grad_norm, norm, norm * 1e-12);
-    EXPECT_NEAR(self.found().clip_factor, 0.5 / (norm + 1e-6), 1e-12);
-    EXPECT_EQ(self.found().loss_scale, 4096);
-  });
+  // p, the norm of 3000 gradients of 1/8, and 1/16 divided by what is 1e-6 more.
+  const std::array<double, 3> rows[] = {{1, 375, 1.6666666622222222e-4},
+                                        {2, 6.846531968814576, 9.12870795841963e-3},
+                                        {INFINITY, 0.125, 0.49999600003199974}};
+  for (const auto& [p, norm, factor] : rows) {
+    zero_options options = plain_sgd(kLr);
+    options.max_grad_norm = 0.0625;
+    options.grad_norm_type = p;
+    on_ranks(CommKind::local, 2, options, [p = p, norm = norm, factor = factor](Rank& self, int) {
+      self.set("loss_scale", 4096);
+      EXPECT_OK(self.step(4096.0f * 0.125f, 4096.0f * 0.125f));
+      EXPECT_NEAR(self.found().grad_norm, norm, norm * 1e-12) << p;
+      EXPECT_NEAR(self.found().clip_factor, factor, factor * 1e-12) << p;
+      EXPECT_EQ(self.found().loss_scale, 4096);
+    });
+  }
 }
 
 TEST(LossScale, is_saved_and_loaded_with_the_steps_that_were_good) {

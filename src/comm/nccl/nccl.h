@@ -60,6 +60,8 @@ class NcclComm final : public tcp::TcpComm, private QueuedPlane {
   /// the usual size this many take longer than that on any link.
   static constexpr size_t kAtOnce = 8;
 
+  using TcpComm::all_gather;  // of the host's memory
+  using TcpComm::reduce_scatter;
   Status reduce_scatter(std::span<const Scattered> all, void* stream) override;
   Status reduce(SumTypes types, std::span<const Summed> all, void* stream) override;
   Status all_gather(std::span<const Gathered> all, void* stream) override;

@@ -108,7 +108,7 @@ Status check_buffers(const Optimizer& optim, int32_t root) {
 
 /// Finds out where every buffer lies on every rank. Addresses of buffers never change, so the ranks
 /// ask each other only after a registration.
-Status share_places(Call& call, const Optimizer& optim, StepMemory& memory) {
+Status gather_places(Call& call, const Optimizer& optim, StepMemory& memory) {
   const auto world = static_cast<size_t>(optim.world());
   if (memory.buffer_places.size() == optim.buffers.size() * world) return {};
   std::vector<Location> own;
@@ -186,7 +186,7 @@ Status copy_buffers(Call& call, Optimizer& optim, int32_t root) {
   if (optim.world() == 1 || optim.buffers.empty()) return {};
   StepMemory& memory = step_memory(optim);
   os().reached("buffers.begin");
-  if (optim.comm->direct()) ZERO_TRY(share_places(call, optim, memory));
+  if (optim.comm->direct()) ZERO_TRY(gather_places(call, optim, memory));
   const std::vector<Moving> moving = find_moving(optim, memory, root);
   for (size_t begin = 0, end = 0; begin < moving.size(); begin = end) {
     size_t bytes = 0;

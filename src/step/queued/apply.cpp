@@ -158,7 +158,7 @@ Status Walk::publish(bool fused) {
     return device().record(queue().gathered.handle(), stream());
   }
   const StreamHandle travels = queue().gathers.handle();
-  if (fused) ZERO_TRY(share_records());
+  if (fused) ZERO_TRY(gather_records());
   ZERO_TRY(advance(travels, fused));
   if (!optim_.options.overlap_gather || queue().capture != 0)
     return order(travels, queue().gathered, stream(), order::kGathered);

@@ -162,7 +162,7 @@ Status Walk::measure(double p, Made made) {
     return gates_->pass(Gate::measured, stream(), order::kTold);
   }
   if (plane_ == nullptr) return Status();
-  ZERO_TRY(share_records());
+  ZERO_TRY(gather_records());
   return order(queue().gathers.handle(), queue().decided, stream(), order::kDecided);
 }
 
@@ -172,7 +172,7 @@ Status Walk::begin_gathers() {
 }
 
 /// Brings every rank's record to all ranks, on the stream that gathers, behind its other work.
-Status Walk::share_records() {
+Status Walk::gather_records() {
   NormSums* const all = queue().records_of_all();
   const StreamHandle travels = queue().gathers.handle();
   ZERO_TRY(order(stream(), queue().measured, travels, order::kMeasured));

@@ -88,7 +88,7 @@ class Walk final : public zero::Walk {
   Status send_to_owners(const Travel& travel, std::byte* sums);
   /// Makes later gathers wait, so that they travel alone.
   Status begin_gathers();
-  Status share_records();
+  Status gather_records();
   Status stage();
   /// Copies this rank's record to all others, which may read it behind a gate.
   Status tell_record();

@@ -22,7 +22,7 @@ TEST(DeviceCapture, settings_are_read_from_memory_when_a_step_is_made) {
     auto& [device, host] = both;
     const DeviceMemory memory = zeros_of(device);
     const auto read_from = [&](int32_t group, const char* name, const void* at, int32_t dtype) {
-      EXPECT_OK(zero_group_set_from(device.optim(), group, name, at, dtype));
+      EXPECT_OK(zero_group_set_from(both.device.optim(), group, name, at, dtype));
     };
     std::byte* const lr = memory.data();
     std::byte* const decay = memory.data() + 8;

@@ -231,17 +231,18 @@ Training training_of(const Combination& one) {
   set_kind(run, kKinds[one[kind]]);
   run.where = static_cast<Where>(one[where]);
   run.partition = static_cast<int32_t>(one[partition]);
-  run.padded = run.where != Where::foreign && one[partition] % 2 == 0 &&
-               (!on_devices(one) || place_of(one) == CommKind::staged);
+  run.padded = run.where != Where::foreign && one[partition] % 2 == 0;
   run.others_sum = place_of(one) == CommKind::nccl;
   run.asks = one[asks] != 0;
   run.toggled = one[frozen] != 0;
+  run.thaws = 4;
   run.own_settings = one[own_settings] != 0;
   set_gradients(run, one);
   run.begins = one[ending] == begun_before;
   run.overlaps = one[ending] == ending_behind;
   if (one[owners] != 0) run.deals = {0, 3, 4};
-  for (int rank = 0; rank < run.world && one[uneven] != 0; rank++)
+  const int turn = static_cast<int>(one[rule] % 2);  // 1: rank 0 joins before others
+  for (int rank = turn; rank < run.world + turn && one[uneven] != 0; rank++)
     run.epoch.push_back(rank % 2 == 0 ? 5 : rank % 3 + 1);
   run.uneven_inputs = static_cast<int32_t>(one[uneven]);
   run.threads = one[threads] == 0 ? 1 : 3;

@@ -201,7 +201,7 @@ bool has_gradient(const Training& run, size_t param, int rank, int step) {
 bool frozen(const Training& run, size_t param, int step) {
   if (!run.toggled || param == 0) return false;
   if (param == 3) return true;                                      // always
-  if (param == 4) return step < 7;                                  // from the start
+  if (param == 4) return step < run.thaws;                          // from the start
   return (param + static_cast<size_t>(step)) / 5 % 3 == param % 3;  // for five steps at a time
 }
 

@@ -55,6 +55,7 @@ struct Training {
   bool missing = false;      // some gradients are absent, on some or all ranks
   bool only_rank_0 = false;  // the gradients of all other ranks are zero
   bool toggled = false;  // parameters freeze and thaw; the gradients of frozen ones are infinite
+  int thaws = 7;         // the step that parameter 4 thaws for
   bool own_settings = false;  // some parameters scale lr, or have another weight_decay
   double lr_scale = 1;        // of the reference's parameter at hand
   /// By rank, the steps that it makes in an epoch, the longest of which all wait for in zero_join.

@@ -16,28 +16,39 @@ using test::Random;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
+StepContext context_of(const ParamProgress& of, const double* settings, int64_t step,
+                       double factor) {
+  return {settings, step, of.live_slots, factor, of.product};
+}
+
+void expect_same(const std::vector<ParamProgress>& progress,
+                 const std::vector<ParamProgress>& expected) {
+  for (size_t i = 0; i < progress.size(); i++) {
+    ASSERT_EQ(progress[i].step, expected[i].step) << i;
+    ASSERT_EQ(progress[i].live_slots, expected[i].live_slots) << i;
+    ASSERT_EQ(progress[i].product, expected[i].product) << i;
+  }
+}
+
 class LaunchState : public ::testing::TestWithParam<int32_t> {};
 
 TEST_P(LaunchState, scalars_and_progress_of_every_step_are_the_rules_own) {
-  constexpr size_t kParams = 1'700, kGroups = 3;  // more than all blocks have threads
+  constexpr size_t kParams = 1'700, kClasses = 1'600;  // more than all blocks have threads
+  constexpr size_t kGroups = 3;
   Random random(static_cast<uint64_t>(21 + GetParam()));
   const Rule& rule = *find_rule(GetParam());
-  std::vector<double> settings;
+  std::vector<double> settings;  // a row a class, of which the first are the groups'
   std::vector<uint32_t> used;
   for (size_t group = 0; group < kGroups; group++) {
     const std::vector<double> more = test::random_settings(random, rule);
     settings.insert(settings.end(), more.begin(), more.end());
     used.push_back(rule.slots_used(more));
   }
+  for (size_t i = 0; settings.size() < kClasses * kMaxSettings; i++)
+    settings.push_back(settings[i]);
   std::vector<ParamProgress> progress(kParams, {0, 0, 0, 1}), expected = progress;
   std::vector<int32_t> groups;
   for (size_t i = 0; i < kParams; i++) groups.push_back(static_cast<int32_t>(random() % kGroups));
-  constexpr size_t kClasses = 1'600;
-  std::vector<double> class_settings;
-  for (size_t cls = 0; cls < kClasses; cls++) {
-    const double* const own = settings.data() + cls % kGroups * kMaxSettings;
-    class_settings.insert(class_settings.end(), own, own + kMaxSettings);
-  }
   State state{};
   for (int step = 0; step < 40; step++) {
     std::vector<uint8_t> present;
@@ -50,22 +61,15 @@ TEST_P(LaunchState, scalars_and_progress_of_every_step_are_the_rules_own) {
       params.push_back(static_cast<int64_t>(random() % kParams));
     test::emulate(launch::Prepare{.optimizer = GetParam(),
                                   .count = kClasses,
-                                  .settings = class_settings.data(),
+                                  .settings = settings.data(),
                                   .params = params.data(),
                                   .progress = progress.data(),
                                   .state = &state,
                                   .out = scalars.data()});
-    const auto context = [&](size_t param, size_t group, int64_t number, double factor) {
-      return StepContext{.settings = settings.data() + group * kMaxSettings,
-                         .step = number,
-                         .live_slots = expected[param].live_slots,
-                         .factor = factor,
-                         .product = expected[param].product};
-    };
     for (size_t cls = 0; cls < kClasses; cls++) {
-      const auto param = static_cast<size_t>(params[cls]);
-      const Scalars own =
-          rule.prepare(context(param, cls % kGroups, expected[param].step + 1, state.factor));
+      const ParamProgress& of = expected[static_cast<size_t>(params[cls])];
+      const Scalars own = rule.prepare(
+          context_of(of, settings.data() + cls * kMaxSettings, of.step + 1, state.factor));
       ASSERT_EQ(std::memcmp(&scalars[cls].factor, &own.factor, sizeof own.factor), 0) << cls;
       ASSERT_EQ(std::memcmp(scalars[cls].value, own.value, sizeof own.value), 0) << cls;
       ASSERT_EQ(std::memcmp(scalars[cls].flag, own.flag, sizeof own.flag), 0) << cls;
@@ -84,14 +88,11 @@ TEST_P(LaunchState, scalars_and_progress_of_every_step_are_the_rules_own) {
       const auto group = static_cast<size_t>(groups[i]);
       expected[i].step++;
       if (rule.next_product != nullptr)
-        expected[i].product = rule.next_product(context(i, group, expected[i].step, 1));
+        expected[i].product = rule.next_product(
+            context_of(expected[i], settings.data() + group * kMaxSettings, expected[i].step, 1));
       expected[i].live_slots |= used[group];
     }
-    for (size_t i = 0; i < kParams; i++) {
-      ASSERT_EQ(progress[i].step, expected[i].step) << i;
-      ASSERT_EQ(progress[i].live_slots, expected[i].live_slots) << i;
-      ASSERT_EQ(progress[i].product, expected[i].product) << i;
-    }
+    expect_same(progress, expected);
   }
   EXPECT_EQ(state.skipped, 5);
   EXPECT_EQ(state.steps, 35);

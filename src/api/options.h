@@ -53,8 +53,8 @@ bool has_size(size_t size) {
 template <class Struct>
 Status wrong_size(size_t size) {
   return bad_argument(Sized<Struct>::kName, ".struct_size is ", size, "; this library needs ",
-                      Sized<Struct>::kOldest,
-                      " or more: call ZERO_INIT on it, then set its fields");
+                      Sized<Struct>::kOldest, " to ", kLargestStruct,
+                      ": call ZERO_INIT on it, then set its fields");
 }
 
 /// Returns the caller's struct as this version knows it. NULL gives zeros, which are the defaults.

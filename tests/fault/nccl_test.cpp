@@ -93,6 +93,7 @@ TEST(NcclFault, whichever_call_fails_every_rank_gets_a_sentence_and_nothing_is_l
   }
   ASSERT_GE(calls, 9);
   for (int64_t n = 0; n < calls; ++n) {
+    SCOPED_TRACE(n);
     NcclRanks ranks(kWorld);
     ranks.knobs().rank = 1;
     ranks.knobs().failing_call = n;

@@ -99,15 +99,15 @@ EXPORT int ncclCommSplit(Handle handle, int color, int key, Handle* out, Config*
   std::shared_ptr<Split>& split = parent->group->splits[parent->splits++];
   const size_t ranks = static_cast<size_t>(group.world);
   if (split == nullptr)
-    split = std::make_shared<Split>(Split{0, std::vector<int>(ranks), std::vector<int>(ranks),
-                                          std::vector<Communicator*>(ranks),
-                                          std::vector<int>(ranks), std::vector<int>(ranks)});
+    split = std::make_shared<Split>(Split{
+        0, std::vector<int>(ranks), std::vector<int>(ranks), std::vector<Communicator*>(ranks),
+        std::vector<Handle*>(ranks), std::vector<int>(ranks), std::vector<int>(ranks)});
   split->color[static_cast<size_t>(parent->rank)] = color;
   split->key[static_cast<size_t>(parent->rank)] = key;
   split->policy[static_cast<size_t>(parent->rank)] = config->cta_policy;
   split->device[static_cast<size_t>(parent->rank)] = knobs.current_device();
   parent->split = split;
-  parent->child = out;
+  split->out[static_cast<size_t>(parent->rank)] = out;
   parent->busy = knobs.busy_polls;
   if (++split->arrived == group.world) make_children(group, *split);
   return parent->blocking ? block(lock, parent) : nccl::kInProgress;

@@ -55,7 +55,6 @@ bool is_busy(Communicator& one) {
   }
   if (one.split == nullptr) return false;
   if (one.split->arrived < one.group->world) return true;
-  *one.child = reinterpret_cast<Handle>(one.split->made[static_cast<size_t>(one.rank)]);
   one.split = nullptr;
   return false;
 }
@@ -76,6 +75,7 @@ void make_children(const Group& group, Split& split) {
       const auto member = static_cast<size_t>(members[i]);
       split.made[member] = make(child, static_cast<int>(i), split.device[member]);
       split.made[member]->by_engines = split.policy[member] == nccl::kZeroCtas;
+      std::atomic_ref(*split.out[member]).store(reinterpret_cast<Handle>(split.made[member]));
     }
   }
 }

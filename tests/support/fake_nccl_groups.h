@@ -42,6 +42,7 @@ struct Split {
   int arrived = 0;
   std::vector<int> color, key;
   std::vector<Communicator*> made;
+  std::vector<nccl::Handle*> out;  // where to put them
   std::vector<int> policy;
   std::vector<int> device;
 };
@@ -77,7 +78,6 @@ struct Communicator {
   bool blocking = false;
   bool finalized = false;  // only its end is left
   std::shared_ptr<Split> split = {};
-  nccl::Handle* child = nullptr;  // where to put it
   int error = nccl::kSuccess;
   std::shared_ptr<Opening> opening = {};
   FakeWindow* opened = nullptr;    // by that

@@ -116,15 +116,23 @@ Result<std::unique_ptr<Channel>> await_made(const Library& library, std::unique_
 Result<std::unique_ptr<Channel>> split_one(const Library& library, Channel& parent, int color,
                                            int rank, Config wanted, const Bounds& bounds) {
   Slot<Handle> slot;
+  const auto channel_of = [&](Handle handle) {
+    return std::make_unique<Channel>(library, parent.device(), handle);
+  };
   // The call takes all by value but what stays, because it may last longer than anyone waits.
-  ZERO_TRY(parent.run(
+  const Status split = parent.run(
       "ncclCommSplit", bounds,
       [&library, color = color < 0 ? kNoColor : color, rank, place = slot.place(), wanted](
-          Handle handle) mutable { return library.split(handle, color, rank, place, &wanted); }));
+          Handle handle) mutable { return library.split(handle, color, rank, place, &wanted); });
+  if (!split.ok()) {
+    // Another rank's failure may come between what NCCL made and this rank's look at it.
+    const Handle made = slot.look();
+    if (made != nullptr) (void)Channels(library, channel_of(made), nullptr).end(true);
+    return split;
+  }
   const Handle handle = slot.take();
   if (color < 0 || handle == nullptr) return std::unique_ptr<Channel>();
-  return await_made(library, std::make_unique<Channel>(library, parent.device(), handle),
-                    "ncclCommSplit", bounds);
+  return await_made(library, channel_of(handle), "ncclCommSplit", bounds);
 }
 
 /// Makes the gathers' communicator beside the reductions'.

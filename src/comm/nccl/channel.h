@@ -29,6 +29,8 @@ class Slot {
     if (!known_) keep_for_ever(std::move(place_));
   }
   Made* place() { return place_.get(); }
+  /// Returns what NCCL has put there by now, though it may not have told yet.
+  Made look() const { return std::atomic_ref(*place_).load(std::memory_order_acquire); }
   Made take() {
     known_ = true;
     return *place_;

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes examples/fortran/libzero.f90 of include/zero.h: every constant, struct and call.
+"""Makes the Fortran module libzero of include/zero.h: every constant, struct and call.
 
-usage: scripts/fortran_module.py > examples/fortran/libzero.f90
+usage: scripts/fortran_module.py > libzero.f90
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ WIDTH = 120
 TOP = """\
 ! SPDX-License-Identifier: Apache-2.0
 !> zero.h for Fortran: every constant, struct and call, by the same names. What each call means stands in
-!> zero.h. Made of it by scripts/fortran_module.py; a test makes it again and compares.
+!> zero.h, of which scripts/fortran_module.py of the same version makes this file.
 !>
 !> Handles, streams, addresses and options, which may be NULL, are type(c_ptr) by value: c_loc(options) or
 !> c_null_ptr. Functions of yours are c_funloc(f) of a bind(C) procedure. What else may be NULL is optional.

@@ -244,7 +244,8 @@ Named = dict[str, str]
 
 def fortran() -> tuple[dict[str, tuple[Named, str]], dict[str, Named], dict[str, str]]:
     """Functions as ({argument: type}, result), structs as {field: type}, and constants."""
-    source = (EXAMPLES / "fortran/libzero.f90").read_text(encoding="utf-8")
+    program = EXAMPLES.parent / "scripts/fortran_module.py"
+    source = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True).stdout
     found = {}
     for name, names, body in re.findall(
         r"function (zero_\w+)\(([^()]*)\) bind\(C\)\n(.*?)end function", source, re.S

@@ -163,7 +163,9 @@ def check_fortran(context: Path, folder: Path) -> None:
     if shutil.which("gfortran") is None:
         skipped.append(f"{context.name}: gfortran is not here")
         return
-    module = ROOT / "examples/fortran/libzero.f90"
+    module = folder / "libzero.f90"
+    with module.open("w", encoding="utf-8") as file:
+        subprocess.run([sys.executable, ROOT / "scripts/fortran_module.py"], stdout=file, check=True)
     compiled(["gfortran", "-std=f2018", *WARNINGS, module], context, folder)
 
 
@@ -215,8 +217,11 @@ def check_shell(name: str, text: str) -> None:
     folders = [ROOT, ROOT / "examples" / name.partition("/")[0]]
     folders += [ROOT / word for word in re.findall(r"^cd (\S+)$", text, re.M)]
     ours = r"(?<![\w/.$-])(?:\.\./)*(?:scripts|examples|bindings|tests|bench|LICENSE)[\w/.-]*|\b\w+\.(?:f90|jl)\b"
+    made = re.findall(r"> (\S+)$", text, re.M)
     for word in re.findall(ours, text):
-        if "run/" not in word and not any((folder / word).exists() for folder in folders):
+        if word in made or "run/" in word:
+            continue
+        if not any((folder / word).exists() for folder in folders):
             faults.append(f"{name}: there is no {word}")
 
 

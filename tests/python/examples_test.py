@@ -51,9 +51,11 @@ def build_c():
 
 def build_fortran():
     compiler, output = needs("gfortran"), pathlib.Path(folder.name)
-    sources = (EXAMPLES / "fortran" / name for name in ("libzero.f90", "char_lm.f90"))
+    module = output / "libzero.f90"
+    with module.open("w", encoding="utf-8") as file:
+        subprocess.run([sys.executable, ROOT / "scripts/fortran_module.py"], stdout=file, check=True)
     run(compiler, "-std=f2018", "-Wall", "-Wextra", "-Werror", "-O2", "-fwrapv", "-ffp-contract=off", "-J", output,
-        *sources, "-o", output / "fortran", "-L", LIBRARIES, "-lzero")
+        module, EXAMPLES / "fortran/char_lm.f90", "-o", output / "fortran", "-L", LIBRARIES, "-lzero")
     return [output / "fortran"]
 
 

@@ -43,8 +43,7 @@ struct Split {
   std::vector<int> color, key;
   std::vector<Communicator*> made;
   std::vector<nccl::Handle*> out;  // where to put them
-  std::vector<int> policy;
-  std::vector<int> device;
+  std::vector<int> policy, device;
 };
 
 struct FakeWindow {

@@ -171,13 +171,12 @@ class Load {
 }  // namespace
 
 Status load_state(Call& call, Optimizer& optim, std::string_view directory, int32_t flags) {
-  const int64_t began = now_ns();
+  const Stopwatch watch(optim.counters.load_seconds);
   os().reached("load.begin");
   ZERO_TRY(call.agree("arguments", "zero_state_load",
                       text("directory '", directory, "'\nflags ", flags, "\n")));
   Status status =
       with_working_directories(call, directory, Load(call, optim, directory, flags).run());
-  optim.counters.load_seconds += static_cast<double>(now_ns() - began) * 1e-9;
   os().reached("load.done");
   return status;
 }

@@ -197,7 +197,7 @@ class Save {
 }  // namespace
 
 Status save_state(Call& call, Optimizer& optim, std::string_view directory, int32_t flags) {
-  const int64_t began = now_ns();
+  const Stopwatch watch(optim.counters.save_seconds);
   const FileSizeSignal held;
   os().reached("save.begin");
   ZERO_TRY(
@@ -205,7 +205,6 @@ Status save_state(Call& call, Optimizer& optim, std::string_view directory, int3
                  text("directory '", directory, "'\nflags ", flags, "\n", optim.agreed_lines())));
   Status status =
       with_working_directories(call, directory, Save(call, optim, directory, flags).run());
-  optim.counters.save_seconds += static_cast<double>(now_ns() - began) * 1e-9;
   os().reached("save.done");
   return status;
 }

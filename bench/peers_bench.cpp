@@ -55,7 +55,7 @@ class Share {
       sources.push_back(memory(bytes, kind.param != DType::f32, static_cast<uint64_t>(rank) + 10));
       params.push_back(memory(bytes, kind.param != DType::f32, 2));
     }
-    zero::launch::Run run{};
+    zero::launch::RunRow run{};
     run.param = params[0];
     run.kept = kind.kept_bytes == 0 ? nullptr
                                     : memory(kind.kept_bytes * kElements, kind.kept_bytes == 2, 3);
@@ -76,7 +76,7 @@ class Share {
                .targets_width = static_cast<uint32_t>(ranks) - 1,
                .count = static_cast<uint32_t>(tiles.size()),
                .tiles = table(std::span<const zero::launch::Tile>(tiles)),
-               .runs = table(std::span<const zero::launch::Run>(&run, 1)),
+               .runs = table(std::span<const zero::launch::RunRow>(&run, 1)),
                .sources = table(std::span<const std::byte* const>(sources)),
                .targets = table(std::span<std::byte* const>(params).subspan(1)),
                .scalars = table(std::span<const zero::Scalars>(&scalars, 1)),

@@ -84,7 +84,7 @@ ZERO_HOST_DEVICE inline void move_tile(const Moves& launch, uint32_t number, uin
 template <class Real>
 ZERO_HOST_DEVICE inline void clamp_lane(const Clamp& launch, uint32_t number, uint32_t lane) {
   constexpr int n = kGroup<Real>;
-  const Piece piece = launch.pieces[number];
+  const PieceRow piece = launch.pieces[number];
   std::byte* const sums = launch.sums[piece.of].out;
   const Real factor = static_cast<Real>(launch.state->factor);
   const Real limit = static_cast<Real>(launch.limit);

@@ -41,7 +41,7 @@ ZERO_ELEMENT void take_norm(Found& found, Real value, Norm norm) {
 template <class Real, uint32_t together>
 ZERO_HOST_DEVICE inline Found reduce_lane(const Reduce& launch, uint32_t number, uint32_t lane) {
   constexpr int n = kGroup<Real>;
-  const Piece piece = launch.pieces[number];
+  const PieceRow piece = launch.pieces[number];
   const Sums sums = launch.sums[piece.of];  // a copy: see update_tile()
   const uint32_t width = together == 1 ? 1 : launch.width;
   const auto how = summing<together>(launch.format, width, launch.sources, sums.pointers);

@@ -10,8 +10,8 @@ namespace zero::launch {
 /// Loads the values to update: the fp32 master if there is one; if not, the parameter, and its
 /// remainder if it has one.
 template <class Real>
-ZERO_ELEMENT void load_values(Bits& values, Bits& remainders, const Format& format, const Run& run,
-                              const Group& group) {
+ZERO_ELEMENT void load_values(Bits& values, Bits& remainders, const Format& format,
+                              const RunRow& run, const Group& group) {
   if (format.master == Master::full) {
     load_words<kGroup<Real>, uint32_t, Use::once>(values, run.kept, group);
     return;
@@ -59,7 +59,7 @@ ZERO_ELEMENT void narrow_values(Bits& params, Bits& remainders, const float* val
 
 /// Stores the parameters to every target, and the master or remainder that is kept beside them.
 template <class Real>
-ZERO_ELEMENT void store_values(const Real* values, const Update& launch, const Run& run,
+ZERO_ELEMENT void store_values(const Real* values, const Update& launch, const RunRow& run,
                                const Group& group) {
   constexpr int n = kGroup<Real>;
   const Format& format = launch.format;
@@ -100,7 +100,7 @@ ZERO_ELEMENT uint64_t address(Pointer* pointer) {
 
 /// True if all arrays of a run begin at addresses divisible by 16. Then so do its tiles.
 template <class Of, uint32_t together>
-ZERO_ELEMENT bool is_aligned(const Update& launch, const Run& run, const Summing<together>& how,
+ZERO_ELEMENT bool is_aligned(const Update& launch, const RunRow& run, const Summing<together>& how,
                              unsigned slots) {
   uint64_t all = address(run.param) | address(run.kept);
   for (int slot = 0; slot < kSlotsOf<Of>; slot++) {
@@ -121,7 +121,7 @@ struct Asked {
 
 /// Loads all of it, before anything is waited for.
 template <class Real, class Of, uint32_t together>
-ZERO_ELEMENT void ask(Asked<Of, together>& asked, const Update& launch, const Run& run,
+ZERO_ELEMENT void ask(Asked<Of, together>& asked, const Update& launch, const RunRow& run,
                       const Summing<together>& how, unsigned slots, const Group& group) {
   load_values<Real>(asked.param, asked.remainder, launch.format, run, group);
   for (int s = 0; s < kSlotsOf<Of>; s++) {
@@ -133,7 +133,7 @@ ZERO_ELEMENT void ask(Asked<Of, together>& asked, const Update& launch, const Ru
 
 /// Returns how many sums are not finite.
 template <class Of, class Real, uint32_t together>
-ZERO_ELEMENT uint32_t update_group(const Update& launch, const Run& run,
+ZERO_ELEMENT uint32_t update_group(const Update& launch, const RunRow& run,
                                    const Summing<together>& how,
                                    const RoundedScalars<Real>& scalars, const bool* flag,
                                    const Group& group) {
@@ -175,7 +175,7 @@ ZERO_HOST_DEVICE inline void update_tile(const Update& launch, uint32_t number, 
   const Tile tile = launch.tiles[number];
   // Copies: a store might change the originals, so they would be read again for each group, and a
   // device waits for them as it waits for data.
-  const Run run = launch.runs[tile.of];
+  const RunRow run = launch.runs[tile.of];
   const Scalars shared = launch.scalars[run.cls];
   const RoundedScalars<Real> scalars(shared);
   auto how = summing<kTogether<Real>>(launch.format, launch.width, launch.sources, run.pointers);

@@ -38,7 +38,7 @@ struct Format {
 /// Elements that are neighbours in every array and share their scalars. Sources and targets stand
 /// in tables of pointers: each run has as many as the launch's width. A null source counts as
 /// zeros, a null target ends the targets.
-struct Run {
+struct RunRow {
   std::byte* param;             // this rank's own
   std::byte* kept;              // master or remainder; null if there is none
   std::byte* slots[kMaxSlots];  // null if the settings use none
@@ -48,7 +48,7 @@ struct Run {
 };
 
 /// Elements of one segment's sums that lie in one block of the norms' grid: at most kBlock.
-struct Piece {
+struct PieceRow {
   uint32_t of;  // into the sums
   uint32_t count;
   int64_t first;
@@ -72,7 +72,7 @@ struct Reduce {
   bool adds = false;
   uint32_t width = 1;
   uint32_t count = 0;  // of pieces
-  const Piece* pieces = nullptr;
+  const PieceRow* pieces = nullptr;
   const Sums* sums = nullptr;
   const std::byte* const* sources = nullptr;
   NormSums* record = nullptr;
@@ -131,7 +131,7 @@ struct Update {
   uint32_t targets_width = 0;  // further copies of the parameter
   uint32_t count = 0;          // of tiles
   const Tile* tiles = nullptr;
-  const Run* runs = nullptr;
+  const RunRow* runs = nullptr;
   const std::byte* const* sources = nullptr;
   std::byte* const* targets = nullptr;
   const Scalars* scalars = nullptr;
@@ -180,7 +180,7 @@ struct Clamp {
   DType sum = DType::f32;
   double limit = 0;
   uint32_t count = 0;  // of pieces
-  const Piece* pieces = nullptr;
+  const PieceRow* pieces = nullptr;
   const Sums* sums = nullptr;
   const StepState* state = nullptr;
 };

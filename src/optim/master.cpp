@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "optim/optimizer.h"
+#include "optim/options.h"
 
 namespace zero {
 

@@ -86,13 +86,12 @@ Status allocate_sums(Call& call, const Optimizer& optim, StepMemory& memory, Mem
   return Status();
 }
 
-Status allocate_arena(Call& call, Optimizer& optim, StepMemory& memory, int64_t at_least,
+Status allocate_arena(Call& call, Optimizer& optim, int64_t at_least,
                       std::shared_ptr<Arena>& arena) {
   const auto bytes = static_cast<size_t>(std::max<int64_t>(at_least, 64));
   if (arena != nullptr && arena->bytes() >= bytes) return Status();
   arena = ZERO_TRY(call.allocate(bytes, ZERO_MEMORY_PER_RANK));
   optim.counters.staging_bytes += static_cast<int64_t>(bytes);
-  memory.placements.clear();
   return Status();
 }
 
@@ -196,9 +195,9 @@ bool sums_fit_gradients(const Optimizer& optim) {
 Status place_late(Call& call, Optimizer& optim, StepMemory& memory, const Entry& entry,
                   EntryRecord& mine, std::vector<EntryRecord>& all) {
   if (std::ranges::any_of(all, &EntryRecord::wants_staging))
-    ZERO_TRY(allocate_arena(call, optim, memory, optim.plan.end().grad_bytes, memory.staging));
+    ZERO_TRY(allocate_arena(call, optim, optim.plan.end().grad_bytes, memory.staging));
   if (std::ranges::any_of(all, &EntryRecord::wants_outbox)) {
-    ZERO_TRY(allocate_arena(call, optim, memory, optim.plan.end().owned_bytes, memory.outbox));
+    ZERO_TRY(allocate_arena(call, optim, optim.plan.end().owned_bytes, memory.outbox));
     memory.outbox_used = true;
     drop_views(memory);
   }
@@ -278,7 +277,7 @@ Status enter(Call& call, Optimizer& optim, Entry entry) {
   StepMemory& memory = step_memory(optim);
   os().reached("enter.begin");
   if (memory.backward != nullptr) memory.backward->pause();
-  const bool moved = memory.data_addresses != optim.addresses;
+  const bool moved = memory.placed_from.addresses != optim.addresses;
   if (entry.local.ok() && moved) entry.local = check_bound(optim);
   if (entry.local.ok() && moved) entry.local = check_arenas(optim);
   if (entry.local.ok()) entry.local = check_products(optim);

@@ -156,12 +156,22 @@ struct Gradients {
   std::vector<void*> given;           // as the call gave them; empty: the registered ones
   bool grads_announced = false;       // some may differ from those given
   uint64_t grads_from_addresses = 0;  // Optimizer::addresses when they were taken, 0: none were
+  uint64_t grads_number = 0;          // another whenever they are taken or forgotten
+};
+
+/// All that placements are made of: if any of it changes, placements change.
+struct PlacedKey {
+  uint64_t addresses = 0;  // Optimizer::addresses; 0: they are to be made anew
+  uint64_t grads = 0;      // Gradients::grads_number
+  uint64_t staging = 0;    // number of its arena; 0: there is none
+  bool none = false;       // Agreed::none
+  bool operator==(const PlacedKey&) const = default;
 };
 
 /// The places of this rank's gradients and parameters.
 struct Placed {
-  std::vector<Placement> placements;  // empty: to be made anew
-  uint64_t data_addresses = 0;        // Optimizer::addresses when they were made
+  PlacedKey placed_from;
+  std::vector<Placement> placements;
   std::vector<int64_t> foreign_grads, foreign_data;
   bool shares_grads = false;  // some of its gradients lie in memory of one copy for all ranks
   // Start of each layout, if all of it lies in an arena as the plan says.

@@ -88,7 +88,7 @@ Status seal(Call& call, Optimizer& optim) {
 }
 
 void forget_places(Optimizer& optim, StepMemory& memory) {
-  memory.placements.clear();
+  memory.placed_from.addresses = 0;
   memory.staging.reset();
   memory.outbox.reset();
   memory.outbox_used = false;

@@ -62,7 +62,6 @@ Placed locate(const Optimizer& optim, const StepMemory& memory) {
   const Comm& comm = *optim.comm;
   Placed found;
   found.placements.resize(optim.params.size());
-  found.data_addresses = optim.addresses;
   std::vector<std::shared_ptr<Arena>>& held = found.held;
   /// Holds the arena of a place. Returns true if it has one copy for all ranks.
   const auto hold = [&](const Location& location) {
@@ -97,8 +96,7 @@ bool shows_grads(const Optimizer& optim, const StepMemory& memory) {
 
 /// Writes placements into the table that others read. Returns false if they are as before.
 bool tell(const StepMemory& memory, const Placed& now) {
-  if (memory.tables == nullptr || now.placements.empty())
-    return now.placements != memory.placements;
+  if (memory.tables == nullptr || now.placements.empty()) return true;
   auto* const table = reinterpret_cast<Placement*>(memory.tables->data());
   if (memory.version != 0 && std::equal(now.placements.begin(), now.placements.end(), table))
     return false;
@@ -117,9 +115,13 @@ bool wants_outbox(const Optimizer& optim, const StepMemory& memory) {
 }
 
 bool place(Optimizer& optim, StepMemory& memory) {
-  if (memory.placements.size() == optim.params.size() && memory.data_addresses == optim.addresses)
-    return true;
+  const PlacedKey key = {.addresses = optim.addresses,
+                         .grads = memory.grads_number,
+                         .staging = memory.staging == nullptr ? 0 : memory.staging->number(),
+                         .none = memory.none};
+  if (memory.placed_from == key) return true;
   Placed now = locate(optim, memory);
+  now.placed_from = key;
   if (shows_grads(optim, memory)) {
     if (!now.foreign_grads.empty() && memory.staging == nullptr) return false;
     for (const int64_t param : now.foreign_grads)

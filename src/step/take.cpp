@@ -92,8 +92,8 @@ Status take_grads(Optimizer& optim, StepMemory& memory, void* const* given, size
                                      .all_present = all_present,
                                      .given = std::vector<void*>(given, given + count),
                                      .grads_announced = reducing,
-                                     .grads_from_addresses = optim.addresses};
-  memory.placements.clear();
+                                     .grads_from_addresses = optim.addresses,
+                                     .grads_number = memory.grads_number + 1};
   return Status();
 }
 
@@ -139,9 +139,7 @@ Status take(Optimizer& optim, StepMemory& memory, const Grads& grads, bool keeps
   ZERO_TRY(check_flags(grads.flags));
   const bool adds = optim.phase == Phase::reduced;
   if (adds) ZERO_TRY(check_adding(memory, grads));
-  const bool none = (grads.flags & ~ZERO_REDUCE_ACCUMULATE) == ZERO_REDUCE_NONE;
-  if (memory.none != none) memory.placements.clear();
-  memory.none = none;
+  memory.none = (grads.flags & ~ZERO_REDUCE_ACCUMULATE) == ZERO_REDUCE_NONE;
   memory.adds = adds;
   memory.accumulates = grads.accumulate() && (adds || keeps);
   return take_grads(optim, memory, grads.pointers, grads.count);
@@ -150,7 +148,7 @@ Status take(Optimizer& optim, StepMemory& memory, const Grads& grads, bool keeps
 void forget_grads(const Optimizer& optim, StepMemory& memory) {
   memory.grads.assign(optim.params.size(), nullptr);
   memory.grads_from_addresses = 0;
-  memory.placements.clear();
+  memory.grads_number++;
 }
 
 }  // namespace zero

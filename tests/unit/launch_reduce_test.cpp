@@ -73,9 +73,9 @@ std::vector<Segment> make_segments(Random& random, const Case& of,
 }
 
 /// Parts of a segment as they are cut by a grid that does not begin where it does.
-std::vector<launch::Piece> pieces_of(const std::vector<Segment>& segments,
-                                     Place place = Place::near) {
-  std::vector<launch::Piece> pieces;
+std::vector<launch::PieceRow> pieces_of(const std::vector<Segment>& segments,
+                                        Place place = Place::near) {
+  std::vector<launch::PieceRow> pieces;
   for (size_t i = 0; i < segments.size(); i++) {
     const size_t count = segments[i].sums.count();
     size_t end = i % 2 == 0 ? kBlock : 1 + i * 100;
@@ -98,7 +98,7 @@ NormSums reduce_on_host(const Case& of, std::vector<Segment>& segments) {
   Reducer reducer(kernel_table(Isa::scalar), of.p);
   const std::vector<double> zeros(kBlock);
   const Format& format = of.format;
-  for (const launch::Piece& piece : pieces_of(segments)) {
+  for (const launch::PieceRow& piece : pieces_of(segments)) {
     Segment& segment = segments[piece.of];
     std::vector<const void*> in;
     for (size_t i = 0; i < of.width; i++) {
@@ -133,7 +133,7 @@ NormSums reduce_by_launches(const Case& of, std::vector<Segment>& segments, Plac
     for (size_t k = 0; k < of.width; k++)
       sources.push_back(first_of(source_of(segments[i], k), of.format.grad, place));
   }
-  const std::vector<launch::Piece> pieces = pieces_of(segments, place);
+  const std::vector<launch::PieceRow> pieces = pieces_of(segments, place);
   NormSums record{};
   const size_t half = pieces.size() / 2;  // a record takes any number of launches
   for (const auto& [first, count] :
@@ -219,7 +219,7 @@ TEST_P(LaunchReduce, sums_and_measures_as_the_host_does) {
 TEST(LaunchReduceOf, multiplies_sums_of_what_was_divided_before) {
   float sums[3], more[3] = {1, 2, 3};
   const float from[3] = {0.5f, -2, 3e-45f};
-  const launch::Piece piece{0, 3, 0};
+  const launch::PieceRow piece{0, 3, 0};
   const launch::Sums out{reinterpret_cast<std::byte*>(sums), 0, 0};
   NormSums record{};
   const auto reduce = [&](const std::vector<const void*>& sources) {
@@ -252,7 +252,7 @@ void check_clamp(Random& random, DType sum, Kind kind, const Lengths& lengths) {
   }
   std::vector<launch::Sums> sums;
   for (Segment& segment : device) sums.push_back({first_of(segment.sums, lengths.place), 0, 0});
-  const std::vector<launch::Piece> pieces = pieces_of(device, lengths.place);
+  const std::vector<launch::PieceRow> pieces = pieces_of(device, lengths.place);
   StepState state{};
   state.factor = 0.3;
   test::emulate(launch::Clamp{.sum = sum,

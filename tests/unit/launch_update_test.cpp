@@ -131,13 +131,13 @@ uint64_t update_on_host(const Case& of, Arrays& arrays, const Scalars& scalars) 
 uint64_t update_by_launch(const Case& of, std::vector<Arrays>& all,
                           const std::vector<Scalars>& scalars, const StepState& state,
                           Place place = Place::near) {
-  std::vector<launch::Run> runs;
+  std::vector<launch::RunRow> runs;
   std::vector<const std::byte*> sources;
   std::vector<std::byte*> targets;
   std::vector<size_t> counts;
   for (size_t i = 0; i < all.size(); i++) {
     Arrays& arrays = all[i];
-    launch::Run run{};
+    launch::RunRow run{};
     run.param = first_of(arrays.param, place);
     run.kept = arrays.kept.empty() ? nullptr : first_of(arrays.kept[0], place);
     for (size_t slot = 0; slot < arrays.slots.size(); slot++)

@@ -48,7 +48,7 @@ Status Walk::update(const Part& batch, bool fused) {
           .targets_width = tables.target_width,
           .count = batch.range.count,
           .tiles = table<launch::Tile>(tables.tiles) + batch.range.first,
-          .runs = table<launch::Run>(tables.runs),
+          .runs = table<launch::RunRow>(tables.runs),
           .sources = table<const std::byte*>(from_gradients ? tables.sources : tables.reduced),
           .targets = table<std::byte*>(tables.targets),
           .scalars = reinterpret_cast<const Scalars*>(queue().scalars.data()),

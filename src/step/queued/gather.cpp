@@ -142,16 +142,16 @@ Status Walk::measure(double p, Made made) {
     const Section& of = section(one.section);
     launch::Format format = format_of(optim_, of, makes && !memory_.none);
     if (!makes) format.grad = of.sum();
-    ZERO_TRY(launch(stream(),
-                    launch::Reduce{.format = format,
-                                   .norm = norm_for(p),
-                                   .adds = adds,
-                                   .width = makes ? tables.source_width : 1,
-                                   .count = one.range.count,
-                                   .pieces = table<launch::Piece>(tables.pieces) + one.range.first,
-                                   .sums = table<launch::Sums>(tables.sums),
-                                   .sources = table<const std::byte*>(sources),
-                                   .record = own}));
+    ZERO_TRY(launch(
+        stream(), launch::Reduce{.format = format,
+                                 .norm = norm_for(p),
+                                 .adds = adds,
+                                 .width = makes ? tables.source_width : 1,
+                                 .count = one.range.count,
+                                 .pieces = table<launch::PieceRow>(tables.pieces) + one.range.first,
+                                 .sums = table<launch::Sums>(tables.sums),
+                                 .sources = table<const std::byte*>(sources),
+                                 .record = own}));
     const size_t written = of.sum() == format.grad && !makes ? 0 : size_of(of.sum());
     const size_t read = size_of(format.grad) * (makes ? tables.source_width : 1);
     optim_.counters.moved_bytes += one.elements * static_cast<int64_t>(read + written);
@@ -196,13 +196,13 @@ Status Walk::tell_record() {
 Status Walk::clamp(double limit) {
   const Tables& tables = queue().tables;
   for (const Part& one : tables.measured) {
-    ZERO_TRY(launch(stream(),
-                    launch::Clamp{.sum = section(one.section).sum(),
-                                  .limit = limit,
-                                  .count = one.range.count,
-                                  .pieces = table<launch::Piece>(tables.pieces) + one.range.first,
-                                  .sums = table<launch::Sums>(tables.sums),
-                                  .state = queue().device_state()}));
+    ZERO_TRY(launch(
+        stream(), launch::Clamp{.sum = section(one.section).sum(),
+                                .limit = limit,
+                                .count = one.range.count,
+                                .pieces = table<launch::PieceRow>(tables.pieces) + one.range.first,
+                                .sums = table<launch::Sums>(tables.sums),
+                                .state = queue().device_state()}));
   }
   return Status();
 }

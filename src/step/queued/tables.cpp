@@ -25,7 +25,7 @@ Range range_from(size_t first, size_t end) {
 struct Updates {
   const Optimizer& optim;
   const Runs& all;
-  std::vector<launch::Run> runs{};
+  std::vector<launch::RunRow> runs{};
   std::vector<launch::Tile> tiles{};
   Addresses sources{}, reduced{};
   std::vector<std::byte*> targets{};
@@ -52,12 +52,12 @@ struct Updates {
     const int64_t skipped = share - run.segment.share;
     const Section& section = optim.plan.section(run.segment.section);
     const auto to = all.targets[r];
-    launch::Run added{.param = moved(to[0], skipped, section.dtype),
-                      .kept = optim.slot(kMasterSlot, run.segment.section, share),
-                      .slots = {},
-                      .count = count,
-                      .pointers = static_cast<uint32_t>(runs.size()),
-                      .cls = run.cls};
+    launch::RunRow added{.param = moved(to[0], skipped, section.dtype),
+                         .kept = optim.slot(kMasterSlot, run.segment.section, share),
+                         .slots = {},
+                         .count = count,
+                         .pointers = static_cast<uint32_t>(runs.size()),
+                         .cls = run.cls};
     const auto slots = static_cast<int>(optim.options.rule->slots.size());
     for (int slot = 0; slot < slots; slot++)
       added.slots[slot] = optim.slot(slot, run.segment.section, share);
@@ -99,7 +99,7 @@ struct Reductions {
   }
 
   std::vector<launch::Sums> sums;
-  std::vector<launch::Piece> pieces;
+  std::vector<launch::PieceRow> pieces;
   Addresses sources, self, incoming;
   std::vector<Part> measured;
 };
@@ -222,13 +222,13 @@ Tables make_tables(const Optimizer& optim, const StepMemory& memory) {
   tables.measured = std::move(reductions.measured);
 
   Blob blob;
-  tables.runs = blob.add<launch::Run>(updates.runs);
+  tables.runs = blob.add<launch::RunRow>(updates.runs);
   tables.tiles = blob.add<launch::Tile>(updates.tiles);
   tables.sources = blob.add<const std::byte*>(updates.sources);
   tables.reduced = blob.add<const std::byte*>(updates.reduced);
   tables.targets = blob.add<std::byte*>(updates.targets);
   tables.sums = blob.add<launch::Sums>(reductions.sums);
-  tables.pieces = blob.add<launch::Piece>(reductions.pieces);
+  tables.pieces = blob.add<launch::PieceRow>(reductions.pieces);
   tables.sum_sources = blob.add<const std::byte*>(reductions.sources);
   tables.sum_self = blob.add<const std::byte*>(reductions.self);
   tables.sum_incoming = blob.add<const std::byte*>(reductions.incoming);

@@ -20,7 +20,7 @@ class Reach {
     add(launch.pieces, launch.count, "pieces");
     add(launch.record, 1, "the record of sums");
     for (uint32_t i = 0; i < launch.count; i++) {
-      const Piece& piece = launch.pieces[i];
+      const PieceRow& piece = launch.pieces[i];
       const launch::Sums& sums = launch.sums[piece.of];
       add(&sums, 1, "sums");
       const size_t first = static_cast<size_t>(sums.pointers) * launch.width;
@@ -87,7 +87,7 @@ class Reach {
     add(launch.pieces, launch.count, "pieces");
     add(launch.state, 1, "the state");
     for (uint32_t i = 0; i < launch.count; i++) {
-      const Piece& piece = launch.pieces[i];
+      const PieceRow& piece = launch.pieces[i];
       const launch::Sums& sums = launch.sums[piece.of];
       add(&sums, 1, "sums");
       elements(sums.out, launch.sum, piece.first, piece.count, "the sums");
@@ -96,7 +96,7 @@ class Reach {
 
  private:
   void tile(const Update& launch, const Tile& tile) {
-    const Run& run = launch.runs[tile.of];
+    const RunRow& run = launch.runs[tile.of];
     add(&run, 1, "runs");
     add(launch.scalars + run.cls, 1, "scalars");
     const Format& format = launch.format;

@@ -66,7 +66,7 @@ int look(clockid_t clock, timespec* time) {
   this_thread().looks++;
   const Dial& now = dial();
   const int64_t ran_ns = std::min(wall_ns() - now.start_ns, now.runs_ns);
-  const int64_t ns = now.start_ns + ran_ns + dial().passed_ns.fetch_add(1'000);
+  const int64_t ns = now.start_ns + ran_ns + dial().passed_ns.fetch_add(kMs / 100);
   *time = {ns / (1'000 * kMs), ns % (1'000 * kMs)};
   return 0;
 }

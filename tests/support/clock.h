@@ -11,7 +11,7 @@
 namespace zero::test {
 
 /// While it lives time stands still, in this process and in those that it forks: each look at the
-/// clock takes a microsecond, and all else takes none. One at a time.
+/// clock takes ten microseconds, and all else takes none. One at a time.
 class Clock {
  public:
   /// At first it goes on like the clock on the wall, for so long: a deadline behind that never

@@ -94,7 +94,7 @@ bool shows_grads(const Optimizer& optim, const StepMemory& memory) {
   return optim.comm->direct() && !reduces_alone(optim, memory);
 }
 
-/// Writes placements into the table that others read. Returns false if they are as before.
+/// Writes placements into the table that others read. Returns false if they stand there already.
 bool tell(const StepMemory& memory, const Placed& now) {
   if (memory.tables == nullptr || now.placements.empty()) return true;
   auto* const table = reinterpret_cast<Placement*>(memory.tables->data());

@@ -35,7 +35,7 @@ double factor_of(const Optimizer& optim, int32_t flags);
 /// refusal has no effect.
 Status take(Optimizer& optim, StepMemory& memory, const Grads& grads, bool keeps);
 
-/// Forgets this rank's gradients and all placements.
+/// Forgets this rank's gradients, so that placements are made anew.
 void forget_grads(const Optimizer& optim, StepMemory& memory);
 
 }  // namespace zero

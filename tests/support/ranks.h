@@ -29,12 +29,12 @@ struct RankEnd {
 /// the deadline is named and killed; a thread cannot be, so then the test program is aborted.
 std::vector<RankEnd> run_ranks(RankKind kind, int world,
                                const std::function<std::string(int rank)>& body,
-                               int64_t deadline_ms = 60'000);
+                               int64_t deadline_ms = 240'000);
 
 /// The same where every rank must return and exit with 0; gives the results.
 std::vector<std::string> run_sound_ranks(RankKind kind, int world,
                                          const std::function<std::string(int rank)>& body,
-                                         int64_t deadline_ms = 60'000);
+                                         int64_t deadline_ms = 240'000);
 
 /// Called by who runs ranks that are processes when one has ended.
 inline void (*on_rank_end)() = [] {};

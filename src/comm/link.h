@@ -60,7 +60,7 @@ struct Prefix {
   uint32_t unused = 0;
 
   bool same_version() const { return protocol == kProtocol && library == kLibrary; }
-  /// Returns "libzero 0.2.0 (protocol 1)".
+  /// Returns both versions, as errors name them.
   std::string version() const;
 };
 

@@ -12,7 +12,8 @@ bool wants_staging(const Optimizer& optim, const StepMemory& memory);
 bool wants_outbox(const Optimizer& optim, const StepMemory& memory);
 
 /// Works out this rank's placements and writes them into its table. Raises `version` if one
-/// changed. Returns false, and writes nothing, if staging is lacking. Local.
+/// changed or, on a comm whose ranks share no tables, if one may have. Returns false, and writes
+/// nothing, if staging is lacking. Local.
 bool place(Optimizer& optim, StepMemory& memory);
 
 /// Returns the place in staging of a gradient in no arena.

@@ -139,10 +139,11 @@ Status take(Optimizer& optim, StepMemory& memory, const Grads& grads, bool keeps
   ZERO_TRY(check_flags(grads.flags));
   const bool adds = optim.phase == Phase::reduced;
   if (adds) ZERO_TRY(check_adding(memory, grads));
+  ZERO_TRY(take_grads(optim, memory, grads.pointers, grads.count));
   memory.none = (grads.flags & ~ZERO_REDUCE_ACCUMULATE) == ZERO_REDUCE_NONE;
   memory.adds = adds;
   memory.accumulates = grads.accumulate() && (adds || keeps);
-  return take_grads(optim, memory, grads.pointers, grads.count);
+  return Status();
 }
 
 void forget_grads(const Optimizer& optim, StepMemory& memory) {

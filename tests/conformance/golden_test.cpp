@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Training leaves the bits that it left before: hashes of parameters, state and norms in
-// tests/data/golden.txt, which this program wrote with the library as it was on 2026-11-23
+// tests/data/golden.txt, which this program wrote with the library of commit 1f0e063
 // (ZERO_GOLDEN_WRITE=FILE writes them). They change only where docs/bits.md changes.
 #include <gtest/gtest.h>
 

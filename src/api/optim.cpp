@@ -7,7 +7,7 @@
 
 #include "api/commands.h"
 #include "api/options.h"
-#include "base/os.h"
+#include "base/container.h"
 #include "device/thread_pool.h"
 #include "step/queued/walk.h"
 

@@ -34,12 +34,18 @@ std::string working_directory() {
   return ::getcwd(path, sizeof path) != nullptr ? path : "unknown";
 }
 
-int usable_cores() {
-  cpu_set_t cores[8];
-  CPU_ZERO_S(sizeof cores, cores);
-  if (os().sched_getaffinity(0, sizeof cores, cores) < 0) return 1;
-  const int count = CPU_COUNT_S(sizeof cores, cores);
-  return count > 0 ? count : 1;
+std::string read_small_file(const char* path, size_t most) {
+  const Fd file(os().openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0));
+  std::string content(most, 0);
+  size_t length = 0;
+  while (file.valid() && length < most) {
+    const ssize_t bytes = os().pread(file.get(), content.data() + length, most - length,
+                                     static_cast<int64_t>(length));
+    if (bytes <= 0) break;
+    length += static_cast<size_t>(bytes);
+  }
+  content.resize(length);
+  return content;
 }
 
 }  // namespace zero

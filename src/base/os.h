@@ -195,8 +195,8 @@ auto uninterrupted(const Call& call, int64_t limit_ms = 60'000) {
   return answer;
 }
 
-/// Returns how many cores this thread may run on, at least 1.
-int usable_cores();
+/// Returns the content of a file of the system, up to `most` bytes of it; "" if it cannot be read.
+std::string read_small_file(const char* path, size_t most = 4096);
 
 /// Returns this process's directory, for texts about relative paths, or "unknown" if the system
 /// does not name it.

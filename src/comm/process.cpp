@@ -4,7 +4,6 @@
 #include <fcntl.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <vector>
 
@@ -36,14 +35,6 @@ std::optional<int> status_of_left(int pidfd) {
 }
 
 }  // namespace
-
-std::string read_small_file(const char* path) {
-  std::array<char, 4096> content;
-  const Fd file(os().openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0));
-  const ssize_t bytes =
-      file.valid() ? os().pread(file.get(), content.data(), content.size(), 0) : 0;
-  return std::string(content.data(), static_cast<size_t>(std::max<ssize_t>(bytes, 0)));
-}
 
 std::optional<ProcessStat> parse_process_stat(std::string_view text) {
   // "<pid> (<command>) <state> <parent> ..."; a command may hold ") ".

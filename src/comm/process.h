@@ -11,9 +11,6 @@
 
 namespace zero {
 
-/// Returns the content of a small file of the system, up to 4 KiB of it; "" if it cannot be read.
-std::string read_small_file(const char* path);
-
 /// One process as /proc/<pid>/stat tells it.
 struct ProcessStat {
   std::string command;  // at most 15 characters

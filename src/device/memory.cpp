@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "base/checked.h"
+#include "base/container.h"
 #include "base/os.h"
 
 namespace zero {
@@ -26,6 +27,21 @@ Status out_of_memory(size_t bytes, std::string_view what) {
 using GetAttribute = int (*)(void* value, int attribute, uint64_t pointer);
 constexpr int kMemoryType = 2, kIsManaged = 8;
 constexpr unsigned kOfDevice = 2;
+
+/// Makes zeroed memory be there. It looks before each part whether the rest can be had, because
+/// other ranks take memory at the same time, and touching more than a container is granted ends
+/// processes.
+Status populate(std::byte* data, size_t bytes, std::string_view what) {
+  constexpr size_t kPart = 8 * kHugePage;
+  for (size_t at = 0; at < bytes; at += kPart) {
+    if (bytes >= kHugePage) ZERO_TRY(check_available(bytes - at, what));
+    const size_t part = std::min(bytes - at, kPart);
+    if (os().madvise(data + at, round_up(part, size_t{4096}), MADV_POPULATE_WRITE) == 0) continue;
+    if (errno != EINVAL) return out_of_memory(bytes, what);
+    std::memset(data + at, 0, part);  // kernels before 5.14
+  }
+  return Status();
+}
 
 constexpr int64_t kLookMs = 20;  // between looks for a driver, which take longer than the question
 
@@ -85,10 +101,7 @@ Result<HostMemory> HostMemory::allocate(size_t bytes, std::string_view what) {
   memory.data_ = memory.mapping_ + (huge ? round_up(start, uintptr_t{kHugePage}) - start : 0);
   memory.bytes_ = bytes;
   if (huge) os().madvise(memory.data_, bytes, MADV_HUGEPAGE);  // advice: refusal costs speed only
-  if (os().madvise(memory.data_, round_up(bytes, size_t{4096}), MADV_POPULATE_WRITE) != 0) {
-    if (errno != EINVAL) return out_of_memory(bytes, what);
-    std::memset(memory.data_, 0, bytes);  // kernels before 5.14
-  }
+  ZERO_TRY(populate(memory.data_, bytes, what));
   return memory;
 }
 

@@ -162,11 +162,6 @@ TEST(Segment, memory_is_reserved_on_kernels_that_cannot_populate) {
   expect_failure(reserve(fd.get(), *mapping, 0, kBytes), ZERO_ERR_MEMORY, "65536 bytes");
 }
 
-TEST(Segment, more_than_the_machine_has_is_refused_before_it_hurts) {
-  EXPECT_TRUE(check_available(1 << 20).ok());
-  EXPECT_EQ(check_available(uint64_t{1} << 60).code(), ZERO_ERR_MEMORY);
-}
-
 TEST(Segment, a_hidden_one_is_not_in_children) {
   const Fd fd = segment();
   const auto shown = map(fd);

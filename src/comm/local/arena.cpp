@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/checked.h"
+#include "base/container.h"
 #include "base/text.h"
 #include "comm/local/local.h"
 
@@ -37,7 +38,7 @@ Result<std::shared_ptr<Arena>> LocalComm::allocate(Call& call, uint32_t number, 
 Result<std::shared_ptr<Mapping>> LocalComm::map_on_all(Call& call, uint32_t number,
                                                        const ArenaLayout& layout) {
   const auto make = [&]() -> Result<Fd> {
-    ZERO_TRY(check_available(layout.bytes * static_cast<size_t>(layout.slices)));
+    ZERO_TRY(check_available(layout.bytes * static_cast<size_t>(layout.slices), "an arena"));
     return create_segment("zero.arena", layout.total());
   };
   Result<Fd> made = rank() == 0 ? make() : Fd();

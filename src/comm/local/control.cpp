@@ -16,6 +16,7 @@
 #include <climits>
 #include <cstring>
 
+#include "base/container.h"
 #include "base/text.h"
 #include "comm/link.h"
 
@@ -205,8 +206,8 @@ void Control::publish_cores() {
     slot(rank_).cores[i].store(mask[i], std::memory_order_relaxed);
 }
 
-/// True if each rank has a core, whether they share a set or are pinned one by one. Only then do
-/// ranks spin.
+/// True if each rank has a core, whether they share a set or are pinned one by one, and the time of
+/// as many is granted. Only then do ranks spin.
 bool Control::cores_for_all() const {
   int count = 0;
   for (size_t i = 0; i < kCoreWords; ++i) {
@@ -215,7 +216,7 @@ bool Control::cores_for_all() const {
       together |= slot(r).cores[i].load(std::memory_order_relaxed);
     count += std::popcount(together);
   }
-  return world_ <= count;
+  return world_ <= std::min(count, granted_cores().value_or(count));
 }
 
 void Control::say_where(const char* operation, const char* phase) {

@@ -12,7 +12,6 @@
 #include "base/hash.h"
 #include "base/secret.h"
 #include "base/text.h"
-#include "comm/process.h"
 
 namespace zero::local {
 namespace {

@@ -15,7 +15,6 @@
 
 #include "base/checked.h"
 #include "base/text.h"
-#include "comm/process.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -77,13 +76,6 @@ Result<std::byte*> map_new(int fd, size_t bytes, Access access) {
     return Status(ZERO_ERR_SYSTEM, text("hiding shared memory from children: ", errno_text(error)));
   }
   return static_cast<std::byte*>(mapped);
-}
-
-/// Returns the number behind `key` in /proc/meminfo, in bytes; 0 if it cannot be read.
-uint64_t meminfo_bytes(const std::string& text, std::string_view key) {
-  const size_t line = text.find(key);
-  if (line == std::string::npos) return 0;
-  return std::strtoull(text.c_str() + line + key.size(), nullptr, 10) * 1024;
 }
 
 /// Makes huge pages of populated memory, also if shared memory gets none by itself (shmem_enabled
@@ -167,16 +159,6 @@ Status reserve(int fd, const Mapping& mapping, size_t offset, size_t bytes) {
     return os().fallocate(fd, 0, static_cast<int64_t>(first), static_cast<int64_t>(end - first));
   });
   return allocated == 0 ? Status() : no_memory(bytes, errno);
-}
-
-Status check_available(uint64_t bytes) {
-  const std::string content = read_small_file("/proc/meminfo");
-  const uint64_t available = meminfo_bytes(content, "MemAvailable:");
-  const uint64_t swap = meminfo_bytes(content, "SwapFree:");
-  if (available == 0 || bytes <= available + swap) return {};
-  return Status(ZERO_ERR_MEMORY,
-                text("no memory for ", bytes, " bytes shared by ranks: this machine has ",
-                     available + swap, " available"));
 }
 
 size_t mapped_segments() {

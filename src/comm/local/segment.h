@@ -55,10 +55,6 @@ Result<std::shared_ptr<Mapping>> map_segment(int fd, size_t bytes, Access access
 /// but no SIGBUS comes later.
 Status reserve(int fd, const Mapping& mapping, size_t offset, size_t bytes);
 
-/// Fails with ZERO_ERR_MEMORY if the machine plainly has not so much, because reserving it would
-/// end processes, not fail.
-Status check_available(uint64_t bytes);
-
 /// Returns the number of mappings that stand in this process.
 size_t mapped_segments();
 

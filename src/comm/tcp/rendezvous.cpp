@@ -5,7 +5,6 @@
 
 #include "base/hash.h"
 #include "base/text.h"
-#include "comm/process.h"
 #include "comm/rendezvous.h"
 
 namespace zero::tcp {

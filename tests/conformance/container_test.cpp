@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks in a real control group of 300 MiB, where the system lets a test make one, ask for more.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "support/comms.h"
+#include "support/optim.h"
+#include "support/scratch.h"
+
+namespace zero::test {
+namespace {
+
+constexpr size_t kMiB = size_t{1} << 20;
+
+/// A control group that processes enter; gone with it.
+class ControlGroup {
+ public:
+  ControlGroup() {
+    const bool second = std::filesystem::exists("/sys/fs/cgroup/cgroup.controllers");
+    const std::string above = second ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
+    folder_ = above + "/" + unique_name();
+    std::error_code error;
+    std::filesystem::create_directory(folder_, error);
+    const std::string limit = folder_ + (second ? "/memory.max" : "/memory.limit_in_bytes");
+    made_ = !error && std::filesystem::exists(limit);
+    if (made_) write_file(limit, std::to_string(300 * kMiB));
+    const std::string swap =
+        folder_ + (second ? "/memory.swap.max" : "/memory.memsw.limit_in_bytes");
+    if (made_ && std::filesystem::exists(swap))
+      write_file(swap, std::to_string(second ? 0 : 300 * kMiB));
+  }
+  ~ControlGroup() { rmdir(folder_.c_str()); }
+  ControlGroup(const ControlGroup&) = delete;
+  ControlGroup& operator=(const ControlGroup&) = delete;
+
+  bool made() const { return made_; }
+  void enter() const { write_file(folder_ + "/cgroup.procs", std::to_string(getpid())); }
+
+ private:
+  std::string folder_;
+  bool made_ = false;
+};
+
+TEST(Container, an_arena_beyond_the_limit_is_refused_and_nobody_is_killed) {
+  const ControlGroup group;
+  if (!group.made()) GTEST_SKIP() << "no control group can be made here";
+  const Meeting meeting(CommKind::local, 2);
+  run_sound_ranks(RankKind::processes, 2, [&](int rank) -> std::string {
+    group.enter();
+    zero_comm* const comm = meeting.join(rank);
+    void* data = nullptr;
+    const int32_t refused = rank == 0 ? ZERO_ERR_MEMORY : ZERO_ERR_PEER;
+    for (const int32_t kind : {ZERO_MEMORY_SHARED, ZERO_MEMORY_PER_RANK}) {
+      const size_t bytes = kind == ZERO_MEMORY_SHARED ? 400 * kMiB : 200 * kMiB;
+      EXPECT_TRUE(ends(zero_arena_alloc(comm, bytes, kind, &data), refused,
+                       "419430400 bytes of an arena: /sys/fs/cgroup/"));
+    }
+    EXPECT_OK(zero_arena_alloc(comm, 100 * kMiB, ZERO_MEMORY_PER_RANK, &data));
+    EXPECT_OK(zero_arena_free(data));
+    EXPECT_OK(zero_comm_free(comm));
+    return "";
+  });
+}
+
+// Each alone would have room.
+TEST(Container, states_of_several_ranks_beyond_the_limit_are_refused_and_nobody_is_killed) {
+  const ControlGroup group;
+  if (!group.made()) GTEST_SKIP() << "no control group can be made here";
+  const std::vector<std::string> ends = run_sound_ranks(RankKind::processes, 4, [&](int) {
+    group.enter();
+    const std::shared_ptr<zero_comm> comm = alone();
+    constexpr int64_t kCount = 12 << 20;  // 96 MiB of state
+    const std::unique_ptr<float[], decltype(&free)> data(
+        static_cast<float*>(calloc(kCount, sizeof(float))), free);
+    zero_optim* optim = nullptr;
+    EXPECT_OK(zero_create(&optim, comm.get(), nullptr));
+    const zero_param param = parameter("w", kCount, data.get());
+    EXPECT_OK(zero_register_params(optim, nullptr, &param, 1, nullptr));
+    const zero_status sealed = zero_seal(optim);
+    if (sealed != ZERO_OK) {
+      EXPECT_EQ(sealed, ZERO_ERR_MEMORY);
+      EXPECT_TRUE(says("/sys/fs/cgroup/"));
+    }
+    sleep(1);  // so that all hold what they have
+    EXPECT_OK(zero_free(optim));
+    return std::string(zero_status_name(sealed));
+  });
+  EXPECT_TRUE(std::ranges::count(ends, "ZERO_ERR_MEMORY") > 0);
+}
+
+}  // namespace
+}  // namespace zero::test

@@ -1,91 +1,222 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `meson install` puts down serves a C program through pkg-config alone, shared and static, and a Python
-program through the package alone; the build directory serves a C program through pkg-config, too.
+"""What `meson install` puts down serves programs that find it in the ways of their languages: each is built
+elsewhere, and trains.
 
-usage: check_install.py MESON BUILD_DIRECTORY PROGRAM.c CC...
+usage: check_install.py CONSUMER MESON SOURCE_FOLDER BUILD_FOLDER CUDA_FOLDER_OR_EMPTY CC...
 """
 import os
-import pathlib
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
-meson, build, source, *compiler = sys.argv[1:]
+consumer, meson, source, build, cuda, *compiler = sys.argv[1:]
+SOURCE, BUILD = Path(source), Path(build)
+MINIMAL = SOURCE / "examples/c/minimal.c"
+SAID = re.compile(r"rank 0 of 1: weights\[0\] is 0\.0\d+\n")
+# Of the tests' own surroundings a consumer sees nothing that leads to a library.
+CLEAN = {key: value for key, value in os.environ.items() if not key.startswith(("LIBZERO", "LD_LIBRARY", "PYTHONPATH"))}
+CLEAN["PYTHONDONTWRITEBYTECODE"] = "1"
+# As the toolkit lies in another place on each machine, who links statically says where.
+LINKS_CUDA = {"LIBRARY_PATH": os.pathsep.join(str(Path(cuda) / name) for name in ("lib64", "lib"))} if cuda else {}
 
 
-def run(*command: object, **options) -> str:
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=120,
-                          **options)
+def run(*command: object, env: dict = CLEAN, **options) -> str:
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=600,
+                          check=False, env=env, **options)
     if done.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
     return done.stdout
 
 
-def main(stage: pathlib.Path) -> None:
-    run(meson, "install", "-C", build, "--destdir", stage, "--no-rebuild", "--quiet")
-    package = next(stage.rglob("zero.pc"))
-    # Not by a system root: that would also move CUDA's runtime, which is not below it.
-    prefix = re.search(r"^prefix=(.*)$", package.read_text(encoding="utf-8"), re.M)[1]
-    libraries = next(stage.rglob("libzero.so.0.2")).parent
-    static = serves_a_program(stage, package.parent, libraries, f"--define-variable=prefix={stage}{prefix}")
-    shutil.rmtree(libraries)  # the static program needs nothing of it
-    print(run(static, stage / "checkpoint-static"), end="")
+def trains(*command: object, **options) -> None:
+    with tempfile.TemporaryDirectory(prefix="zero-checkpoint-") as folder:
+        said = run(*command, Path(folder) / "checkpoint", **options)
+    if not SAID.fullmatch(said):
+        sys.exit(f"{command[0]} says:\n{said}")
 
 
-def serves_a_program(stage: pathlib.Path, packages: pathlib.Path, libraries: pathlib.Path,
-                     *variables: str) -> pathlib.Path:
-    """Compiles it by what pkg-config finds in `packages` and runs it; returns the static one."""
-    environment = os.environ | {"PKG_CONFIG_LIBDIR": str(packages),
-                                "PKG_CONFIG_ALLOW_SYSTEM_CFLAGS": "1",
-                                "PKG_CONFIG_ALLOW_SYSTEM_LIBS": "1"}
-
-    def flags(*options: str) -> list[str]:
-        return run("pkg-config", *variables, *options, "zero", env=environment).split()
-
-    shared, static = stage / "shared", stage / "static"
-    run(*compiler, source, "-o", shared, *flags("--cflags", "--libs"))
-    run(*compiler, "-static", source, "-o", static, *flags("--static", "--cflags", "--libs"))
-    environment["LD_LIBRARY_PATH"] = str(libraries)
-    print(run(shared, stage / "checkpoint-shared", env=environment), end="")
-    return static
+def needs(*programs: str) -> None:
+    missing = [program for program in programs if shutil.which(program) is None]
+    if missing:
+        print(f"{', '.join(missing)}: not here")
+        sys.exit(77)
 
 
-def check_uninstalled(stage: pathlib.Path) -> None:
-    stage.mkdir()
-    static = serves_a_program(stage, pathlib.Path(build) / "meson-uninstalled", pathlib.Path(build) / "src")
-    print(run(static, stage / "checkpoint-static"), end="")
+def install(stage: Path, *options: str) -> None:
+    run(meson, "install", "-C", BUILD, "--destdir", stage, "--no-rebuild", "--quiet", *options)
 
 
-def check_python(stage: pathlib.Path) -> None:
+def found(stage: Path, name: str) -> Path:
+    return next(stage.rglob(name))
+
+
+def without_shared(stage: Path) -> None:
+    for library in stage.rglob("libzero.so*"):
+        library.unlink()
+
+
+def pkg_config(env: dict, *options: str) -> list[str]:
+    return run("pkg-config", *options, "zero", env=env).split()
+
+
+def of_pkg_config(stage: Path) -> None:
+    """From another system root, as cross builds and packagers have it."""
+    needs("pkg-config")
+    install(stage)
+    package = found(stage, "zero.pc")
+    if re.search(r"cuda[-/\d]", package.read_text(encoding="utf-8").lower()):
+        sys.exit(f"{package} names a place of CUDA's:\n{package.read_text(encoding='utf-8')}")
+    env = CLEAN | LINKS_CUDA | {"PKG_CONFIG_LIBDIR": str(package.parent), "PKG_CONFIG_SYSROOT_DIR": str(stage),
+                                "PKG_CONFIG_ALLOW_SYSTEM_CFLAGS": "1", "PKG_CONFIG_ALLOW_SYSTEM_LIBS": "1"}
+    for name, word in (("shared", []), ("static", ["-static"])):
+        flags = pkg_config(env, *(f"-{flag}" for flag in word), "--cflags", "--libs")
+        run(*compiler, *word, MINIMAL, "-o", stage / name, *flags, env=env)
+    trains(stage / "shared", env=env | {"LD_LIBRARY_PATH": str(found(stage, "libzero.so.0.2").parent)})
+    without_shared(stage)
+    trains(stage / "static")
+
+
+def of_build_folder(stage: Path) -> None:
+    needs("pkg-config")
+    env = CLEAN | {"PKG_CONFIG_PATH": str(BUILD / "meson-uninstalled"), "LD_LIBRARY_PATH": str(BUILD / "src")}
+    for name, word in (("shared", []), ("static", ["-static"])):
+        flags = pkg_config(env, *(f"-{flag}" for flag in word), "--cflags", "--libs")
+        run(*compiler, *word, MINIMAL, "-o", stage / name, *flags, env=env)
+        trains(stage / name, env=env)
+
+
+CMAKE = """
+cmake_minimum_required(VERSION 3.15)
+project(consumer C)
+find_package(zero 0.2 REQUIRED CONFIG)
+foreach(kind zero zero_static)
+  add_executable(with_${kind} MINIMAL)
+  target_link_libraries(with_${kind} zero::${kind})
+endforeach()
+find_package(zero 0.1 QUIET CONFIG)
+if(zero_FOUND)
+  message(FATAL_ERROR "a library of another ABI was found")
+endif()
+"""
+
+
+def of_cmake(stage: Path) -> None:
+    needs("cmake")
+    install(stage)
+    moved = stage / "moved"
+    found(stage, "zero.h").parents[1].rename(moved)
+    (stage / "CMakeLists.txt").write_text(CMAKE.replace("MINIMAL", str(MINIMAL)), encoding="utf-8")
+    env = CLEAN | LINKS_CUDA | {"CC": " ".join(compiler)}
+    run("cmake", "-S", stage, "-B", stage / "build", f"-DCMAKE_PREFIX_PATH={moved}", env=env)
+    run("cmake", "--build", stage / "build", env=env)
+    trains(stage / "build/with_zero")
+    without_shared(stage)
+    trains(stage / "build/with_zero_static")
+
+
+MESON = """
+project('consumer', 'c')
+executable('consumer', 'minimal.c', dependencies: dependency('zero', fallback: 'libzero'))
+"""
+
+
+def of_meson(stage: Path) -> None:
+    """The library is a subproject; all of it is compiled only by night."""
+    (stage / "meson.build").write_text(MESON, encoding="utf-8")
+    shutil.copy(MINIMAL, stage)
+    (stage / "subprojects").mkdir()
+    (stage / "subprojects/libzero").symlink_to(SOURCE)
+    parts = [f"-Dlibzero:{part}=disabled" for part in ("tests", "examples", "tools", "bench", "cuda")]
+    env = CLEAN | {"PKG_CONFIG_LIBDIR": run("pkg-config", "--variable=pc_path", "pkg-config").strip()}
+    run(meson, "setup", stage / "build", stage, *parts, "-Doptimization=0", "-Dlibzero:default_library=shared", env=env)
+    if "ZERO_TEST_NIGHTLY" not in os.environ:
+        print("it is set up, not built")
+        return
+    run("ninja", "-C", stage / "build", "consumer", env=env)
+    trains(stage / "build/consumer")
+
+
+def of_fortran(stage: Path) -> None:
+    needs("gfortran", "pkg-config")
+    install(stage)
+    env = CLEAN | {"PKG_CONFIG_LIBDIR": str(found(stage, "zero.pc").parent), "PKG_CONFIG_SYSROOT_DIR": str(stage),
+                   "PKG_CONFIG_ALLOW_SYSTEM_LIBS": "1"}
+    module = Path(f"{stage}{pkg_config(env, '--variable=declarations')[0].removeprefix(str(stage))}") / "libzero.f90"
+    run("gfortran", "-std=f2018", "-fwrapv", "-J", stage, module, SOURCE / "examples/fortran/char_lm.f90",
+        "-o", stage / "char_lm", *pkg_config(env, "--libs"))
+    run(stage / "char_lm", "--text", SOURCE / "LICENSE", "--steps", 3,
+        env=CLEAN | {"LD_LIBRARY_PATH": str(found(stage, "libzero.so.0.2").parent)})
+
+
+CARGO = """
+[package]
+name = "consumer"
+version = "0.1.0"
+edition = "2021"
+
+[dependencies]
+libzero = { path = "LIBZERO", features = ["FEATURE"] }
+
+[workspace]
+"""
+RUST = """
+use libzero::{Comm, Deadlines, Optim, Options, Shape};
+
+fn main() -> Result<(), libzero::Error> {
+    let comm = Comm::from_env(Deadlines::default())?;
+    let mut optim = Optim::new(&comm, &Options::default().set("lr", 0.01))?;
+    optim.add(&[Shape::new("weights", &[4096])], &[])?;
+    let (_, mut grads) = optim.lend()?;
+    grads[0].fill(-1.0);
+    optim.step()?;
+    let (weights, _) = optim.lend()?;
+    println!("rank {} of {}: weights[0] is {:.4}", comm.rank(), comm.world(), weights[0][0]);
+    Ok(())
+}
+"""
+
+
+def of_cargo(stage: Path) -> None:
+    needs("cargo", "pkg-config")
+    install(stage)
+    env = CLEAN | LINKS_CUDA | {"PKG_CONFIG_LIBDIR": str(found(stage, "zero.pc").parent),
+                                "PKG_CONFIG_SYSROOT_DIR": str(stage), "PKG_CONFIG_ALLOW_SYSTEM_LIBS": "1",
+                                "LD_LIBRARY_PATH": str(found(stage, "libzero.so.0.2").parent)}
+    (stage / "src").mkdir()
+    (stage / "src/main.rs").write_text(RUST, encoding="utf-8")
+    for feature in ("link", "static"):
+        crate = CARGO.replace("LIBZERO", str(SOURCE / "bindings/rust/libzero")).replace("FEATURE", feature)
+        (stage / "Cargo.toml").write_text(crate, encoding="utf-8")
+        run("cargo", "build", "--offline", "--quiet", "--target-dir", stage / "target", cwd=stage, env=env)
+        if feature == "static":
+            without_shared(stage)
+        trains(stage / "target/debug/consumer", env=env)
+
+
+def of_python(stage: Path) -> None:
     """By the tags of pyproject.toml, so that this is what a wheel has."""
-    run(meson, "install", "-C", build, "--destdir", stage, "--no-rebuild", "--quiet", "--tags=python-runtime,tools")
+    install(stage, "--tags=python-runtime,tools")
     files = {path.name: path for path in stage.rglob("*") if path.is_file()}
     if "_abi.py" not in files:
         print("the Python package is not built here")
-        return
+        sys.exit(77)
     package = files["_abi.py"].parent
     unwanted = [name for name, path in files.items() if path.parent != package and name != "zero-run"
                 and package not in path.parents]
     if unwanted or not {"py.typed", "libzero.so", "zero-run"} <= files.keys():
         sys.exit(f"a wheel would have {sorted(files)}, of which nobody needs {unwanted}")
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("LIBZERO", "LD_"))}
-    environment |= {"PYTHONPATH": str(package.parent), "PYTHONDONTWRITEBYTECODE": "1"}
-    said = run(sys.executable, "-m", "libzero", env=environment, cwd=stage)
+    env = CLEAN | {"PYTHONPATH": str(package.parent)}
+    said = run(sys.executable, "-m", "libzero", env=env, cwd=stage)
     if str(package / "libzero.so") not in said:
         sys.exit(f"another library was found:\n{said}")
     program = "import libzero; comm = libzero.Comm.from_env(); comm.barrier(); print(comm.world)"
-    said = run(files["zero-run"], "-n", 2, sys.executable, "-c", program, env=environment, cwd=stage)
+    said = run(files["zero-run"], "-n", 2, sys.executable, "-c", program, env=env, cwd=stage)
     if sorted(said.split()) != ["2", "2", "[0]", "[1]"]:
         sys.exit(f"two ranks said:\n{said}")
-    print("the Python package has its library")
 
 
-if shutil.which("pkg-config") is None:
-    print("pkg-config is not here")
-    sys.exit(77)
 with tempfile.TemporaryDirectory(prefix="zero-install-") as directory:
-    main(pathlib.Path(directory) / "all")
-    check_python(pathlib.Path(directory) / "python")
-    check_uninstalled(pathlib.Path(directory) / "uninstalled")
+    globals()[f"of_{consumer}"](Path(directory))

@@ -9,6 +9,12 @@
 #include "api/guard.h"
 #include "api/options.h"
 
+// Every C++ runtime has it, but libc++ does not declare it.
+namespace __cxxabiv1 {
+struct __cxa_eh_globals;
+extern "C" __cxa_eh_globals* __cxa_get_globals() noexcept;
+}  // namespace __cxxabiv1
+
 namespace {
 
 using namespace zero;

@@ -121,8 +121,10 @@ class UserComm final : public Comm {
     try {
       const Code code = function();
       return code == ZERO_OK ? std::string() : text("returned ", code);
+#ifdef __GLIBCXX__                           // libc++ enters no handler then
     } catch (const abi::__forced_unwind&) {  // the thread is being cancelled: that must go on
       throw;
+#endif
     } catch (...) {
       return "threw an exception";
     }

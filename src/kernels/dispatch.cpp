@@ -2,17 +2,33 @@
 // Finds the kernel tables that this machine can run.
 #include "kernels/tables.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace zero {
 namespace {
 
-// __builtin_cpu_supports also asks whether the operating system saves the registers.
+#if defined(__x86_64__)
+/// Returns which extensions the processor has, as bits of leaf 7, if the operating system saves
+/// all the registers in `states`. (__builtin_cpu_supports denies all where zig links its own
+/// runtime.)
+unsigned extensions(unsigned states) {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & bit_OSXSAVE) == 0) return 0;
+  unsigned saved = 0, high = 0;
+  __asm__("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
+  if ((saved & states) != states) return 0;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 ? b : 0;
+}
+#endif
+
 bool machine_has(Isa isa) {
 #if defined(__x86_64__)
-  if (isa == Isa::avx2) return __builtin_cpu_supports("avx2");
-  if (isa == Isa::avx512) {
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-  }
+  constexpr unsigned kVectors = 0x06, kWideVectors = 0xe6;  // XMM and YMM; ZMM and masks as well
+  constexpr unsigned kAvx512 = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
+  if (isa == Isa::avx2) return (extensions(kVectors) & bit_AVX2) != 0;
+  if (isa == Isa::avx512) return (extensions(kWideVectors) & kAvx512) == kAvx512;
 #endif
   return isa == Isa::scalar;
 }

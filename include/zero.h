@@ -102,6 +102,7 @@ enum {
     ZERO_ERR_SYSTEM = -19,        /* the operating system, or a device, refused something         */
     ZERO_ERR_NONFINITE = -20,     /* gradients are not finite, and ZERO_NONFINITE_ERROR is set    */
     ZERO_ERR_CALLBACK = -21,      /* zero_custom_optimizer.update failed; nothing has changed     */
+    ZERO_ERR_INTERRUPTED = -22,   /* zero_set_interrupt_callback's function ended a wait          */
     ZERO_ERR_INTERNAL = -99       /* a bug in libzero: please report it                           */
 };
 
@@ -113,13 +114,18 @@ ZERO_API const char *zero_last_error(void);
 ZERO_API const char *zero_status_name(zero_status status);
 
 enum { ZERO_LOG_ERROR = 1, ZERO_LOG_WARNING = 2, ZERO_LOG_INFO = 3 };
-
 typedef void (*zero_log_fn)(void *ctx, int32_t level, const char *message);
+typedef int32_t (*zero_interrupt_fn)(void *ctx);
 
 /* Send messages up to `max_level` to `log`, for the whole process. NULL turns them off, as they are
  * at the start. The library never prints, so set a `log`. It runs inside libzero calls, must return
  * and must not call libzero; `message` is valid until it returns. */
 ZERO_API zero_status zero_set_log_callback(zero_log_fn log, void *ctx, int32_t max_level);
+
+/* Let `ask` end waits of the process's main thread for other ranks, for Ctrl-C: it is asked every
+ * 50 ms, must not call libzero, and aborts the comm by anything but 0. This rank's call is then
+ * ZERO_ERR_INTERRUPTED, the others' ZERO_ERR_ABORTED. NULL: nobody is asked, as at the start. */
+ZERO_API zero_status zero_set_interrupt_callback(zero_interrupt_fn ask, void *ctx);
 
 /* ---- Comm: one rank's seat in a group of ranks -------------------------------------- */
 
@@ -202,11 +208,10 @@ ZERO_API zero_status zero_comm_create_nccl(zero_comm **out, const void *id, int3
 ZERO_API zero_status zero_comm_wrap_nccl(zero_comm **out, void *nccl_comm,
                                          const zero_comm_options *options);
 
-/* Split `parent` into sub-groups of the ranks that pass the same `color`, ordered by `key`, then by
+/* Split `comm` into sub-groups of the ranks that pass the same `color`, ordered by `key`, then by
  * rank. A negative color takes no seat: ZERO_OK, and `*out` is NULL. All seats are taken or none.
- * `parent` may be freed first. Collective on the parent. */
-ZERO_API zero_status zero_comm_split(zero_comm **out, zero_comm *parent, int32_t color,
-                                     int32_t key);
+ * `comm` may be freed first. Collective on `comm`. */
+ZERO_API zero_status zero_comm_split(zero_comm **out, zero_comm *comm, int32_t color, int32_t key);
 
 /* This seat's position in its group, and the group's size; negative on a bad handle. Local. */
 ZERO_API int32_t zero_comm_rank(const zero_comm *comm);
@@ -476,7 +481,6 @@ ZERO_API zero_status zero_free(zero_optim *optim);
 /* ---- Settings ----------------------------------------------------------------------- */
 
 #define ZERO_ALL_GROUPS (-1)
-
 /* Set one setting of one group, or of all (and of groups to come), from the next step on. Every
  * rank sets the same (ZERO_ERR_MISMATCH). amsgrad and centered are fixed at registration. Local.
  *
@@ -506,7 +510,6 @@ ZERO_API zero_status zero_rebalance(zero_optim *optim, const int32_t *owners, si
 /* ---- Training loop ------------------------------------------------------------------ */
 
 #define ZERO_ROOT_NONE (-1)
-
 /* Copy every parameter from `root` to all ranks. ZERO_ROOT_NONE copies nothing: it says that all
  * ranks wrote the same. If you forget both, the first step finds out (ZERO_ERR_MISMATCH). If it
  * aborts the comm, all parameters but root's are unspecified. Collective. */
@@ -588,7 +591,6 @@ typedef struct zero_result {
 ZERO_API zero_status zero_step_result(const zero_optim *optim, zero_result *result);
 
 #define ZERO_ALL_PARAMS (-1)
-
 /* Wait until parameter number `param` of the latest zero_step may be used (ZERO_ALL_PARAMS: all).
  * With overlap_gather zero_step returns when the ranks have agreed. Parameters become new after
  * that, in the order of the forward pass. A failure then breaks the comm. On a GPU `stream` waits.
@@ -682,7 +684,6 @@ ZERO_API zero_status zero_state_set(zero_optim *optim, int64_t param, const char
                                     int64_t first, int64_t count, const void *values);
 
 #define ZERO_ALL_RANKS (-1)
-
 /* Copy a whole tensor from its owners into `values`, which has room for its `count` elements, on
  * rank `to`, or on every rank for ZERO_ALL_RANKS. Collective. */
 ZERO_API zero_status zero_state_gather(zero_optim *optim, int64_t param, const char *name,
@@ -699,7 +700,6 @@ ZERO_API zero_status zero_owned_ranges(const zero_optim *optim, int32_t rank, in
                                        size_t capacity, size_t *count);
 
 #define ZERO_OWNER_SPLIT (-1)
-
 typedef struct zero_plan {
     size_t struct_size;
     int64_t *offsets;         /* in:  NULL, or room for one byte offset per parameter             */

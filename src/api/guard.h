@@ -7,6 +7,7 @@
 
 #include "api/handles.h"
 #include "base/float_environment.h"
+#include "base/interrupt.h"
 #include "base/refusals.h"
 #include "step/queued/queue.h"
 
@@ -33,6 +34,11 @@ inline zero_status report(const Result<Code>& made, ZERO_CALLER) noexcept {
 /// exception, as report() does.
 zero_status report_exception(const char* caller) noexcept;
 
+inline Status as_interrupted(const Status& status) {
+  return Status(ZERO_ERR_INTERRUPTED, text("interrupted: ", status.text()));
+}
+inline Status as_interrupted(const Result<Code>& made) { return as_interrupted(made.failure()); }
+
 /// Runs a body that returns Status or Result<Code>. However the caller's thread rounds, libzero's
 /// numbers are the same on every rank.
 template <class Body>
@@ -40,7 +46,11 @@ zero_status guard(const Body& body, ZERO_CALLER) noexcept {
   const FloatEnvironment environment;
   try {
     const Inside inside;
-    return inside.forked().ok() ? report(body(), caller) : report(inside.forked(), caller);
+    const InterruptibleCall call;
+    if (!inside.forked().ok()) return report(inside.forked(), caller);
+    const auto made = body();
+    if (!made.ok() && call.heeds()) return report(as_interrupted(made), caller);
+    return report(made, caller);
   } catch (...) {
     return report_exception(caller);
   }

@@ -194,7 +194,7 @@ zero_status zero_create(zero_optim** out, zero_comm* comm, const zero_options* o
       step_memory(*optim).queue = ZERO_TRY(queued::Queue::create(*optim));
     auto handle = std::make_shared<OptimHandle>(std::move(optim));
     if (read.options.overlap_gather && seat->direct() && seat->device() == nullptr) {
-      handle->background = ZERO_TRY(Background::create());
+      handle->background = ZERO_TRY(Background::create(*seat));
       step_memory(*handle->optim).background = handle->background.get();
     }
     *out = add_handle(std::move(handle));

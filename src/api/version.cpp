@@ -78,6 +78,11 @@ const char* zero_status_name(zero_status status) {
   return name != nullptr ? name : "unknown status";
 }
 
+zero_status zero_set_interrupt_callback(zero_interrupt_fn ask, void* ctx) {
+  zero::set_interrupt(ask, ctx);
+  return ZERO_OK;
+}
+
 zero_status zero_set_log_callback(zero_log_fn log, void* ctx, int32_t max_level) {
   zero::set_log(log, ctx, max_level);
   return ZERO_OK;

@@ -3,6 +3,7 @@
 // do not return.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -10,6 +11,8 @@
 #include <mutex>
 #include <optional>
 
+#include "base/interrupt.h"
+#include "base/os.h"
 #include "base/worker_thread.h"
 
 namespace zero {
@@ -27,13 +30,20 @@ class Apart {
     });
   }
 
-  /// Returns the answer of `body`, once, or nothing if there is none within `limit_ms`.
+  /// Returns the answer of `body`, once, or nothing if there is none within `limit_ms`, or if the
+  /// program interrupts the call.
   std::optional<Answer> await(int64_t limit_ms) {
-    std::unique_lock lock(outcome_->mutex);
-    // Wait: limit_ms.
-    outcome_->came.wait_for(lock, std::chrono::milliseconds(limit_ms),
-                            [this] { return outcome_->answer.has_value(); });
-    return std::move(outcome_->answer);
+    constexpr int64_t kLookMs = 50;
+    const Deadline deadline(limit_ms);
+    do {
+      std::unique_lock lock(outcome_->mutex);
+      // Wait: a slice of limit_ms.
+      outcome_->came.wait_for(lock,
+                              std::chrono::milliseconds(std::min(deadline.left_ms(), kLookMs)),
+                              [this] { return outcome_->answer.has_value(); });
+      if (outcome_->answer.has_value()) return std::move(outcome_->answer);
+    } while (!deadline.passed() && !interrupted());
+    return std::nullopt;
   }
 
  private:

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <iterator>
 
+#include "base/interrupt.h"
 #include "base/os.h"
 #include "base/text.h"
 #include "comm/private_arena.h"
@@ -60,6 +61,12 @@ Result<Call> Comm::begin(Operation operation, uint32_t object) {
 
 Status Comm::failure_status() const { return failure().status(); }
 
+void Comm::heed_interrupt(std::string_view where) {
+  if (!interrupted() || aborted()) return;
+  abort(steps.fail(ZERO_ERR_ABORTED, rank_, std::string(where),
+                   text(where, ": ", interruption_of(rank_))));
+}
+
 // ---- Memory, and the data plane of comms that have none of their own.
 
 Location Comm::locate(const void* data, size_t bytes) const {
@@ -109,15 +116,18 @@ Status Comm::reduce_scatter(Call&, SumTypes, const void*, void*, size_t, void*) 
 Status Comm::await_background(Operation operation) {
   using std::chrono::milliseconds;
   constexpr int64_t kLookMs = 50;
+  const std::string where = text(operation_name(operation), ": begin");
   std::unique_lock lock(background_mutex_);
   for (const Deadline deadline(options_.late_ms); in_background_ && !deadline.passed();) {
+    lock.unlock();
+    heed_interrupt(where);
+    lock.lock();
     if (aborted()) return failure_status();
     // Wait: at most late_ms, and until the comm breaks.
     background_done_.wait_for(lock, milliseconds(std::min(deadline.left_ms(), kLookMs)));
   }
   if (!in_background_) return {};
   lock.unlock();
-  const std::string where = text(operation_name(operation), ": begin");
   abort(steps.fail(ZERO_ERR_TIMEOUT, rank_, where,
                    text(where, ": the step before did not end within ", options_.late_ms, " ms")));
   return failure_status();

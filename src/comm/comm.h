@@ -107,7 +107,13 @@ class Comm : public std::enable_shared_from_this<Comm> {
   virtual bool aborted() const { return cause_.is_set(); }
   /// Looks whether the comm is broken, and returns the cause. It is asked during waits for queued
   /// work. Any thread may call it.
-  virtual Status check() { return aborted() ? failure_status() : Status(); }
+  virtual Status check() {
+    heed_interrupt("queued work");
+    return aborted() ? failure_status() : Status();
+  }
+  /// Breaks the comm if the program has interrupted this thread's call (interrupt.h), which waits
+  /// at `where`. To be called by whoever waits for other ranks, between two slices.
+  void heed_interrupt(std::string_view where);
   virtual Failure failure() const { return cause_.get(); }
   /// Returns the failure that broke the comm, as later calls return it.
   Status failure_status() const;

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "base/os.h"
 #include "base/text.h"
@@ -165,7 +166,7 @@ Result<tcp::Root> listen(const tcp::Offer& offer, int64_t limit_ms) {
   for (;;) {
     Result<tcp::Root> root = tcp::listen(offer);
     if (root.ok() || root.failure().code() != ZERO_ERR_RENDEZVOUS) return root;
-    if (deadline.passed())
+    if (deadline.passed() || interrupted())
       return Status(ZERO_ERR_RENDEZVOUS,
                     text(root.failure().text(), ": set ZERO_MASTER_PORT to one that is free"));
     // Wait: a slice of kPortMs.

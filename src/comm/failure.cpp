@@ -3,12 +3,15 @@
 
 #include <cstring>
 
+#include "base/text.h"
 #include "comm/link.h"
 
 namespace zero {
 Failure StepsSoFar::fail(Code code, int32_t rank, std::string phase, std::string text) const {
   return {code, rank, done.load(), consistent(), std::move(phase), std::move(text)};
 }
+
+std::string interruption_of(int32_t rank) { return text("rank ", rank, " was interrupted"); }
 
 void FirstCause::set(const Failure& cause) {
   const std::lock_guard lock(mutex_);

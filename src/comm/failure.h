@@ -38,6 +38,9 @@ struct StepsSoFar {
 /// For a comm that has no optimizers yet.
 inline const StepsSoFar kNoSteps;
 
+/// Returns the sentence of a rank whose program ended a call that waited.
+std::string interruption_of(int32_t rank);
+
 /// Keeps a cause in this process. The first one stands.
 class FirstCause {
  public:

@@ -56,7 +56,7 @@ Status Reception::wait_and_look() {
     }
   // Wait: a slice: the caller has the deadline.
   os().poll(polls.data(), polls.size(), kSliceMs);
-  ZERO_TRY(meeting_.check());
+  ZERO_TRY(meeting_.look());
   for (const Partner& one : guests_)
     if (one.witness != nullptr && one.witness->ask())
       return meeting_.failed(text(one.said->name(), " died"));
@@ -301,7 +301,7 @@ void Reception::linger(const std::string& why) {
         one.link.reset();
     }
     std::erase_if(strangers_, [](const Partner& one) { return one.link == nullptr; });
-    if (!meeting_.check().ok() || !accept().ok()) return;
+    if (!meeting_.look().ok() || !accept().ok()) return;
   }
 }
 

@@ -16,7 +16,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/interrupt.h"
 #include "base/secret.h"
+#include "comm/failure.h"
 #include "comm/link.h"
 #include "comm/socket.h"
 
@@ -74,7 +76,7 @@ struct Meeting {
   int64_t limit_ms = 0;
   Deadline deadline{0};
   std::span<const std::byte> word;  // only ranks of this job know it; empty: none
-  std::function<Status()> check;    // a failure ends the rendezvous
+  std::function<Status()> check;    // a failure ends the rendezvous, as an interrupt does
   size_t most_bytes = 4096;         // of one frame, once the other end has shown who it is
 
   // For ranks on one host. Its kernel tells the user of a process.
@@ -93,6 +95,12 @@ struct Meeting {
   /// with the last obstacle at each place.
   virtual std::string absent(std::string_view ranks, int64_t limit_ms) const = 0;
   virtual std::string unreached(std::span<const std::string> obstacles) const = 0;
+
+  /// Returns why the rendezvous must end now, or OK. To be called between two slices of a wait.
+  Status look() const {
+    if (interrupted()) return failed(interruption_of(rank));
+    return check();
+  }
 
   Status failed(std::string_view sentence) const;
   Introduction introduction() const;

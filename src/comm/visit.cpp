@@ -38,7 +38,7 @@ Status explain(const Meeting& meeting, const Partner& root, Status failure) {
 
 Bounds until_verdict(const Meeting& meeting, const Partner& root) {
   return {meeting.deadline.left_ms() + kVerdictMs, [&]() -> Status {
-            ZERO_TRY(meeting.check());
+            ZERO_TRY(meeting.look());
             if (!root.witness->ask()) return {};
             return meeting.failed(text(name_of(root), " died"));
           }};
@@ -54,7 +54,7 @@ class Visit {
 
   Result<Partner> run() {
     for (;;) {
-      ZERO_TRY(meeting_.check());
+      ZERO_TRY(meeting_.look());
       for (size_t i = 0; i < doors_.size(); ++i) {
         if (confirmed_ && confirmed_ != i) continue;
         if (ZERO_TRY(knock(i))) return std::move(doors_[i].root);

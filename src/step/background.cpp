@@ -16,6 +16,7 @@ using std::chrono::microseconds;
 // The pauses between two looks at how far the owners are.
 constexpr microseconds kSoon{20};
 constexpr microseconds kLate{500};
+constexpr microseconds kInterruptible{50'000};
 
 }  // namespace
 
@@ -40,19 +41,20 @@ struct Background::Watch {
   }
 };
 
-Result<std::unique_ptr<Background>> Background::create() {
-  std::unique_ptr<Background> made(new Background);
+Result<std::unique_ptr<Background>> Background::create(Comm& comm) {
+  std::unique_ptr<Background> made(new Background(comm));
   ZERO_TRY(made->thread_.start("the thread that ends steps", [&self = *made] { self.work(); }));
   return Result<std::unique_ptr<Background>>(std::move(made));
 }
 
 Background::~Background() {
+  (void)complete();
   {
     const std::lock_guard lock(mutex_);
     leaving_ = true;
   }
   wake_.notify_one();
-  // Wait: the end of the step under way, as complete().
+  // Wait: the thread has nothing to do, and was told to leave.
   thread_.join();
 }
 
@@ -102,9 +104,20 @@ void Background::tell(int64_t share) {
 
 Status Background::complete() {
   std::unique_lock lock(mutex_);
-  // Wait: the end of the step: its exchanges have deadlines, and the rest is computed.
-  done_.wait(lock, [this] { return !running_; });
+  while (running_) {
+    // Wait: a slice; the end of the step: its exchanges have deadlines, and the rest is computed.
+    done_.wait_for(lock, kInterruptible);
+    heed_interrupt(lock);
+  }
   return status_;
+}
+
+/// What an interrupt breaks is the comm, on which the thread waits.
+void Background::heed_interrupt(std::unique_lock<std::mutex>& lock) {
+  if (!running_) return;
+  lock.unlock();
+  comm_.heed_interrupt("the end of a step");
+  lock.lock();
 }
 
 /// Always returns, because the exchanges of a step's end have deadlines.
@@ -118,6 +131,7 @@ Status Background::wait(size_t param) {
     if (param >= watch->parts.size() || watch->stored(param, number)) return Status();
     // Wait: a slice; the step's end has deadlines.
     done_.wait_for(lock, pause);
+    heed_interrupt(lock);
     pause = std::min(2 * pause, kLate);
   }
   return number_ == number ? status_ : Status();

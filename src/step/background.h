@@ -18,8 +18,8 @@ namespace zero {
 
 class Background {
  public:
-  /// Starts its thread. Fails with ZERO_ERR_SYSTEM.
-  static Result<std::unique_ptr<Background>> create();
+  /// Starts its thread. Fails with ZERO_ERR_SYSTEM. The comm lives longer.
+  static Result<std::unique_ptr<Background>> create(Comm& comm);
   ~Background();  // waits for the end of a step that is under way
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
@@ -48,9 +48,11 @@ class Background {
  private:
   struct Watch;
 
-  Background() = default;
+  explicit Background(Comm& comm) : comm_(comm) {}
   void work();
+  void heed_interrupt(std::unique_lock<std::mutex>& lock);
 
+  Comm& comm_;
   std::mutex mutex_;
   std::condition_variable wake_, done_;
   std::shared_ptr<const Watch> watch_;  // made by whoever calls the optimizer

@@ -560,10 +560,14 @@ static void hear(void *ctx, int32_t level, const char *message) {
   ++*(int *)ctx;
 }
 
+static int32_t no_interrupt(void *ctx) { return ctx != NULL; }
+
 static void log_callback(void) {
   int heard = 0;
   CHECK_STATUS(ZERO_OK, zero_set_log_callback(hear, &heard, ZERO_LOG_INFO));
   CHECK_STATUS(ZERO_OK, zero_set_log_callback(NULL, NULL, 0));
+  CHECK_STATUS(ZERO_OK, zero_set_interrupt_callback(no_interrupt, NULL));
+  CHECK_STATUS(ZERO_OK, zero_set_interrupt_callback(NULL, NULL));
 }
 
 static void statistics(void) {

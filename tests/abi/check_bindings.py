@@ -190,8 +190,8 @@ def check_rust() -> None:
         result, arguments = functions[name]
         kinds = [] if arguments == "void" else arguments.split(",")
         wanted = [rust_of(words_of(kind)[0]) for kind in kinds]
-        if "zero_log_fn" in arguments:
-            wanted[0] = "zero_log_fn"
+        if callback := re.match(r"(zero_\w+_fn)\b", arguments):
+            wanted[0] = callback[1]
         expect(f"Rust arguments of {name}", wanted, found[name][0])
         expect(f"Rust result of {name}", rust_of(words_of(result)[0]), found[name][1])
     rust_structs = dict(re.findall(r"pub struct (zero_\w+) \{ (.*?),? \}", source))

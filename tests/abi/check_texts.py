@@ -11,7 +11,8 @@ import re
 import sys
 
 # With no arguments at all these succeed.
-ALLOWED = {"zero_arena_free", "zero_comm_free", "zero_free", "zero_set_log_callback"}
+ALLOWED = {"zero_arena_free", "zero_comm_free", "zero_free", "zero_set_interrupt_callback",
+           "zero_set_log_callback"}
 
 header = open(sys.argv[1], encoding="utf-8").read()
 library = ctypes.CDLL(sys.argv[2])

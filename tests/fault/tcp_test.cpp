@@ -14,6 +14,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/interrupt.h"
 #include "base/text.h"
 #include "comm/failure.h"
 #include "comm/tcp/rendezvous.h"
@@ -466,6 +467,23 @@ TEST(Tcp, without_progress_the_quietest_is_named) {
 }
 
 // ---- Aborts.
+
+// On the main thread, and so as a process.
+TEST(Tcp, an_interrupt_of_any_rank_is_told_to_all) {
+  for (int interrupted = 0; interrupted < 3; ++interrupted) {
+    const Root root = make_root();
+    const auto results = run_sound_ranks(RankKind::processes, 3, [&](int rank) {
+      const Seat seat = sit(root, rank, 3);
+      EXPECT_EQ(outcome(exchange(*seat, 3)), "ok");
+      if (rank != interrupted) usleep(200'000);
+      set_interrupt(rank == interrupted ? [](void*) { return 1; } : zero_interrupt_fn(), nullptr);
+      const InterruptibleCall call;
+      return outcome(exchange(*seat, 3));
+    });
+    for (const std::string& said : results)
+      EXPECT_EQ(said, text("ZERO_ERR_ABORTED: zero_step: vote: ", interruption_of(interrupted)));
+  }
+}
 
 TEST(Tcp, an_abort_of_any_rank_ends_the_wait_of_all_with_its_cause) {
   for (int aborter = 0; aborter < 3; ++aborter) {

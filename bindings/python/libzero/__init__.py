@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 from . import _abi, _load
+from ._abi import interrupt_waits
 from ._custom import CustomOptimizer, Update
 from ._errors import (
     ArgumentError,
     CallbackError,
     CheckpointError,
     CommError,
+    InterruptedCallError,
     LibraryNotFoundError,
     MismatchError,
     NonfiniteError,
@@ -42,6 +44,7 @@ __all__ = [
     "CustomOptimizer",
     "Failure",
     "Group",
+    "InterruptedCallError",
     "LibraryNotFoundError",
     "MismatchError",
     "ModelBuffer",
@@ -58,6 +61,7 @@ __all__ = [
     "ZeroError",
     "allocate",
     "build_info",
+    "interrupt_waits",
     "library_path",
     "library_version",
     "nccl_unique_id",

@@ -5,7 +5,9 @@ tests/abi/check_bindings.py compares all of it with the header."""
 
 from __future__ import annotations
 
+import atexit
 import ctypes as c
+import signal
 import threading
 from typing import Any, TypeVar
 
@@ -19,6 +21,7 @@ from ._structs import (
     CustomOptimizer,
     Failure,
     GroupOptions,
+    InterruptFn,
     JoinOptions,
     LoadOptions,
     LogFn,
@@ -43,6 +46,7 @@ ERR_COMM = -17
 ERR_STATE = -2
 ERR_UNSUPPORTED = -5
 ERR_CALLBACK = -21
+ERR_INTERRUPTED = -22
 
 ALL_GROUPS = -1
 ROOT_NONE = -1
@@ -95,6 +99,7 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "zero_last_error": (c.c_char_p, []),
     "zero_status_name": (c.c_char_p, [c.c_int32]),
     "zero_set_log_callback": (Status, [LogFn, c.c_void_p, c.c_int32]),
+    "zero_set_interrupt_callback": (Status, [InterruptFn, c.c_void_p]),
     # Comm
     "zero_comm_create_solo": (Status, [c.POINTER(CommHandle), c.POINTER(CommOptions)]),
     "zero_comm_create_local": (
@@ -263,7 +268,24 @@ def _load_once() -> tuple[Any, str]:
             for name, (restype, argtypes) in SIGNATURES.items():
                 _declare(library, path, name, restype, argtypes)
             _loaded = library, path
+            interrupt_waits()
     return _loaded
+
+
+# Python's own function, asked by the library with the lock of the interpreter held. A function in
+# Python would not do: its first instruction runs the handlers of signals, and what they raise there
+# is lost.
+_interrupted = InterruptFn(c.pythonapi.PyOS_InterruptOccurred)
+
+
+def interrupt_waits(on: bool = True) -> None:
+    """Let Ctrl-C, and a notebook's stop, end a call of the main thread that waits for other ranks,
+    which is so at the start. Its comm is aborted, and the handler of SIGINT runs then. With False
+    it runs when the call ends by itself: for a program whose own handler only takes a note."""
+    lib().zero_set_interrupt_callback(_interrupted if on else InterruptFn(), None)
+    # The library must not find the remains of the interpreter.
+    atexit.unregister(interrupt_waits)
+    atexit.register(interrupt_waits, False)
 
 
 def _declare(library: c.CDLL, path: str, name: str, restype: Any, argtypes: list[Any]) -> None:
@@ -292,6 +314,8 @@ def _check(status: int, _function: Any, _arguments: Any) -> int:
     if status >= 0:
         pending.exception = None
         return status
+    if status == ERR_INTERRUPTED:
+        signal.raise_signal(signal.SIGINT)  # again: the library has taken note of it in our place
     name = lib().zero_status_name(status).decode()
     message = in_python(lib().zero_last_error().decode("utf-8", "replace"))
     raise_failure(error_of(status, name, message))

@@ -49,12 +49,17 @@ class CommError(ZeroError):
     """The group is broken, or never formed: make a new comm, load, and go on from there."""
 
 
+class InterruptedCallError(CommError):
+    """A signal ended a wait for other ranks, and its handler raised nothing."""
+
+
 _CLASSES: dict[int, type[ZeroError]] = {
     -1: ArgumentError,
     -7: MismatchError,
     -8: PeerError,
     -20: NonfiniteError,
     -21: CallbackError,
+    -22: InterruptedCallError,
     **dict.fromkeys(range(-12, -8), CheckpointError),
     **dict.fromkeys(range(-18, -12), CommError),
 }

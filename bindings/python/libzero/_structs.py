@@ -39,6 +39,7 @@ class OptimHandle(Handle):
 
 
 LogFn = c.CFUNCTYPE(None, c.c_void_p, c.c_int32, c.c_char_p)
+InterruptFn = c.CFUNCTYPE(c.c_int32, c.c_void_p)
 ExchangeFn = c.CFUNCTYPE(c.c_int32, c.c_void_p, c.c_void_p, c.c_void_p, c.c_size_t)
 MoveFn = c.CFUNCTYPE(c.c_int32, c.c_void_p, c.c_void_p, c.c_void_p, c.c_size_t, c.c_void_p)
 ReduceScatterFn = c.CFUNCTYPE(

@@ -24,6 +24,7 @@ _CALLS = {
     "zero_partition_plan": "partition_plan",
     "zero_register_params": "Optimizer.register",
     "zero_rule_info": "rules",
+    "zero_set_interrupt_callback": "interrupt_waits",
     "zero_set_log_callback": "set_log_level",
     "zero_state_info": "Optimizer.state_names",
     "zero_state_load": "Optimizer.load",

@@ -62,7 +62,7 @@ Status contest_name(const NamedMeeting& meeting, Deadline deadline) {
 Result<Fd> take_name(const NamedMeeting& meeting) {
   const Deadline deadline = std::min(meeting.deadline, Deadline(kNameMs));
   for (;;) {
-    ZERO_TRY(meeting.check());
+    ZERO_TRY(meeting.look());
     Fd listener;
     const int error = listen_at(place_of(meeting.address), &listener);
     if (error == 0) return listener;

@@ -3,6 +3,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "comm/link.h"
@@ -96,6 +97,8 @@ Status Control::await_asleep(uint64_t k, const Patience& patience) {
       continue;
     }
     doze(k, wait.slice_ns());
+    if (interrupted())
+      give_up(k, make_failure(ZERO_ERR_ABORTED, rank_, patience, interruption_of(rank_)));
   }
 }
 

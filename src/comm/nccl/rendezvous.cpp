@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstring>
 
+#include "base/interrupt.h"
 #include "base/text.h"
 #include "comm/create.h"
 #include "comm/nccl/nccl.h"
@@ -105,7 +106,10 @@ Status never_formed(const Formation& of, Status status, const char* come) {
 }
 
 Bounds rendezvous(const CommOptions& options) {
-  return {options.rendezvous_ms, [] { return Status(); }};
+  return {options.rendezvous_ms, [] {
+            return interrupted() ? Status(ZERO_ERR_RENDEZVOUS, "this rank was interrupted")
+                                 : Status();
+          }};
 }
 
 Status outcome(const Library& library, const char* what, int code) {

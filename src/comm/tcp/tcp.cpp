@@ -252,6 +252,9 @@ Status TcpComm::round(std::span<const std::byte> mine, int32_t source, std::span
       lock.lock();
     }
     sleep(lock, wait.slice_ms());
+    lock.unlock();
+    heed_interrupt(patience.where());
+    lock.lock();
   }
 }
 

@@ -26,6 +26,7 @@ pub const ZERO_ERR_ABORTED: zero_status = -18;
 pub const ZERO_ERR_SYSTEM: zero_status = -19;
 pub const ZERO_ERR_NONFINITE: zero_status = -20;
 pub const ZERO_ERR_CALLBACK: zero_status = -21;
+pub const ZERO_ERR_INTERRUPTED: zero_status = -22;
 pub const ZERO_ERR_INTERNAL: zero_status = -99;
 pub const ZERO_LOG_ERROR: i32 = 1;
 pub const ZERO_LOG_WARNING: i32 = 2;

@@ -13,6 +13,7 @@ functions! {
     pub safe fn zero_status_name(status: zero_status) -> *const c_char;
     pub fn zero_set_log_callback(log: zero_log_fn, ctx: *mut c_void, max_level: i32)
     -> zero_status;
+    pub fn zero_set_interrupt_callback(ask: zero_interrupt_fn, ctx: *mut c_void) -> zero_status;
     pub fn zero_comm_create_solo(
         out: *mut *mut zero_comm,
         options: *const zero_comm_options,

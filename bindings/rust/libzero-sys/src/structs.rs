@@ -22,6 +22,7 @@ pub struct zero_optim {
 
 pub type zero_log_fn =
     Option<unsafe extern "C" fn(ctx: *mut c_void, level: i32, message: *const c_char)>;
+pub type zero_interrupt_fn = Option<unsafe extern "C" fn(ctx: *mut c_void) -> i32>;
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

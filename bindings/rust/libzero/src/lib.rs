@@ -72,6 +72,7 @@ mod dtype;
 mod error;
 mod half;
 mod join;
+mod interrupt;
 mod log;
 mod optim;
 mod options;
@@ -94,6 +95,7 @@ pub use device::{DeviceParam, DeviceSlice};
 pub use dtype::{Dtype, Element, Number, Plain};
 pub use error::{Error, Failed, Result, load};
 pub use half::{Bf16, F16};
+pub use interrupt::set_interrupt;
 pub use log::{Level, set_logger};
 pub use optim::{Group, Optim, OwnedRange, Step, StepResult};
 pub use options::{

@@ -22,6 +22,7 @@ const CALLS: &[(&str, &str)] = &[
     ("zero_register_buffers", "Optim::add_buffers"),
     ("zero_register_params", "Optim::add"),
     ("zero_rule_info", "Optimizer::rule"),
+    ("zero_set_interrupt_callback", "set_interrupt"),
     ("zero_set_log_callback", "set_logger"),
     ("zero_state_info", "Optim::state_names"),
     ("zero_state_load", "Optim::load"),

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Ctrl-C while a call waits for other ranks.
+use std::ffi::c_void;
+use std::mem;
+use std::panic::catch_unwind;
+use std::ptr;
+
+use libzero_sys as sys;
+
+use crate::error::{Result, check, load};
+
+/// Let `ask` end calls of the process's main thread that wait for other ranks; None: nothing does, which is
+/// the start. It is asked every 50 ms of a wait, for example for a flag that a handler of SIGINT sets, and must not
+/// call libzero. If it says true the comm is aborted: this rank's call is `ZERO_ERR_INTERRUPTED`, and the others'
+/// are `ZERO_ERR_ABORTED`.
+pub fn set_interrupt(ask: Option<fn() -> bool>) -> Result<()> {
+    load()?;
+    let (callback, ctx): (sys::zero_interrupt_fn, *mut c_void) = match ask {
+        Some(ask) => (Some(asked), ask as *mut c_void),
+        None => (None, ptr::null_mut()),
+    };
+    // SAFETY: `ctx` is a function, which lives for ever.
+    check(unsafe { sys::zero_set_interrupt_callback(callback, ctx) }).map(drop)
+}
+
+unsafe extern "C" fn asked(ctx: *mut c_void) -> i32 {
+    // SAFETY: set_interrupt made `ctx` of such a function.
+    let ask: fn() -> bool = unsafe { mem::transmute(ctx) };
+    // A panic must not unwind into C; who panics wants to stop.
+    i32::from(catch_unwind(ask).unwrap_or_else(|payload| {
+        mem::forget(payload);
+        true
+    }))
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// As for the log, the function is copied under a lock and called outside it.
+#include "base/interrupt.h"
+
+#include <atomic>
+#include <mutex>
+#include <utility>
+
+#include "base/os.h"
+
+namespace zero {
+namespace {
+
+constexpr int64_t kPauseNs = 50'000'000;
+
+std::mutex mutex;
+zero_interrupt_fn function = nullptr;
+void* function_ctx = nullptr;
+std::atomic<bool> is_set{false};
+
+struct Thread {
+  int calls = 0;         // that it is inside
+  int64_t asked_ns = 0;  // when it last asked, or began to wait
+  bool interrupted = false;
+};
+thread_local Thread thread;
+
+}  // namespace
+
+void set_interrupt(zero_interrupt_fn ask, void* ctx) {
+  const std::lock_guard lock(mutex);
+  function = ask;
+  function_ctx = ctx;
+  is_set.store(ask != nullptr, std::memory_order_relaxed);
+}
+
+bool interrupted() {
+  if (thread.interrupted) return thread.calls > 0;
+  if (thread.calls == 0 || !is_set.load(std::memory_order_relaxed)) return false;
+  const int64_t now = now_ns();
+  if (thread.asked_ns == 0) thread.asked_ns = now;
+  if (now - thread.asked_ns < kPauseNs) return false;
+  thread.asked_ns = now;
+  if (os().gettid() != os().getpid()) return false;
+  std::unique_lock lock(mutex);
+  const auto [ask, ctx] = std::pair(function, function_ctx);
+  lock.unlock();
+  return thread.interrupted = ask != nullptr && ask(ctx) != 0;
+}
+
+InterruptibleCall::InterruptibleCall() {
+  if (thread.calls++ == 0) thread.asked_ns = 0;
+}
+
+InterruptibleCall::~InterruptibleCall() { thread.calls--; }
+
+bool InterruptibleCall::heeds() const {
+  return thread.calls == 1 && std::exchange(thread.interrupted, false);
+}
+
+}  // namespace zero

@@ -632,7 +632,6 @@ ZERO_API zero_status zero_join(zero_optim *optim, const zero_join_options *optio
 /* ---- State -------------------------------------------------------------------------- */
 
 enum { ZERO_SAVE_REPLACE = 1 };       /* replace an old checkpoint, in one atomic exchange        */
-
 typedef struct zero_save_options {
     size_t struct_size;
     int32_t flags; /* ZERO_SAVE_*                                                                 */
@@ -709,6 +708,7 @@ typedef struct zero_plan {
     int64_t state_bytes;      /* out: of the busiest rank                                         */
     int64_t *grad_offsets;    /* in:  NULL, or room for one byte offset per gradient              */
     int64_t grad_arena_bytes; /* out: size of an arena of gradients with that layout              */
+    const zero_comm *comm;    /* in:  the comm it is for, which may need less room (any)          */
 } zero_plan;
 
 /* How an optimizer of these options would divide these parameters if they were one group, and a

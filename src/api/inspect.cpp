@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <numeric>
 
 #include "api/guard.h"
 #include "api/options.h"
+#include "base/checked.h"
 #include "rules/list.h"
 #include "state/safetensors.h"
 #include "step/backward.h"
@@ -44,19 +46,50 @@ int64_t longest_state(const Plan& plan, const OptimizerOptions& options,
   return longest;
 }
 
-void write_plan(const Plan& plan, const OptimizerOptions& options, std::span<const double> settings,
-                size_t count, zero_plan& out) {
-  for (int32_t rank = 0; out.elements != nullptr && rank < plan.options().world; rank++)
-    out.elements[rank] = plan.owned_elements(rank);
-  for (size_t i = 0; i < count; i++) {
+/// Lays out parameters, or gradients, in the order of the plan with nothing between them. Writes
+/// their places in bytes to `offsets`, unless that is null, and returns the size of the whole.
+int64_t pack(const Plan& plan, std::span<const PlanParam> params, DType PlanParam::*dtype,
+             int64_t* offsets) {
+  std::vector<size_t> order(params.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::sort(order, {}, [&](size_t i) {
+    const auto index = static_cast<int64_t>(i);
+    return std::pair(plan.section_number(index), plan.layout(index));
+  });
+  int64_t end = 0;
+  for (const size_t i : order) {
+    if (offsets != nullptr) offsets[i] = end;
+    const int64_t elements = round_up(params[i].count, kAlignment);
+    end += elements * static_cast<int64_t>(size_of(params[i].*dtype));
+  }
+  return end;
+}
+
+/// Writes the layout that travels unpacked on every comm, or the smaller one of a comm whose ranks
+/// reach each other's arenas, on which nothing travels.
+void write_layout(const Plan& plan, std::span<const PlanParam> params, bool direct,
+                  zero_plan& out) {
+  if (direct) {
+    out.arena_bytes = pack(plan, params, &PlanParam::dtype, out.offsets);
+    out.grad_arena_bytes = pack(plan, params, &PlanParam::grad_dtype, out.grad_offsets);
+    return;
+  }
+  out.arena_bytes = plan.end().data_bytes;
+  out.grad_arena_bytes = plan.end().grad_bytes;
+  for (size_t i = 0; i < params.size(); i++) {
     const auto index = static_cast<int64_t>(i);
     const Section& section = plan.section_of(index);
     if (out.offsets != nullptr) out.offsets[i] = section.data_at(plan.layout(index));
     if (out.grad_offsets != nullptr) out.grad_offsets[i] = section.grad_at(plan.layout(index));
-    if (out.owners != nullptr) out.owners[i] = plan.owner(index);
   }
-  out.arena_bytes = plan.end().data_bytes;
-  out.grad_arena_bytes = plan.end().grad_bytes;
+}
+
+void write_owners(const Plan& plan, const OptimizerOptions& options,
+                  std::span<const double> settings, zero_plan& out) {
+  for (int32_t rank = 0; out.elements != nullptr && rank < plan.options().world; rank++)
+    out.elements[rank] = plan.owned_elements(rank);
+  for (int64_t i = 0; out.owners != nullptr && i < plan.params(); i++)
+    out.owners[i] = plan.owner(i);
   out.state_bytes = longest_state(plan, options, settings);
 }
 
@@ -141,6 +174,11 @@ zero_status zero_partition_plan(const zero_param* params, size_t count, int32_t 
     zero_plan out = ZERO_TRY(read_struct(plan));
     if (world < 1 || world > 1'000'000)
       return bad_argument("world is ", world, "; 1 to 1,000,000 are allowed");
+    const std::shared_ptr<Comm> comm =
+        out.comm == nullptr ? nullptr : ZERO_TRY(find_handle(out.comm));
+    if (comm != nullptr && comm->world() != world)
+      return bad_argument("world is ", world, ", but the plan's comm has ", comm->world(),
+                          " ranks");
     const ReadOptions read = ZERO_TRY(read_optim_options(options, world));
     const std::vector<Param> given = ZERO_TRY(read_params(params, count, false));
     std::vector<PlanParam> added;
@@ -150,7 +188,8 @@ zero_status zero_partition_plan(const zero_param* params, size_t count, int32_t 
         .world = world, .rule = read.options.partition, .bucket_bytes = read.options.bucket_bytes});
     const auto end = static_cast<int64_t>(count);
     ZERO_TRY(made.add(added, std::span(&end, 1)));
-    write_plan(made, read.options, read.settings, count, out);
+    write_layout(made, added, comm != nullptr && comm->direct(), out);
+    write_owners(made, read.options, read.settings, out);
     return write_struct(plan, out, "plan");
   });
 }

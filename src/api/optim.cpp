@@ -28,7 +28,7 @@ Status apply_settings(const Rule& rule, std::vector<double>& settings, const cha
   for (size_t i = 0; i < count; i++) {
     if (names[i] == nullptr) return bad_argument("the name of setting ", i, " is NULL");
     const int at = find_setting(rule, names[i]);
-    if (at < 0) return bad_argument(rule.name, " has no setting '", names[i], "'");
+    if (at < 0) return no_setting(rule, names[i]);
     if (std::exchange(given[static_cast<size_t>(at)], true))
       return bad_argument("setting '", names[i], "' is given twice");
     const Setting& setting = rule.settings[static_cast<size_t>(at)];

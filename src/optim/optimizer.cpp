@@ -37,7 +37,7 @@ Result<int64_t> Optimizer::find(std::string_view name) const {
 /// group.
 Result<size_t> Optimizer::find_place(int32_t group, std::string_view name) const {
   const int setting = find_setting(*options.rule, name);
-  if (setting < 0) return bad_argument(options.rule->name, " has no setting '", name, "'");
+  if (setting < 0) return no_setting(*options.rule, name);
   if (group != ZERO_ALL_GROUPS && (group < 0 || static_cast<size_t>(group) >= groups.size()))
     return bad_argument("group ", group, " does not exist: there are ", groups.size());
   return static_cast<size_t>(setting);

@@ -4,6 +4,8 @@
 
 #include <array>
 
+#include "base/refusals.h"
+#include "base/text.h"
 #include "rules/list.h"
 
 namespace zero {
@@ -54,6 +56,12 @@ int find_setting(const Rule& rule, std::string_view name) {
     if (name == rule.settings[i].name) return static_cast<int>(i);
   }
   return -1;
+}
+
+Status no_setting(const Rule& rule, std::string_view name) {
+  std::string known;
+  for (const Setting& one : rule.settings) known += text(known.empty() ? "" : ", ", one.name);
+  return bad_argument(rule.name, " has no setting '", name, "'; it has ", known);
 }
 
 }  // namespace zero

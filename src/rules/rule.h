@@ -12,6 +12,8 @@
 
 namespace zero {
 
+class Status;
+
 inline constexpr int kMaxSlots = 8;
 inline constexpr int kMaxSettings = 16;
 inline constexpr int kMaxFlags = 4;
@@ -106,5 +108,7 @@ const Rule* find_rule(std::string_view name);
 
 /// Returns the position of a setting in Rule::settings, or -1.
 int find_setting(const Rule& rule, std::string_view name);
+/// Says that there is none of this name, and which there are.
+Status no_setting(const Rule& rule, std::string_view name);
 
 }  // namespace zero

@@ -304,7 +304,7 @@ TEST(OwnRuleDeclared, a_setting_that_the_rule_does_not_have_is_refused) {
   const std::shared_ptr<zero_comm> comm = alone();
   OwnModel model(comm.get(), rule, {});
   EXPECT_TRUE(ends(zero_group_set(model.optim(), 0, "momentum", 1), ZERO_ERR_ARGUMENT,
-                   "custom:my-adamw has no setting 'momentum'"));
+                   "custom:my-adamw has no setting 'momentum'; it has lr, weight_decay, "));
   EXPECT_OK(zero_group_set(model.optim(), 0, "beta1", -7));  // any number
   EXPECT_EQ(zero_group_set(model.optim(), 0, "lr", -7), ZERO_ERR_ARGUMENT);
 }

@@ -7,7 +7,7 @@ import atexit
 import logging
 import sys
 
-from . import _abi
+from . import _abi, _values
 from ._abi import lib
 from ._structs import LogFn
 
@@ -34,9 +34,12 @@ _callback = LogFn(_write)
 _off = LogFn()
 
 
-def set_log_level(level: int | None = logging.INFO) -> None:
+def set_log_level(level: int | str | None = logging.INFO) -> None:
     """Send the library's messages of `level` and above to the logger "libzero", for the whole
-    process; None turns them off, which is the start."""
+    process; None turns them off, which is the start. A level is one of the module logging, by its
+    number or by its name in any case, "info"."""
+    if isinstance(level, str):
+        level = _values.choice({"error": 40, "warning": 30, "info": 20}, level.lower(), "level")
     if level is None:
         lib().zero_set_log_callback(_off, None, 0)
         return

@@ -270,6 +270,7 @@ class Plan(Struct):
         ("state_bytes", c.c_int64),
         ("grad_offsets", c.POINTER(c.c_int64)),
         ("grad_arena_bytes", c.c_int64),
+        ("comm", CommHandle),
     ]
 
 

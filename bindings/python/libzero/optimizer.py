@@ -350,6 +350,11 @@ class Optimizer(Overlap, Ranks, Closing):
         """The registered parameters, in order."""
         return tuple(self._names)
 
+    def __repr__(self) -> str:
+        if not self._handle.value:
+            return "<Optimizer, closed>"
+        return f"<Optimizer, {len(self._names)} parameters, rank {self._comm.rank} of {self._comm.world}>"
+
     def stats(self) -> Statistics:
         statistics = _abi.create(_structs.Statistics)
         lib().zero_stats(self._handle.open(), c.byref(statistics))

@@ -48,11 +48,14 @@ def partition_plan(
     dtype: Dtypes = None,
     grad_dtype: Dtypes = None,
     master: str = "float32",
+    comm: Comm | None = None,
     **settings: float,
 ) -> Plan:
     """What an Optimizer of these arguments would do with parameters of these shapes. `dtype`, one
     for all or by name, is for parameters that do not say theirs (float32), `grad_dtype` for their
-    gradients (that of the parameter)."""
+    gradients (that of the parameter). The layout is for any comm: if whole tensors have one owner,
+    each owner's part has the size of the longest, as what travels has. With `comm`, of `world`
+    ranks, it is for that comm, which may need less: on one host nothing travels."""
     prepared = [_params.prepare(one, gpu=True) for one in _shaped(shapes, dtype, grad_dtype)]
     offsets, grad_offsets = (c.c_int64 * len(prepared))(), (c.c_int64 * len(prepared))()
     owners = (c.c_int32 * len(prepared))()
@@ -61,6 +64,8 @@ def partition_plan(
     plan = _abi.create(_structs.Plan)
     plan.offsets, plan.grad_offsets = offsets, grad_offsets
     plan.owners, plan.elements = owners, elements
+    if comm is not None:
+        plan.comm = comm._handle.open()
     options = _params.c_options(
         optimizer=optimizer,
         partition=partition,
@@ -102,7 +107,7 @@ def allocate(
     grad_dtype: Dtypes = None,
 ) -> Allocation:
     """Parameters in a shared arena and gradients in one a rank, laid out as an Optimizer with these
-    arguments wants them: every comm reduces and updates them in place. Parameters start as zeros;
+    arguments wants them: this comm reduces and updates them in place. Parameters start as zeros;
     one rank writes them, then Optimizer.broadcast_params tells the others. Collective.
 
         memory = allocate(comm, {"w": (784, 10), "b": (10,)}, dtype="bfloat16")
@@ -112,7 +117,9 @@ def allocate(
     uint16, and those of a GPU something that other packages read (see Comm.arena).
     """
     given = _shaped(shapes, dtype, grad_dtype)
-    plan = partition_plan(given, comm.world, optimizer, partition, bucket_bytes=bucket_bytes)
+    plan = partition_plan(
+        given, comm.world, optimizer, partition, bucket_bytes=bucket_bytes, comm=comm
+    )
     shared = _arena(comm, plan.arena_bytes, "shared")
     own = _arena(comm, plan.grad_arena_bytes, "per_rank")
     data, grads, params = {}, {}, []

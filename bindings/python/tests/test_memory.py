@@ -54,6 +54,36 @@ class GradientsTest(unittest.TestCase):
                 self.assertEqual(kept() is not None, overlap)
 
 
+class ArenaSizeTest(unittest.TestCase):
+    def test_owners_of_whole_tensors_need_no_more_room_on_one_host(self) -> None:
+        """60 MiB of model on 8 ranks: one tensor of 48 MiB, and small ones. Nothing is copied."""
+        mib = 1 << 18
+        shapes = {"embedding": (48 * mib,), **{f"layer{i}": (mib // 4 + i,) for i in range(48)}}
+        model = 4 * sum(count for (count,) in shapes.values())
+
+        def body(comm: Comm) -> tuple[float, int, float]:
+            plan = partition_plan(shapes, 8, "sgd", "greedy", comm=comm)
+            memory = allocate(comm, shapes, "sgd", "greedy")
+            with Optimizer(comm, "sgd", "greedy", lr=1.0) as optimizer:
+                optimizer.register(memory.params)
+                optimizer.broadcast_params()
+                for grad in memory.grads.values():
+                    grad[-1] = 8.0 * comm.rank
+                optimizer.step()
+                last = [float(one[-1]) for one in memory.data.values()]
+                self.assertEqual(last, [-28.0] * len(shapes))
+                return plan.arena_bytes / model, optimizer.stats().copied_bytes, max(last)
+
+        for ratio, copied, _ in run_ranks(8, body):
+            self.assertLessEqual(ratio, 1.2)
+            self.assertEqual(copied, 0)
+        self.assertGreater(partition_plan(shapes, 8, "sgd", "greedy").arena_bytes / model, 6)
+
+    def test_a_layout_is_for_the_world_of_its_comm(self) -> None:
+        with Comm.solo() as comm, self.assertRaisesRegex(ValueError, "world is 2, but the plan's"):
+            partition_plan({"w": (5,)}, 2, comm=comm)
+
+
 class BufferTest(unittest.TestCase):
     def test_plain_memory_says_what_it_is(self) -> None:
         memory = floats(1, 2, 3, 4)

@@ -153,9 +153,11 @@ class LogTest(unittest.TestCase):
                 calls.append((callback is _log._callback, level))
 
         with mock.patch.object(_log, "lib", Library):
-            for level in (logging.DEBUG, logging.WARNING, logging.ERROR, logging.CRITICAL, None):
+            for level in (logging.DEBUG, logging.WARNING, "Error", logging.CRITICAL, None):
                 libzero.set_log_level(level)
         self.assertEqual(calls, [(True, 3), (True, 2), (True, 1), (False, 0), (False, 0)])
+        with self.assertRaisesRegex(ValueError, "level 'loud' is unknown; there are error, warn"):
+            libzero.set_log_level("loud")
 
     def test_set_and_unset_really_reach_c(self) -> None:
         libzero.set_log_level()

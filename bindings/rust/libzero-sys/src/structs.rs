@@ -271,6 +271,7 @@ pub struct zero_plan {
     pub state_bytes: i64,
     pub grad_offsets: *mut i64,
     pub grad_arena_bytes: i64,
+    pub comm: *const zero_comm,
 }
 
 #[repr(C)]
@@ -360,7 +361,7 @@ mod layout {
         size_of::<zero_load_options>() == 16 && offset_of!(zero_load_options, reserved) == 12
     );
     const _: () =
-        assert!(size_of::<zero_plan>() == 64 && offset_of!(zero_plan, grad_arena_bytes) == 56);
+        assert!(size_of::<zero_plan>() == 72 && offset_of!(zero_plan, comm) == 64);
     const _: () = assert!(
         size_of::<zero_statistics>() == 160 && offset_of!(zero_statistics, host_waits) == 152
     );

@@ -27,8 +27,20 @@ pub struct Plan {
     pub grad_arena_bytes: i64,
 }
 
-/// What an optimizer of these options would do with these parameters on `world` ranks. Local.
+/// What an optimizer of these options would do with these parameters on `world` ranks. The layout is for
+/// any comm: if whole tensors have one owner, each owner's part has the size of the longest, as what travels
+/// has. Local.
 pub fn partition_plan(shapes: &[Shape], world: i32, options: &Options) -> Result<Plan> {
+    plan_for(ptr::null(), shapes, world, options)
+}
+
+/// The same with a layout for that comm, which may need less, or for any if it is null.
+pub(crate) fn plan_for(
+    comm: *const sys::zero_comm,
+    shapes: &[Shape],
+    world: i32,
+    options: &Options,
+) -> Result<Plan> {
     load()?;
     let nowhere = (ptr::null_mut(), ptr::null_mut());
     let params = CParams::new(shapes.iter().map(|shape| (shape, nowhere)), |_| false)?;
@@ -42,6 +54,7 @@ pub fn partition_plan(shapes: &[Shape], world: i32, options: &Options) -> Result
         grad_offsets: grad_offsets.as_mut_ptr(),
         owners: owners.as_mut_ptr(),
         elements: elements.as_mut_ptr(),
+        comm,
         ..init()
     };
     // SAFETY: parameters, options and the plan's four arrays live for the call and have that room.

@@ -10,7 +10,7 @@ use crate::error::{Error, Result, check};
 use crate::optim::{Group, Optim, addresses};
 use crate::options::CSettings;
 use crate::params::{CParams, RawParam, Shape};
-use crate::plan::partition_plan;
+use crate::plan::plan_for;
 use crate::slices::{Place, Slot};
 
 impl Optim {
@@ -20,7 +20,7 @@ impl Optim {
     pub fn add(&mut self, shapes: &[Shape], settings: &[(&str, f64)]) -> Result<Group> {
         // SAFETY: the token is checked.
         let world = check(unsafe { sys::zero_comm_world(self.seat.token()) })?;
-        let plan = partition_plan(shapes, world, &self.options)?;
+        let plan = plan_for(self.seat.token(), shapes, world, &self.options)?;
         let weights = self.arena(plan.arena_bytes, Memory::Shared)?;
         let grads = self.arena(plan.grad_arena_bytes, Memory::PerRank)?;
         let mut slots = Vec::with_capacity(shapes.len());

@@ -119,7 +119,7 @@ uint64_t memory_left(const ControlGroup& group, uint64_t swap_left) {
 
 }  // namespace
 
-Status check_available(uint64_t bytes, std::string_view what) {
+Result<uint64_t> check_available(uint64_t bytes, std::string_view what) {
   const auto refuse = [&](const auto& has, uint64_t left) {
     return Status(ZERO_ERR_MEMORY,
                   text("no memory for ", bytes, " bytes of ", what, ": ", has, " ", left));
@@ -127,14 +127,15 @@ Status check_available(uint64_t bytes, std::string_view what) {
   const std::string machine = read_small_file("/proc/meminfo");
   const uint64_t available = number_behind(machine, "MemAvailable:") * 1024;
   const uint64_t swap = number_behind(machine, "SwapFree:") * 1024;
-  if (available != 0 && bytes > available + swap)
-    return refuse("what this machine has available is", available + swap);
+  uint64_t least = available == 0 ? kUnlimited : available + swap;
+  if (bytes > least) return refuse("what this machine has available is", least);
   for (const ControlGroup& group : groups_by("memory")) {
     const uint64_t left = memory_left(group, swap);
     if (bytes > left)
       return refuse(text(group.path("memory.limit_in_bytes", "memory.max"), " leaves"), left);
+    least = std::min(least, left);
   }
-  return Status();
+  return least;
 }
 
 std::optional<int> granted_cores() {

@@ -11,10 +11,11 @@
 
 namespace zero {
 
-/// Returns OK unless the machine, or the control group (v1 or v2) of this process or one above it,
-/// plainly has not so much memory left: to touch it would end processes, not fail. Then
-/// ZERO_ERR_MEMORY names `what` and the limit. File cache counts as left, and so does swap.
-Status check_available(uint64_t bytes, std::string_view what);
+/// Returns how much memory the machine, and the control groups (v1 or v2) of this process, leave.
+/// File cache counts as left, and so does swap; what nobody tells is without limit. If that is less
+/// than `bytes`, to touch so many would end processes, not fail: then ZERO_ERR_MEMORY names `what`
+/// and the limit.
+Result<uint64_t> check_available(uint64_t bytes, std::string_view what);
 
 /// Returns how many cores' worth of time control groups grant this process, rounded up, if they
 /// limit it.

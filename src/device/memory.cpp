@@ -29,16 +29,22 @@ constexpr int kMemoryType = 2, kIsManaged = 8;
 constexpr unsigned kOfDevice = 2;
 
 /// Makes zeroed memory be there. It looks before each part whether the rest can be had, because
-/// other ranks take memory at the same time, and touching more than a container is granted ends
-/// processes.
+/// touching more than a container is granted ends processes. Other ranks take memory at the same
+/// time: so many of them may take a part of what is left at once.
 Status populate(std::byte* data, size_t bytes, std::string_view what) {
-  constexpr size_t kPart = 8 * kHugePage;
-  for (size_t at = 0; at < bytes; at += kPart) {
-    if (bytes >= kHugePage) ZERO_TRY(check_available(bytes - at, what));
-    const size_t part = std::min(bytes - at, kPart);
-    if (os().madvise(data + at, round_up(part, size_t{4096}), MADV_POPULATE_WRITE) == 0) continue;
-    if (errno != EINVAL) return out_of_memory(bytes, what);
-    std::memset(data + at, 0, part);  // kernels before 5.14
+  constexpr uint64_t kRanks = 64;
+  constexpr uint64_t kLeast = 64 * 1024;
+  for (size_t at = 0; at < bytes;) {
+    uint64_t part = bytes - at;
+    if (bytes >= kHugePage) {
+      const uint64_t left = ZERO_TRY(check_available(part, what));
+      part = std::min(part, std::max(left / kRanks / kLeast * kLeast, kLeast));
+    }
+    if (os().madvise(data + at, round_up(part, uint64_t{4096}), MADV_POPULATE_WRITE) != 0) {
+      if (errno != EINVAL) return out_of_memory(bytes, what);
+      std::memset(data + at, 0, part);  // kernels before 5.14
+    }
+    at += part;
   }
   return Status();
 }

@@ -42,7 +42,7 @@ SUFFIXES = {
 }
 # Loops that are shown as they stand in a whole program.
 PROGRAMS = {
-    "readme/libzero-1.c": ROOT / "examples/c/minimal.c",
+    "readme/c-1.c": ROOT / "examples/c/minimal.c",
     "rust/libzero-for-rust-1.rs": ROOT / "bindings/rust/libzero/tests/readme.rs",
 }
 WARNINGS = ["-Wall", "-Wextra", "-Werror", "-Wno-unused"]

@@ -2,6 +2,7 @@
 """zero-run from the outside: the program that ZERO_RUN names, with shell scripts as ranks."""
 
 import os
+import pathlib
 import pty
 import re
 import select
@@ -417,6 +418,13 @@ class Usage(ZeroRunTest):
         self.assertIn("-n, --ranks RANKS", done.stdout)
         self.assertTrue(all(len(line) <= 100 for line in done.stdout.splitlines()))
         self.assertRegex(zero_run("--version").stdout, r"^zero-run \d+\.\d+\.\d+\n$")
+
+    def test_the_manual_page_has_all_that_help_has(self):
+        page = pathlib.Path(__file__).parents[2] / "packaging/man/zero-run.1"
+        words = page.read_text(encoding="utf-8").replace("\\-", "-")
+        said = zero_run("--help").stdout
+        for word in re.findall(r"--[a-z-]+|ZERO_\w+|SIG\w+|\b\d+(?= seconds)|\b\d+(?=:)", said):
+            self.assertIn(word, words)
 
     def test_mistakes_are_told_and_are_2(self):
         for arguments, words in [

@@ -59,8 +59,14 @@ def time_to_end(call: Callable[[], object]) -> float:
     raise AssertionError("it was not interrupted")
 
 
+def hear_signals() -> None:
+    """As at a terminal. Shells let what they start in the background ignore SIGINT."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def be_interrupted(name: str, rank: int, out: Connection) -> None:
     """Rank 0 is, in every call; rank 1 comes to none, and looks why afterwards."""
+    hear_signals()
     results: dict[str, Any] = {}
     for call, run in CALLS.items():
         comm = Comm.local(f"{name}-{call}", rank, 2, **DEADLINES)
@@ -89,7 +95,8 @@ def be_interrupted(name: str, rank: int, out: Connection) -> None:
 
 
 def wait_for_a_step_that_ends_later(name: str, rank: int, out: Connection) -> None:
-    """Rank 1 stops where it publishes, so that the end of rank 0's step waits for it."""
+    """Rank 1 makes one step of two, so that rank 0 waits for the end of its first."""
+    hear_signals()
     comm = Comm.local(name, rank, 2, **DEADLINES)
     optim = Optimizer(comm, "sgd", overlap_gather=True)
     memory = allocate(comm, {"w": (5,)})
@@ -104,6 +111,13 @@ def wait_for_a_step_that_ends_later(name: str, rank: int, out: Connection) -> No
 
 
 class InterruptTest(unittest.TestCase):
+    def setUp(self) -> None:
+        self.before = signal.getsignal(signal.SIGINT)
+        hear_signals()
+
+    def tearDown(self) -> None:
+        signal.signal(signal.SIGINT, self.before)
+
     def test_every_wait_for_ranks_ends_soon_and_the_others_hear_who_was_interrupted(self) -> None:
         first, second = run_processes(be_interrupted)
         for call in CALLS:
@@ -159,8 +173,7 @@ class InterruptTest(unittest.TestCase):
         thread.start()
         interrupt_soon(0.1, [])
         with self.assertRaises(KeyboardInterrupt):
-            while True:
-                time.sleep(0.01)
+            time.sleep(5)
         thread.join()
         self.assertEqual(ended, ["ZERO_ERR_RENDEZVOUS"])
 

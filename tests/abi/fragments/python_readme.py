@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loop of bindings/python/README.md, with an engine of few lines."""
+"""The loops of README.md and bindings/python/README.md, with an engine of few lines."""
+
+import shutil
 
 import numpy as np
 
@@ -11,5 +13,13 @@ def forward_backward(data, grads, batch):
         grad[...] = data[name] - batch
 
 
+def initialize(data):
+    data["w"][...] = 1
+
+
+#include "readme/python-1.py"
+assert optimizer.result().step == 3 and np.all(memory.data["w"] != 1)
+optimizer.close()
+shutil.rmtree("run")
 #include "python/libzero-for-python-1.py"
 assert optimizer.result().step == 3 and np.all(memory.data["b"] != 0)

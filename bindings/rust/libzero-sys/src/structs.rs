@@ -360,8 +360,7 @@ mod layout {
     const _: () = assert!(
         size_of::<zero_load_options>() == 16 && offset_of!(zero_load_options, reserved) == 12
     );
-    const _: () =
-        assert!(size_of::<zero_plan>() == 72 && offset_of!(zero_plan, comm) == 64);
+    const _: () = assert!(size_of::<zero_plan>() == 72 && offset_of!(zero_plan, comm) == 64);
     const _: () = assert!(
         size_of::<zero_statistics>() == 160 && offset_of!(zero_statistics, host_waits) == 152
     );

@@ -22,6 +22,7 @@ struct Thread {
   int calls = 0;         // that it is inside
   int64_t asked_ns = 0;  // when it last asked, or began to wait
   bool interrupted = false;
+  bool told = false;  // in this call
 };
 thread_local Thread thread;
 
@@ -35,8 +36,9 @@ void set_interrupt(zero_interrupt_fn ask, void* ctx) {
 }
 
 bool interrupted() {
-  if (thread.interrupted) return thread.calls > 0;
-  if (thread.calls == 0 || !is_set.load(std::memory_order_relaxed)) return false;
+  if (thread.calls == 0) return false;
+  if (thread.interrupted) return thread.told = true;
+  if (!is_set.load(std::memory_order_relaxed)) return false;
   const int64_t now = now_ns();
   if (thread.asked_ns == 0) thread.asked_ns = now;
   if (now - thread.asked_ns < kPauseNs) return false;
@@ -45,17 +47,19 @@ bool interrupted() {
   std::unique_lock lock(mutex);
   const auto [ask, ctx] = std::pair(function, function_ctx);
   lock.unlock();
-  return thread.interrupted = ask != nullptr && ask(ctx) != 0;
+  return thread.told = thread.interrupted = ask != nullptr && ask(ctx) != 0;
 }
 
 InterruptibleCall::InterruptibleCall() {
-  if (thread.calls++ == 0) thread.asked_ns = 0;
+  if (thread.calls++ != 0) return;
+  thread.asked_ns = 0;
+  thread.told = false;
 }
 
 InterruptibleCall::~InterruptibleCall() { thread.calls--; }
 
 bool InterruptibleCall::heeds() const {
-  return thread.calls == 1 && std::exchange(thread.interrupted, false);
+  return thread.calls == 1 && thread.told && std::exchange(thread.interrupted, false);
 }
 
 }  // namespace zero

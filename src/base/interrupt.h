@@ -23,8 +23,8 @@ class InterruptibleCall {
   InterruptibleCall(const InterruptibleCall&) = delete;
   InterruptibleCall& operator=(const InterruptibleCall&) = delete;
 
-  /// Says whether the call was interrupted, and forgets it. What nobody asks for ends the next wait
-  /// of this thread.
+  /// Says whether a wait of this call was told to end, and forgets it. What no call heeds ends the
+  /// next wait of this thread.
   bool heeds() const;
 };
 

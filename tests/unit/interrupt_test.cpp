@@ -75,6 +75,7 @@ TEST(Interrupt, an_answer_holds_until_the_call_heeds_it) {
   }
   EXPECT_FALSE(interrupted());
   const InterruptibleCall next;
+  EXPECT_FALSE(next.heeds());  // it has not waited
   EXPECT_TRUE(interrupted());
   EXPECT_EQ(program.asked, 1);
   EXPECT_TRUE(next.heeds());

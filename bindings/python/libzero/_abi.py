@@ -275,7 +275,9 @@ def _load_once() -> tuple[Any, str]:
 # Python's own function, asked by the library with the lock of the interpreter held. A function in
 # Python would not do: its first instruction runs the handlers of signals, and what they raise there
 # is lost.
-_interrupted = InterruptFn(c.pythonapi.PyOS_InterruptOccurred)
+_interrupted = InterruptFn()
+if hasattr(c, "pythonapi"):  # CPython's
+    _interrupted = InterruptFn(c.pythonapi.PyOS_InterruptOccurred)
 
 
 def interrupt_waits(on: bool = True) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from html import escape
 from math import prod
 from pathlib import Path
@@ -26,7 +27,7 @@ VARIANTS = {
     "zero_redundancy_optimizer": "torch ZeroRedundancyOptimizer",
     "fairscale_oss": "fairscale OSS",
 }
-WIDTH, ROW, BAR, LEFT = 720, 26, 16, 270
+WIDTH, ROW, BAR, LEFT = 760, 26, 16, 290
 STYLE = """
     text { font: 13px sans-serif; fill: #1f2328 }
     .title { font-weight: bold; font-size: 14px }
@@ -41,7 +42,7 @@ STYLE = """
 Row = tuple[str, list[tuple[str, float]], str]
 
 
-def chart(title: str, rows: list[Row], notes: list[str]) -> str:
+def chart(title: str, rows: list[Row], notes: list[str], legend: Sequence[tuple[str, str]] = ()) -> str:
     longest = max(sum(value for _, value in bars) for _, bars, _ in rows)
     scale = (WIDTH - LEFT - 90) / longest
     height = 40 + ROW * len(rows) + 16 * len(notes) + 8
@@ -51,6 +52,10 @@ def chart(title: str, rows: list[Row], notes: list[str]) -> str:
         f"  <style>{STYLE}\n  </style>",
         f'  <text class="title" x="8" y="22">{escape(title)}</text>',
     ]
+    for number, (kind, words) in enumerate(legend):
+        left = LEFT + 30 + 130 * number
+        lines.append(f'  <rect class="{kind}" x="{left}" y="11" width="12" height="12"/>')
+        lines.append(f'  <text x="{left + 18}" y="22">{escape(words)}</text>')
     top = 36
     for label, bars, behind in rows:
         lines.append(f'  <text x="{LEFT - 8}" y="{top + 13}" text-anchor="end">{escape(label)}</text>')
@@ -77,26 +82,30 @@ def steps() -> str:
         median_ms = float(found[1])
         rows.append((words, [("a" if variant == "libzero" else "other", median_ms)], f"{median_ms:,.0f} ms"))
     notes = [
-        "From gradients on every rank to new parameters on every rank: GPT-2 124M, AdamW, 2 ranks on 2 cores, host memory.",
+        "Without forward and backward. GPT-2 124M, AdamW, 2 ranks on 2 cores of one host, fp32.",
         f"Medians of {STEPS}, which has its machine and its command.",
     ]
-    return chart("A step, in milliseconds", rows, notes)
+    return chart("Time to reduce gradients, update, share parameters (lower is better)", rows, notes)
 
 
 def memory() -> str:
     elements = sum(prod(shape) for shape in gpt2_shapes().values())
     model_mb = 4 * elements / 1e6
-    rows: list[Row] = []
-    for ranks in (1, 2, 4, 8):
-        if ranks == 1:
-            rows.append(("torch.optim.AdamW, each rank", [("other", 4 * model_mb)], f"{4 * model_mb:,.0f} MB"))
-        bars = [("a", model_mb / ranks), ("b", model_mb), ("c", 2 * model_mb / ranks)]
-        rows.append((f"libzero, {ranks} rank{'s' * (ranks > 1)}", bars, f"{sum(value for _, value in bars):,.0f} MB"))
+
+    def row(label: str, copies: float, states: float) -> Row:
+        bars = [("a", copies * model_mb), ("b", model_mb), ("c", 2 * states * model_mb)]
+        return label, bars, f"{sum(value for _, value in bars):,.0f} MB"
+
+    rows = [row("torch AdamW, any number of ranks", 1, 1)]
+    for ranks in (2, 4, 8):
+        rows.append(row(f"torch ZeroRedundancyOptimizer, {ranks} ranks", 1, 1 / ranks))
+        rows.append(row(f"libzero, {ranks} ranks of one host", 1 / ranks, 1 / ranks))
     notes = [
-        "GPT-2 124M in fp32. From the left: parameters (one copy for all ranks of a host), gradients, state of AdamW (each",
-        "rank keeps its part). By sizes; zero_stats and zero_partition_plan tell them for a model of yours.",
+        "Calculated for GPT-2 124M in fp32. With libzero's arenas (Python, C) the ranks of a host have one copy of the parameters,",
+        "which is divided by their number here. zero_partition_plan and zero_stats tell what a model of yours takes.",
     ]
-    return chart("What a rank holds, in megabytes", rows, notes)
+    legend = [("a", "parameters"), ("b", "gradients"), ("c", "state of AdamW")]
+    return chart("Memory per rank (lower is better)", rows, notes, legend)
 
 
 def main() -> None:

@@ -28,12 +28,12 @@ class ControlGroup {
     std::error_code error;
     std::filesystem::create_directory(folder_, error);
     const std::string limit = folder_ + (second ? "/memory.max" : "/memory.limit_in_bytes");
-    made_ = !error && std::filesystem::exists(limit);
-    if (made_) write_file(limit, std::to_string(300 * kMiB));
+    if (error || !std::filesystem::exists(limit)) return;
+    write_file(limit, std::to_string(300 * kMiB));
+    made_ = read_file(limit) == std::to_string(300 * kMiB) + "\n";
     const std::string swap =
         folder_ + (second ? "/memory.swap.max" : "/memory.memsw.limit_in_bytes");
-    if (made_ && std::filesystem::exists(swap))
-      write_file(swap, std::to_string(second ? 0 : 300 * kMiB));
+    if (std::filesystem::exists(swap)) write_file(swap, std::to_string(second ? 0 : 300 * kMiB));
   }
   ~ControlGroup() { rmdir(folder_.c_str()); }
   ControlGroup(const ControlGroup&) = delete;

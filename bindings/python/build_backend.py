@@ -60,6 +60,7 @@ def get_requires_for_build_sdist(settings: Any = None) -> Any:
 
 
 def build_wheel(folder: str, settings: Any = None, _metadata: Any = None) -> Any:
+    folder = os.path.abspath(folder)  # before the working directory changes
     name = _from_root("build_wheel", folder, settings)
     _as_platlib(Path(folder) / name)
     return name

@@ -25,7 +25,7 @@ def _need_compiler() -> None:
     if "CXX" not in os.environ and not any(map(shutil.which, ("c++", "g++", "clang++"))):
         raise SystemExit(
             "libzero is compiled here, and there is no C++ compiler: install g++ 12 or clang 14 or newer, or take "
-            "a wheel (pip install --only-binary :all: libzero-optim), which needs none"
+            "a wheel of scripts/wheels, which needs none"
         )
 
 

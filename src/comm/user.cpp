@@ -121,8 +121,9 @@ class UserComm final : public Comm {
     try {
       const Code code = function();
       return code == ZERO_OK ? std::string() : text("returned ", code);
-#ifdef __GLIBCXX__                           // libc++ enters no handler then
-    } catch (const abi::__forced_unwind&) {  // the thread is being cancelled: that must go on
+#ifdef __GLIBCXX__
+    } catch (const abi::__forced_unwind&) {
+      // The thread is being cancelled: that must go on. libc++ enters no handler then.
       throw;
 #endif
     } catch (...) {

@@ -144,6 +144,7 @@ def of_fortran(stage: Path) -> None:
     install(stage)
     env = CLEAN | {"PKG_CONFIG_LIBDIR": str(found(stage, "zero.pc").parent), "PKG_CONFIG_SYSROOT_DIR": str(stage),
                    "PKG_CONFIG_ALLOW_SYSTEM_LIBS": "1"}
+    # Some pkg-configs put the system root before variables, others only before flags.
     module = Path(f"{stage}{pkg_config(env, '--variable=declarations')[0].removeprefix(str(stage))}") / "libzero.f90"
     run("gfortran", "-std=f2018", "-fwrapv", "-J", stage, module, SOURCE / "examples/fortran/char_lm.f90",
         "-o", stage / "char_lm", *pkg_config(env, "--libs"))

@@ -351,9 +351,8 @@ class Optimizer(Overlap, Ranks, Closing):
         return tuple(self._names)
 
     def __repr__(self) -> str:
-        if not self._handle.value:
-            return "<Optimizer, closed>"
-        return f"<Optimizer, {len(self._names)} parameters, rank {self._comm.rank} of {self._comm.world}>"
+        state = f"{len(self._names)} parameters" if self._handle.value else "closed"
+        return f"<Optimizer, {state}>"
 
     def stats(self) -> Statistics:
         statistics = _abi.create(_structs.Statistics)

@@ -17,6 +17,7 @@ need_package() {
     benchmark) echo libbenchmark-dev ;;
     gfortran) echo gfortran ;;
     mpi) echo libopenmpi-dev openmpi-bin ;;
+    dlib) echo libdlib-dev ;;
   esac
 }
 
@@ -24,6 +25,7 @@ need_is_there() {
   case $1 in
     c++) command -v "${CXX:-c++}" ;;
     c) command -v "${CC:-cc}" ;;
+    dlib) [ -f /usr/include/dlib/dnn.h ] ;;
     mpi) command -v mpicc && command -v mpirun ;;
     meson | ninja | python3 | pkg-config | gfortran) command -v "$1" ;;
     *) pkg-config --exists "$1" ;;

@@ -738,6 +738,7 @@ typedef struct zero_statistics {
     int64_t early_elements;     /* of gradients that were summed before a call needed them        */
     int64_t early_updates;      /* of parameters that were made before their zero_step            */
     int64_t host_waits;         /* on a GPU: how often calls let the host wait for a stream       */
+    int64_t idle_ranks;         /* that own nothing, as the model is too small to be split so far */
 } zero_statistics;
 
 /* Of this rank, since zero_create. Local. */

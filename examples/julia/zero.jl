@@ -155,6 +155,7 @@ struct zero_statistics
     early_elements::Int64
     early_updates::Int64
     host_waits::Int64
+    idle_ranks::Int64
 end
 
 const Handle = Ptr{Cvoid}

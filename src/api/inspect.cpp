@@ -218,6 +218,7 @@ zero_status zero_stats(const zero_optim* optim, zero_statistics* statistics) {
       out.early_updates = backward->updates();
     }
     out.host_waits = found.counters.host_waits;
+    out.idle_ranks = found.plan.idle_ranks();
     return write_struct(statistics, out, "statistics");
   });
 }

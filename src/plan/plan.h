@@ -18,6 +18,7 @@
 // parameter stays at its place within its block, so a piece still has one owner.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -162,6 +163,8 @@ class Plan {
   int64_t share_elements(size_t section, int32_t rank) const;
   /// Returns the elements of parameters in a rank's share.
   int64_t owned_elements(int32_t rank) const { return owned_[at(rank)]; }
+  /// Returns how many ranks own nothing.
+  int64_t idle_ranks() const { return std::ranges::count(owned_, 0); }
 
   /// Returns the only owner of a parameter, or ZERO_OWNER_SPLIT if there are more. A parameter
   /// without elements always has one.

@@ -274,5 +274,37 @@ TEST(Pitfalls, an_owner_that_is_no_rank_is_refused_by_name) {
   });
 }
 
+/// Collects what the log says while it lives.
+class Heard {
+ public:
+  Heard() { EXPECT_OK(zero_set_log_callback(hear, this, ZERO_LOG_INFO)); }
+  ~Heard() { EXPECT_OK(zero_set_log_callback(nullptr, nullptr, ZERO_LOG_INFO)); }
+  std::string text;
+
+ private:
+  static void hear(void* heard, int32_t, const char* message) {
+    static_cast<Heard*>(heard)->text += message;
+  }
+};
+
+// The first toy of a newcomer has some hundred parameters, and looks as if nothing were sharded.
+TEST(Pitfalls, a_model_that_is_too_small_for_all_ranks_says_so_once) {
+  for (const auto& [elements, idle] : {std::pair<size_t, int64_t>{641, 1}, {2048, 0}}) {
+    const Heard heard;
+    on_few_alike(CommKind::local, 2, Choices{},
+                 [elements = elements, idle = idle](Rank& self, int) {
+                   std::vector<Tensor> model = tensors({elements});
+                   self.add(model);
+                   self.train(model);
+                   EXPECT_EQ(self.statistics().idle_ranks, idle);
+                   return firsts(model);
+                 });
+    const size_t said = heard.text.find("1 of 2 ranks will own nothing");
+    EXPECT_EQ(said != std::string::npos, idle == 1) << heard.text;
+    EXPECT_EQ(heard.text.find("1 of 2 ranks will", idle == 1 ? said + 1 : 0), std::string::npos)
+        << heard.text;
+  }
+}
+
 }  // namespace
 }  // namespace zero::test

@@ -45,6 +45,7 @@ class Statistics:
     early_elements: int
     early_updates: int
     host_waits: int
+    idle_ranks: int
 
 
 def fields_of(struct: _structs.Struct, *left_out: str) -> dict[str, Any]:

@@ -312,6 +312,7 @@ class Statistics(Struct):
         ("early_elements", c.c_int64),
         ("early_updates", c.c_int64),
         ("host_waits", c.c_int64),
+        ("idle_ranks", c.c_int64),
     ]
 
 

@@ -311,6 +311,7 @@ pub struct zero_statistics {
     pub early_elements: i64,
     pub early_updates: i64,
     pub host_waits: i64,
+    pub idle_ranks: i64,
 }
 
 /// The layout of 64-bit machines; tests/layout.rs compares every field with what a C compiler says.
@@ -362,6 +363,6 @@ mod layout {
     );
     const _: () = assert!(size_of::<zero_plan>() == 72 && offset_of!(zero_plan, comm) == 64);
     const _: () = assert!(
-        size_of::<zero_statistics>() == 160 && offset_of!(zero_statistics, host_waits) == 152
+        size_of::<zero_statistics>() == 168 && offset_of!(zero_statistics, idle_ranks) == 160
     );
 }

@@ -43,7 +43,7 @@ SUFFIXES = {
 # Loops that are shown as they stand in a whole program.
 PROGRAMS = {
     "readme/c-1.c": ROOT / "examples/c/minimal.c",
-    "integrate/c-1.cpp": ROOT / "examples/engines/dlib.cpp",
+    "integrate/with-zero-hpp-1.cpp": ROOT / "examples/engines/dlib.cpp",
     "integrate/libtorch-from-any-language-1.cpp": ROOT / "examples/engines/libtorch.cpp",
     "rust/libzero-for-rust-1.rs": ROOT / "bindings/rust/libzero/tests/readme.rs",
 }

@@ -1,5 +1,5 @@
 ! SPDX-License-Identifier: Apache-2.0
-!> The fragments of docs/integrate.md for Fortran: an engine of one matrix, and of numbers called zero.
+!> The fragments of docs/languages.md for Fortran: an engine of one matrix, and of numbers called zero.
 module numbers
   use, intrinsic :: iso_c_binding, only: c_float
   implicit none
@@ -25,10 +25,10 @@ program engine
   params(1)%name = c_loc(name)
   params(1)%shape = c_loc(shape)
   params(1)%ndim = 2
-  include 'integrate/fortran-1.f90'
+  include 'languages/fortran-1.f90'
   w = zero
   call zero_check(zero_register_params(optim, c_null_ptr, params, 1_c_size_t), "zero_register_params")
-  include 'integrate/fortran-2.f90'
+  include 'languages/fortran-2.f90'
   if (.not. all(w < zero)) stop 1
   call check_state()
   call check_the_rest()

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The fragments of docs/integrate.md that need a host only, as one program: an engine of one rank. */
+/* The fragments of docs/integrate.md and its neighbours that need a host only, as one program: an engine of one rank. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "zero.h"
 
-#include "integrate/errors-1.c"
-#include "integrate/errors-2.c"
+#include "errors/errors-and-what-to-do-1.c"
+#include "errors/errors-and-what-to-do-2.c"
 
 static void expect(int condition, const char *what) {
   if (condition) return;
@@ -93,7 +93,7 @@ static void one_block(zero_comm *comm, int32_t rank) {
   zero_optim *optim;
   zero_param params[count];
   check(zero_create(&optim, comm, NULL));
-#include "integrate/c-one-block-of-memory-1.c"
+#include "integrate/one-block-of-memory-1.c"
   check(zero_step(optim, NULL));
   check(zero_free(optim));
   check(zero_arena_free(params_memory));
@@ -111,7 +111,7 @@ static int engine_all_to_all(void *ctx, const void *send, void *recv, size_t byt
   return engine_all_gather(ctx, send, recv, bytes);
 }
 static void engine_release(void *ctx) { (void)ctx, g_released++; }
-#include "integrate/your-own-transport-1.c"
+#include "transport/write-a-transport-1.c"
 
 int main(void) {
   const int64_t steps = 3;
@@ -131,7 +131,7 @@ int main(void) {
   { /* behind the steps before, so that the seal has its buffer from here on */
 #include "integrate/the-loop-6.c"
   }
-#include "integrate/see-that-nothing-is-packed-1.c"
+#include "memory/see-that-nothing-is-packed-1.c"
 #include "integrate/checkpoints-1.c"
   {
 #include "integrate/checkpoints-2.c"
@@ -142,7 +142,7 @@ int main(void) {
     expect(name_count == 2 && steps > 0, "AdamW has two moments and a step count");
   }
   {
-#include "integrate/errors-3.c"
+#include "errors/errors-and-what-to-do-3.c"
   }
   half_parameters(comm);
   custom_and_uneven(comm, rank);

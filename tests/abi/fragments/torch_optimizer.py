@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The training of docs/integrate.md by libzero.torch.Optimizer."""
+"""The training of docs/pytorch.md by libzero.torch.Optimizer."""
 
 import torch
 
@@ -21,12 +21,12 @@ def batches_of(rank, world, done):
         yield [(inputs, torch.ones(4, 3))] * (2 if number == 999 else 1)
 
 
-#include "integrate/without-distributeddataparallel-1.py"
+#include "pytorch/without-distributeddataparallel-1.py"
 assert done == 1000 and norm > 0 and os.path.isfile("run/step-1000/zero.json")
 rates = schedule.get_last_lr()
 optimizer.close()
 
 # The same program, started again.
-#include "integrate/without-distributeddataparallel-1.py"
+#include "pytorch/without-distributeddataparallel-1.py"
 assert done == 1000 and schedule.last_epoch == 1000 and schedule.get_last_lr() == rates
 assert [group["lr"] for group in optimizer.param_groups] == rates

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In docs/integrate.md a program keeps fairscale's classes, and changes one line."""
+"""In docs/pytorch.md a program keeps fairscale's classes, and changes one line."""
 
 import torch
 import torch.distributed
 
 torch.distributed.init_process_group("gloo", "file:///proc/self/cwd/store", rank=0, world_size=1)
 model = torch.nn.Linear(4, 3)
-#include "integrate/from-pytorch-2.py"
+#include "pytorch/from-pytorch-2.py"
 scaler = ShardedGradScaler(enabled=False)
 scaler.scale(model(torch.ones(2, 4)).sum()).backward()
 scaler.step(optimizer)

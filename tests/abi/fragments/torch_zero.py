@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In docs/integrate.md a program keeps torch's ZeroRedundancyOptimizer, and changes one line."""
+"""In docs/pytorch.md a program keeps torch's ZeroRedundancyOptimizer, and changes one line."""
 
 import torch
 import torch.distributed
 
 torch.distributed.init_process_group("gloo", "file:///proc/self/cwd/store", rank=0, world_size=1)
 ddp = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 3))
-#include "integrate/from-pytorch-1.py"
+#include "pytorch/from-pytorch-1.py"
 ddp(torch.ones(2, 4)).sum().backward()
 optimizer.step()
 torch.distributed.destroy_process_group()

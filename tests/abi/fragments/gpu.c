@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The fragments of docs/integrate.md that need a GPU: compiled against the few names of CUDA that they use,
+/* The fragments of docs/gpu.md that need a GPU: compiled against the few names of CUDA that they use,
  * and not run. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,16 +19,16 @@ int cudaStreamSynchronize(cudaStream_t stream);
 void forward_backward(float *weights, float *grads, cudaStream_t stream);
 void next_batch_and_lr(float *lr, cudaStream_t stream);
 
-#include "integrate/errors-1.c"
+#include "errors/errors-and-what-to-do-1.c"
 
 void create(zero_comm *comm) {
-#include "integrate/a-comm-one-seat-a-rank-2.c"
-#include "integrate/on-several-gpus-1.c"
+#include "gpu/a-gpu-1.c"
+#include "gpu/several-gpus-1.c"
 }
 
 void train(zero_optim *optim, float *weights, float *grads, float *lr, cudaStream_t stream, int steps) {
   cudaGraph_t graph;
   cudaGraphExec_t launches;
-#include "integrate/on-a-gpu-1.c"
-#include "integrate/on-a-gpu-2.c"
+#include "gpu/the-loop-1.c"
+#include "gpu/the-loop-2.c"
 }

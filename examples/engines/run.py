@@ -112,18 +112,22 @@ def dlib(scratch: Path, steps: int) -> Built:
     return twice(scratch, "dlib.cpp", steps, [compiler, "-std=c++20", "-O1"], ["-ldlib", "-lpthread"])
 
 
-def libtorch(scratch: Path, steps: int) -> Built:
+def torch_compiler() -> tuple[list[str], list[str]]:
+    """How programs with the libtorch of TORCH_PYTHON are compiled and linked, without optimization: what counts
+    is compiled in torch and in libzero."""
     compiler = needs(os.environ.get("CXX", "c++"))
     asked = subprocess.run([TORCH_PYTHON, "-c", "import torch; print(torch.__path__[0])"],
                            capture_output=True, text=True, check=False)
     if asked.returncode != 0:
         raise NotHere("no torch is installed for Python")
-    torch = Path(asked.stdout.strip())
-    # What counts is compiled in torch and in libzero, so this is not worth optimizing.
-    words = [compiler, "-std=c++20", "-O0", "-isystem", torch / "include",
-             "-isystem", torch / "include/torch/csrc/api/include"]
-    return twice(scratch, "libtorch.cpp", steps, words,
-                 ["-L", torch / "lib", f"-Wl,-rpath,{torch / 'lib'}", "-ltorch", "-ltorch_cpu", "-lc10"])
+    torch = asked.stdout.strip()
+    return ([compiler, "-std=c++20", "-O0", "-isystem", f"{torch}/include",
+             "-isystem", f"{torch}/include/torch/csrc/api/include"],
+            [f"-L{torch}/lib", f"-Wl,-rpath,{torch}/lib", "-ltorch", "-ltorch_cpu", "-lc10"])
+
+
+def libtorch(scratch: Path, steps: int) -> Built:
+    return twice(scratch, "libtorch.cpp", steps, *torch_compiler())
 
 
 # ---- Engines that are fetched and edited -------------------------------------------------

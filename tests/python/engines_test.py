@@ -1,13 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""examples/engines: what others wrote trains to the same numbers with libzero, on one rank and on several."""
+"""examples/engines: what others wrote trains to the same numbers with libzero, on one rank and on several; and
+what else zero_torch.hpp promises."""
 
+import importlib.util
 import pathlib
 import subprocess
 import sys
-import sys
+import tempfile
 import unittest
 
-ENGINES = pathlib.Path(__file__).resolve().parents[2] / "examples/engines"
+HERE = pathlib.Path(__file__).resolve().parent
+ENGINES = HERE.parents[1] / "examples/engines"
+spec = importlib.util.spec_from_file_location("engines", ENGINES / "run.py")
+engines = importlib.util.module_from_spec(spec)
+sys.modules["engines"] = engines
+spec.loader.exec_module(engines)
 
 
 def test_of(engine):
@@ -25,5 +32,19 @@ class Engines(unittest.TestCase):
     pass
 
 
-for name in ["one_block", "dlib", "libtorch", *sorted(path.stem[7:] for path in ENGINES.glob("engine_*.py"))]:
+for name in [*engines.PROGRAMS, *engines.FOREIGN]:
     setattr(Engines, f"test_{name}_trains_to_the_numbers_of_its_own_optimizer", test_of(name))
+
+
+class ZeroTorch(unittest.TestCase):
+    def test_modules_of_libtorch_train_on_two_ranks_as_in_one_process(self):
+        try:
+            compiler, libraries = engines.torch_compiler()
+        except engines.NotHere as reason:
+            self.skipTest(str(reason))
+        with tempfile.TemporaryDirectory(prefix="zero-torch-") as folder:
+            binary = pathlib.Path(folder) / "test"
+            engines.run(*compiler, "-Wall", "-Wextra", "-Werror", HERE / "zero_torch_test.cpp", "-o", binary, *libraries,
+                        *engines.linked())
+            said = engines.run(engines.ZERO_RUN, "-n", 2, binary)
+        self.assertEqual(sorted(said.splitlines()), ["[0] sound", "[1] sound"])

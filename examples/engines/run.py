@@ -159,6 +159,30 @@ def edited(folder: Path, edits: Sequence[tuple[str, str, str]]) -> tuple[int, in
     return added, removed
 
 
+CLOCKS = {
+    ".c": r"""{
+struct timespec before, after;
+clock_gettime(CLOCK_MONOTONIC, &before);
+\g<0>
+clock_gettime(CLOCK_MONOTONIC, &after);
+printf("step: %.1f us\\n", (after.tv_sec - before.tv_sec) * 1e6 + (after.tv_nsec - before.tv_nsec) / 1e3);
+}""",
+    ".f90": r"""block
+integer(8) :: before, after, per_second
+call system_clock(before, per_second)
+\g<0>
+call system_clock(after)
+print '(a, f0.1, a)', 'step: ', (after - before) * 1d6 / per_second, ' us'
+end block""",
+}
+
+
+def clock(name: str, update: str) -> list[tuple[str, str, str]]:
+    """Edits that print the time of the one call that updates."""
+    include = [(name, r"\A", "#include <time.h>\n")] if name.endswith(".c") else []
+    return [*include, (name, update, CLOCKS[Path(name).suffix])]
+
+
 def foreign(name: str, source: str | None, scratch: Path, steps: int) -> Built:
     engine = importlib.import_module(f"engine_{name.replace('.', '_').replace('-', '_')}")
     for program in engine.PROGRAMS:
@@ -169,12 +193,12 @@ def foreign(name: str, source: str | None, scratch: Path, steps: int) -> Built:
     else:
         shutil.copytree(source, own)
     shutil.copytree(own, changed)
-    # Both train on the same small model for the same time.
+    # Both train the same small model for the same time, and tell how long an update takes.
     for folder in (own, changed):
-        edited(folder, engine.settings(steps))
+        edited(folder, [*engine.settings(steps), *clock(*engine.UPDATE)])
     added, removed = edited(changed, engine.EDITS)
     return Built(engine.build(run, own, []), engine.build(run, changed, linked()), added, removed,
-                 lambda _, said: engine.numbers(said), engine.RANKS, engine.prepare)
+                 engine.numbers, engine.RANKS, engine.prepare)
 
 
 # ---- Comparison --------------------------------------------------------------------------

@@ -130,6 +130,26 @@ def libtorch(scratch: Path, steps: int) -> Built:
     return twice(scratch, "libtorch.cpp", steps, *torch_compiler())
 
 
+def candle(scratch: Path, steps: int) -> Built:
+    cargo, crate = needs("cargo"), scratch / "candle"
+    shutil.copytree(HERE / "candle", crate)
+    manifest = crate / "Cargo.toml"
+    manifest.write_text(manifest.read_text(encoding="utf-8").replace("../../..", str(ROOT)), encoding="utf-8")
+    environment = os.environ | {"LIBZERO_LIB_DIR": LIBRARIES, "CARGO_NET_RETRY": "0"}
+    programs = []
+    for name, words in (("own", []), ("with_libzero", ["--features", "with_libzero"])):
+        try:
+            run(cargo, "build", "--release", "--quiet", "--target-dir", scratch / name, *words, cwd=crate, env=environment)
+        except RuntimeError as error:
+            if "candle-core" not in str(error) or "error[" in str(error):
+                raise
+            raise NotHere("no registry of crates is in reach, or it has no candle") from None
+        programs.append([str(scratch / name / "release/candle-with-libzero"), str(steps), "parameters"])
+    added, removed = ((HERE / "candle/src" / file).read_text(encoding="utf-8").count("\n")
+                      for file in ("with_libzero.rs", "own.rs"))
+    return Built(*programs, added, removed, parameters)
+
+
 # ---- Engines that are fetched and edited -------------------------------------------------
 
 
@@ -163,6 +183,30 @@ def edited(folder: Path, edits: Sequence[tuple[str, str, str]]) -> tuple[int, in
     return added, removed
 
 
+CLOCKS = {
+    ".c": r"""{
+struct timespec before, after;
+clock_gettime(CLOCK_MONOTONIC, &before);
+\g<0>
+clock_gettime(CLOCK_MONOTONIC, &after);
+printf("step: %.1f us\\n", (after.tv_sec - before.tv_sec) * 1e6 + (after.tv_nsec - before.tv_nsec) / 1e3);
+}""",
+    ".f90": r"""block
+integer(8) :: before, after, per_second
+call system_clock(before, per_second)
+\g<0>
+call system_clock(after)
+print '(a, f0.1, a)', 'step: ', (after - before) * 1d6 / per_second, ' us'
+end block""",
+}
+
+
+def clock(name: str, update: str) -> list[tuple[str, str, str]]:
+    """Edits that print the time of the one call that updates."""
+    include = [(name, r"\A", "#include <time.h>\n")] if name.endswith(".c") else []
+    return [*include, (name, update, CLOCKS[Path(name).suffix])]
+
+
 def foreign(name: str, source: str | None, scratch: Path, steps: int) -> Built:
     engine = importlib.import_module(f"engine_{name.replace('.', '_').replace('-', '_')}")
     for program in engine.PROGRAMS:
@@ -173,12 +217,12 @@ def foreign(name: str, source: str | None, scratch: Path, steps: int) -> Built:
     else:
         shutil.copytree(source, own)
     shutil.copytree(own, changed)
-    # Both train on the same small model for the same time.
+    # Both train the same small model for the same time, and tell how long an update takes.
     for folder in (own, changed):
-        edited(folder, engine.settings(steps))
+        edited(folder, [*engine.settings(steps), *clock(*engine.UPDATE)])
     added, removed = edited(changed, engine.EDITS)
     return Built(engine.build(run, own, []), engine.build(run, changed, linked()), added, removed,
-                 lambda _, said: engine.numbers(said), engine.RANKS, engine.prepare)
+                 engine.numbers, engine.RANKS, engine.prepare)
 
 
 # ---- Comparison --------------------------------------------------------------------------
@@ -208,19 +252,21 @@ def compare(built: Built, scratch: Path) -> tuple[float, str]:
                    f"an update takes {', '.join(times)}")
 
 
-PROGRAMS = {"one_block": one_block, "dlib": dlib, "libtorch": libtorch}
+PROGRAMS = {"one_block": one_block, "dlib": dlib, "libtorch": libtorch, "candle": candle}
 FOREIGN = sorted(path.stem.removeprefix("engine_") for path in HERE.glob("engine_*.py"))
+FETCHED = ["candle", *FOREIGN]
+ENGINES = [*PROGRAMS, *FOREIGN]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("engines", nargs="*", metavar="ENGINE", help=", ".join([*PROGRAMS, *FOREIGN]))
+    parser.add_argument("engines", nargs="*", metavar="ENGINE", help=", ".join(ENGINES))
     parser.add_argument("--source", action="append", default=[], metavar="ENGINE=FOLDER")
     parser.add_argument("--steps", type=int, default=50)
     told = parser.parse_args()
     sources = dict(source.split("=", 1) for source in told.source)
     failed = False
-    for name in told.engines or [*PROGRAMS, *FOREIGN]:
+    for name in told.engines or ENGINES:
         with tempfile.TemporaryDirectory(prefix=f"zero-{name}-") as folder:
             scratch = Path(folder)
             try:

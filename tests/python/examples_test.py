@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 ZERO_RUN = os.environ.get("ZERO_RUN", "zero-run")
 LIBRARIES = os.environ.get("LIBZERO_LIB_DIR", str(ROOT / "build/src"))
-LANGUAGES = ("c", "fortran", "julia", "python", "rust")
+LANGUAGES = ("c", "fortran", "go", "julia", "python", "rust", "zig")
 BATCH = 9  # that no number of ranks below divides evenly
 
 # Removed when the program ends: cleanups of modules run when the first module of many does.
@@ -59,6 +59,13 @@ def build_fortran():
     return [output / "fortran"]
 
 
+def build_go():
+    binary = pathlib.Path(folder.name) / "go"
+    run(needs("go"), "build", "-o", binary, EXAMPLES / "go/char_lm.go",
+        env=os.environ | {"CGO_CFLAGS": f"-I{ROOT / 'include'}", "CGO_LDFLAGS": f"-L{LIBRARIES}"})
+    return [binary]
+
+
 def build_julia():
     return [needs("julia"), "--startup-file=no", EXAMPLES / "julia/char_lm.jl"]
 
@@ -74,6 +81,15 @@ def build_rust():
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "bindings/rust/target"))
     run(cargo, "build", "--quiet", "--offline", "--release", "--example", "char_lm", cwd=ROOT / "bindings/rust")
     return [target / "release/examples/char_lm"]
+
+
+def build_zig():
+    compiler, output = needs("zig"), pathlib.Path(folder.name)
+    module = output / "zero.zig"
+    module.write_text(run(compiler, "translate-c", "-lc", ROOT / "include/zero.h"), encoding="utf-8")
+    run(compiler, "build-exe", "-O", "ReleaseFast", "--dep", "zero", f"-Mroot={EXAMPLES / 'zig/char_lm.zig'}",
+        f"-Mzero={module}", f"-femit-bin={output / 'zig'}", "-lc", "-L", LIBRARIES, "-lzero")
+    return [output / "zig"]
 
 
 @functools.cache
@@ -112,6 +128,9 @@ class ExamplesTest(unittest.TestCase):
     def test_fortran_ends_with_the_bits_of_one_process(self):
         self.ends_with_the_bits_of_one_process("fortran")
 
+    def test_go_ends_with_the_bits_of_one_process(self):
+        self.ends_with_the_bits_of_one_process("go")
+
     def test_julia_ends_with_the_bits_of_one_process(self):
         self.ends_with_the_bits_of_one_process("julia")
 
@@ -120,6 +139,9 @@ class ExamplesTest(unittest.TestCase):
 
     def test_rust_ends_with_the_bits_of_one_process(self):
         self.ends_with_the_bits_of_one_process("rust")
+
+    def test_zig_ends_with_the_bits_of_one_process(self):
+        self.ends_with_the_bits_of_one_process("zig")
 
     def says_whom_a_rank_waits_for(self, language):
         """The other one is stopped, and goes on once that is told."""
@@ -156,7 +178,7 @@ class ExamplesTest(unittest.TestCase):
     def test_a_rank_that_waits_says_for_whom_in_every_language(self):
         if "ZERO_TEST_NIGHTLY" not in os.environ:
             self.skipTest("takes 10 s for each; set ZERO_TEST_NIGHTLY")
-        for language in ("fortran", "python", "rust"):
+        for language in ("fortran", "go", "python", "rust", "zig"):
             with self.subTest(language):
                 self.says_whom_a_rank_waits_for(language)
 

@@ -9,9 +9,9 @@ import atexit
 import ctypes as c
 import signal
 import threading
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
-from . import _load
+from . import _load, typing
 from ._errors import ZeroError, error_of, pending, raise_failure
 from ._structs import (
     STRUCTS,
@@ -42,6 +42,7 @@ from ._words import calls_of, constants_of, translator
 
 OK = 0
 SKIPPED = 1
+ERR_ARGUMENT = -1
 ERR_COMM = -17
 ERR_STATE = -2
 ERR_UNSUPPORTED = -5
@@ -65,26 +66,32 @@ LOAD_KEEP_SETTINGS = 1
 SHARE_KEEP_MASTERS = 1
 LOG_ERROR, LOG_WARNING, LOG_INFO = 1, 2, 3
 
-DTYPES = {
-    "float32": 1,
-    "float64": 2,
-    "int32": 3,
-    "int64": 4,
-    "bfloat16": 5,
-    "float16": 6,
-}
-OPERATIONS = {"sum": 1, "min": 2, "max": 3}
-DEVICES = {"host": 0, "cuda": 1}
-NCCL_ID_BYTES = 128
-MEMORIES = {"per_rank": 1, "shared": 2}
-OPTIMIZER_CUSTOM = 100
-PARTITIONS = {"even": 0, "greedy": 1, "greedy_in_order": 2, "manual": 3}
-NONFINITES = {"ignore": 0, "skip": 1, "error": 2}
-HALF_DTYPES = {"bfloat16": 5, "float16": 6}
-MASTERS = {"float32": 0, "remainder": 1, "none": 2}
-UNEVENS = {"off": 0, "world": 1, "active": 2, "error": 3}
-REDUCTIONS = {"mean": 0, "sum": 1, "none": 2}
 REDUCE_ACCUMULATE = 4
+OPTIMIZER_CUSTOM = 100
+NCCL_ID_BYTES = 128
+
+
+def _numbered(words: Any, first: int) -> dict[str, int]:
+    return {word: number for number, word in enumerate(get_args(words), first)}
+
+
+DTYPES = _numbered(typing.Dtype, 1)
+OPERATIONS = _numbered(typing.Operation, 1)
+MEMORIES = _numbered(typing.MemoryKind, 1)
+DEVICES = _numbered(typing.Device, 0)
+PARTITIONS = _numbered(typing.Partition, 0)
+NONFINITES = _numbered(typing.Nonfinite, 0)
+MASTERS = _numbered(typing.Master, 0)
+UNEVENS = _numbered(typing.UnevenInputs, 0)
+REDUCTIONS = _numbered(typing.Reduction, 0)
+
+
+def dtypes_of(words: Any) -> dict[str, int]:
+    """Some of DTYPES."""
+    return {word: DTYPES[word] for word in get_args(words)}
+
+
+HALF_DTYPES = dtypes_of(typing.HalfDtype)
 
 
 class Status:

@@ -13,6 +13,7 @@ from . import _abi, _structs, _values
 from ._dtypes import ITEM_BYTES, VIEW_FORMATS, name_of
 from ._errors import guarded
 from ._rule_info import rules
+from .typing import RuleName
 
 
 def _check_same(place: str, held: Any, given: Any) -> None:
@@ -101,7 +102,14 @@ class CustomOptimizer:
 
 
 # What Optimizer and partition_plan take: a name of rules(), or a rule of one's own.
-Rule = Union[str, CustomOptimizer]
+Rule = Union[RuleName, CustomOptimizer]
+
+
+def defaults_of(rule: Union[str, CustomOptimizer]) -> Mapping[str, float]:
+    """Those of its settings."""
+    if isinstance(rule, CustomOptimizer):
+        return {"lr": 1e-3, "weight_decay": 0.0, **rule.settings}
+    return rules()[rule].settings
 
 # The ctx that C passes back is a number in here: C never holds a Python object's address.
 _rules: dict[int, CustomOptimizer] = {}
@@ -111,8 +119,8 @@ _numbers = itertools.count(1)
 def set_rule(options: Any, rule: Rule) -> None:
     """Fill `optimizer` and `custom` of zero_options; `ctx` is yet to be set, by `enter`."""
     if not isinstance(rule, CustomOptimizer):
-        numbers = {name: info.number for name, info in rules().items()}
-        options.optimizer = _values.choice(numbers, rule, "optimizer")
+        _values.check_word(rule, "optimizer", rules())
+        options.optimizer = rules()[rule].number
         return
     name = rule.name
     if name is None:
@@ -124,7 +132,7 @@ def set_rule(options: Any, rule: Rule) -> None:
         raise TypeError("slots is a str, not a sequence of names")
     slots = [_values.text(slot, "slot") for slot in rule.slots]
     custom.slots, custom.slot_count = (c.c_char_p * len(slots))(*slots), len(slots)
-    settings = _values.settings(rule.settings)
+    settings = _values.settings(rule.settings, rule.settings)
     custom.setting_names, custom.setting_values, custom.setting_count = settings
     custom.flags = _abi.CUSTOM_WHOLE_TENSORS if rule.whole_tensors else 0
     options.optimizer = _abi.OPTIMIZER_CUSTOM

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from ._abi import DTYPES
+from ._abi import DTYPES, dtypes_of
+from .typing import FloatingDtype
 
 ITEM_BYTES = {
     "float32": 4,
@@ -17,7 +18,7 @@ ITEM_BYTES = {
 }
 
 # Gradients and what is trained are of one of these, frozen parameters of any in DTYPES.
-FLOATING = {name: DTYPES[name] for name in ("float32", "float64", "bfloat16", "float16")}
+FLOATING = dtypes_of(FloatingDtype)
 
 # Kind and size, as in numpy's typestr.
 ARRAY_TYPES = {

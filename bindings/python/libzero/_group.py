@@ -4,42 +4,49 @@
 from __future__ import annotations
 
 import ctypes as c
-from typing import Optional
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, Optional
 
 from . import _values
 from ._abi import lib
 from ._structs import OptimHandle
+from .typing import NumberDtype, Settings
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class Group:
     """Settings of one parameter group: `group["lr"] = 1e-4`, the same on every rank before the next
     step. Optimizer.settings is that of all groups together."""
 
-    def __init__(self, handle: OptimHandle, number: int) -> None:
+    def __init__(self, handle: OptimHandle, number: int, known: Collection[str]) -> None:
         self._handle = handle
+        self._known = known
         self.number = number
 
     def __getitem__(self, name: str) -> float:
         value = c.c_double()
-        lib().zero_group_get(
-            self._handle.open(), self.number, _values.text(name, "setting"), c.byref(value)
-        )
+        encoded = _values.setting(name, self._known)
+        lib().zero_group_get(self._handle.open(), self.number, encoded, c.byref(value))
         return value.value
 
     def __setitem__(self, name: str, value: float) -> None:
-        encoded, number = _values.text(name, "setting"), _values.double(value, f"setting {name!r}")
+        encoded = _values.setting(name, self._known)
+        number = _values.double(value, f"setting {name!r}")
         lib().zero_group_set(self._handle.open(), self.number, encoded, number)
 
-    def update(self, **settings: float) -> None:
-        for name, value in settings.items():
+    def update(self, **settings: Unpack[Settings]) -> None:
+        given: dict[str, Any] = {**settings}
+        for name, value in given.items():
             self[name] = value
 
-    def read_from(self, name: str, address: Optional[int], dtype: str = "float32") -> None:
+    def read_from(self, name: str, address: Optional[int], dtype: NumberDtype = "float32") -> None:
         """Read a setting from memory of the GPU on: one number of dtype "float32" or "float64" at
         `address` (tensor.data_ptr()), which each step reads when it is made, by a launch of a
         captured step too. None: the value that was set, as before. The memory stays there, and
         every rank reads the same number. On the host ZeroError (UNSUPPORTED)."""
-        encoded = _values.text(name, "setting")
+        encoded = _values.setting(name, self._known)
         at = _values.number_at(address, dtype)
         lib().zero_group_set_from(self._handle.open(), self.number, encoded, *at)
 

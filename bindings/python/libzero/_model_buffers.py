@@ -10,6 +10,7 @@ from typing import Any, Optional, Union
 
 from . import _abi, _structs, _values
 from ._buffers import Buffer, typed_of
+from .typing import Dtype
 
 
 @dataclass
@@ -20,7 +21,7 @@ class ModelBuffer:
 
     name: str
     data: Any
-    dtype: Optional[str] = None
+    dtype: Optional[Dtype] = None
 
 
 # Name to array, ModelBuffers, or (name, data) and (name, data, dtype).
@@ -36,7 +37,7 @@ def buffers_of(buffers: ModelBuffers) -> list[ModelBuffer]:
 def memory_of(buffer: ModelBuffer, *, gpu: bool) -> Buffer:
     what = f"buffer {buffer.name!r}"
     if buffer.dtype is not None:
-        _values.choice(_abi.DTYPES, buffer.dtype, f"{what}: dtype")
+        _values.check_word(buffer.dtype, f"{what}: dtype", _abi.DTYPES)
     untyped = buffer.dtype or "float32"
     return typed_of(buffer.data, what, buffer.dtype, untyped, _abi.DTYPES, gpu=gpu)
 

@@ -12,6 +12,7 @@ from . import _abi, _params, _structs, _values
 from ._abi import lib
 from ._buffers import Buffer
 from ._state import StateAccess
+from .typing import Reduction
 
 REGISTERED = object()
 
@@ -27,7 +28,7 @@ class Overlap(StateAccess):
     _ending: list[Optional[Buffer]]
     _overlap_gather: bool
 
-    def step_begin(self, reduction: str = "mean", *, stream: Any = None) -> None:
+    def step_begin(self, reduction: Reduction = "mean", *, stream: Any = None) -> None:
         """Begin a step before the backward: settings are fixed now, and a parameter whose gradient
         every rank has announced by grad_ready is updated at once, on a local comm. So it is neither
         read nor written from its announcement until step() returns, which does the rest, with the
@@ -85,6 +86,6 @@ class Overlap(StateAccess):
         self._announced.clear()
 
 
-def reduce_flags(reduction: str, accumulate: bool) -> int:
+def reduce_flags(reduction: Reduction, accumulate: bool) -> int:
     flags = _values.choice(_abi.REDUCTIONS, reduction, "reduction")
     return flags | (_abi.REDUCE_ACCUMULATE if accumulate else 0)

@@ -6,12 +6,13 @@ from __future__ import annotations
 import ctypes as c
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Optional, Union
+from typing import Any, Optional, Union, cast
 
 from . import _abi, _custom, _structs, _values
 from ._buffers import Buffer, Shape, typed_of, shape_of
 from ._custom import Rule
 from ._dtypes import FLOATING
+from .typing import Dtype, FloatingDtype
 
 
 @dataclass
@@ -36,8 +37,8 @@ class Param:
     order: Optional[int] = None
     owner: int = 0
     padded: bool = False
-    dtype: Optional[str] = None
-    grad_dtype: Optional[str] = None
+    dtype: Optional[Dtype] = None
+    grad_dtype: Optional[FloatingDtype] = None
     frozen: bool = False
     lr_scale: Optional[float] = None
     weight_decay: Optional[float] = None
@@ -53,8 +54,8 @@ class Prepared:
 
     param: Param
     shape: tuple[int, ...]
-    dtype: str
-    grad_dtype: str
+    dtype: Dtype
+    grad_dtype: FloatingDtype
     data: Optional[Buffer]
     grad: Optional[Buffer]
 
@@ -67,11 +68,12 @@ def params_of(params: Params) -> list[Param]:
 
 def prepare(param: Param, *, gpu: bool) -> Prepared:
     """`gpu`: its memory may be on one."""
-    what, dtype, grad_dtype = f"parameter {param.name!r}", param.dtype, param.grad_dtype
+    what, grad_dtype = f"parameter {param.name!r}", param.grad_dtype
+    dtype: Optional[str] = param.dtype
     known = _abi.DTYPES if param.frozen else FLOATING
     for given, of, choices in ((dtype, "dtype", known), (grad_dtype, "grad_dtype", FLOATING)):
         if given is not None:
-            _values.choice(choices, given, f"{what}: {of}")
+            _values.check_word(given, f"{what}: {of}", choices)
     data = None
     if param.data is not None:
         data = typed_of(param.data, what, dtype, dtype or "float32", gpu=gpu)
@@ -84,12 +86,12 @@ def prepare(param: Param, *, gpu: bool) -> Prepared:
     else:
         shape = shape_of(param.shape)
     dtype = dtype or "float32"
-    default = grad_dtype or (dtype if dtype in FLOATING else "float32")
+    default: str = grad_dtype or (dtype if dtype in FLOATING else "float32")
     grad_what = f"gradient of {param.name!r}"
     grad = memory_of(param.grad, grad_what, shape, grad_dtype, default, gpu=gpu)
     if grad is not None:
         default = grad.dtype
-    return Prepared(param, shape, dtype, default, data, grad)
+    return Prepared(param, shape, cast(Dtype, dtype), cast(FloatingDtype, default), data, grad)
 
 
 def memory_of(
@@ -192,11 +194,13 @@ def _option(name: str, value: Any) -> Any:
     return _NUMBERS[_TYPES[name]](value, name)
 
 
-def c_options(*, optimizer: Rule, settings: Mapping[str, float], **options: Any) -> Any:
+def c_options(*, optimizer: Rule, settings: Mapping[str, Any], **options: Any) -> Any:
     """zero_options with these fields."""
     made = _abi.create(_structs.Options)
     _custom.set_rule(made, optimizer)
     for name, value in options.items():
         setattr(made, name, _option(name, value))
-    made.names, made.values, made.setting_count = _values.settings(settings)
+    made.names, made.values, made.setting_count = _values.settings(
+        settings, _custom.defaults_of(optimizer), OPTIONS
+    )
     return made

@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import ctypes as c
+import difflib
 import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Optional
 
-from ._abi import DTYPES
+from ._abi import ERR_ARGUMENT, dtypes_of
+from ._errors import ArgumentError
+from .typing import NumberDtype
 
 
 def int32(value: int, what: str) -> int:
@@ -70,23 +73,45 @@ def text(value: str, what: str) -> bytes:
     return encoded
 
 
-def choice(table: dict[str, int], value: str, what: str) -> int:
-    try:
-        return table[value]
-    except KeyError:
-        known = ", ".join(table)
-        raise ValueError(f"{what} {value!r} is unknown; there are {known}") from None
+def unknown(value: object, what: str, known: Iterable[str], others: Iterable[str] = ()) -> str:
+    """The sentence for a word that is none of `known`, with those that it may have been meant to be,
+    also of `others`."""
+    listed = list(known)
+    near = difflib.get_close_matches(str(value).lower(), [*listed, *others])
+    meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+    return f"{what} {value!r} is unknown; there are {', '.join(listed)}{meant}"
 
 
-def number_at(address: Optional[int], dtype: str) -> tuple[Optional[int], int]:
+def check_word(value: str, what: str, known: Collection[str]) -> None:
+    if not isinstance(value, str) or value not in known:
+        raise ValueError(unknown(value, what, known))
+
+
+def choice(table: Mapping[str, int], value: str, what: str) -> int:
+    check_word(value, what, table)
+    return table[value]
+
+
+def number_at(address: Optional[int], dtype: NumberDtype) -> tuple[Optional[int], int]:
     """(address, dtype) for C of one number in memory of a device; None is none."""
-    what = choice({name: DTYPES[name] for name in ("float32", "float64")}, dtype, "dtype")
+    what = choice(dtypes_of(NumberDtype), dtype, "dtype")
     return None if address is None else operator.index(address), what
 
 
-def settings(values: Mapping[str, float]) -> tuple[Any, Any, int]:
+def setting(name: str, known: Collection[str], others: Iterable[str] = ()) -> bytes:
+    """The name of one of the `known` settings. C would not say what is near a misspelt one."""
+    encoded = text(name, "setting")
+    if name not in known:
+        message = unknown(name, "setting", known, others)
+        raise ArgumentError(ERR_ARGUMENT, "ZERO_ERR_ARGUMENT", message)
+    return encoded
+
+
+def settings(
+    values: Mapping[str, Any], known: Collection[str], others: Iterable[str] = ()
+) -> tuple[Any, Any, int]:
     """(names, values, count) for the fields of a struct, which then keeps the arrays alive."""
-    names = (c.c_char_p * len(values))(*[text(name, "setting") for name in values])
+    names = (c.c_char_p * len(values))(*[setting(name, known, others) for name in values])
     numbers = (c.c_double * len(values))(
         *[double(value, f"setting {name!r}") for name, value in values.items()]
     )

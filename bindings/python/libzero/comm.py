@@ -18,6 +18,7 @@ from ._errors import ZeroError
 from ._structs import CommHandle
 from ._user import Collectives
 from ._values import int32
+from .typing import Device, Dtype, MemoryKind, Operation
 
 _REDUCIBLE = ("float32", "float64", "int32", "int64")
 
@@ -48,7 +49,7 @@ class Comm(Closing):
     why there is no GPU to be had, ArgumentError that there are fewer.
     """
 
-    def __init__(self, handle: CommHandle, device: str = "host") -> None:
+    def __init__(self, handle: CommHandle, device: Device = "host") -> None:
         self._handle = handle
         self._device = device
 
@@ -56,7 +57,7 @@ class Comm(Closing):
     def solo(
         cls,
         *,
-        device: str = "host",
+        device: Device = "host",
         device_ordinal: int = 0,
         timeout_ms: int = 0,
         late_ms: int = 0,
@@ -75,7 +76,7 @@ class Comm(Closing):
         rank: int,
         world: int,
         *,
-        device: str = "host",
+        device: Device = "host",
         device_ordinal: int = 0,
         timeout_ms: int = 0,
         late_ms: int = 0,
@@ -95,7 +96,7 @@ class Comm(Closing):
     def from_env(
         cls,
         *,
-        device: str = "host",
+        device: Device = "host",
         device_ordinal: int | None = None,
         timeout_ms: int = 0,
         late_ms: int = 0,
@@ -209,7 +210,7 @@ class Comm(Closing):
         return Comm(handle, self._device) if handle.value else None
 
     @property
-    def device(self) -> str:
+    def device(self) -> Device:
         """Where its optimizers' parameters, gradients and state are: "host" or "cuda"."""
         return self._device
 
@@ -233,10 +234,10 @@ class Comm(Closing):
         )
 
     @overload
-    def all_reduce(self, data: float, operation: str = "sum") -> float: ...
+    def all_reduce(self, data: float, operation: Operation = "sum") -> float: ...
     @overload
-    def all_reduce(self, data: Any, operation: str = "sum") -> Any: ...
-    def all_reduce(self, data: Any, operation: str = "sum") -> Any:
+    def all_reduce(self, data: Any, operation: Operation = "sum") -> Any: ...
+    def all_reduce(self, data: Any, operation: Operation = "sum") -> Any:
         """Combine over all ranks, "sum", "min" or "max": an array in place, or a number, which is
         returned. A number must be an int on every rank or a float on every rank."""
         chosen = _values.choice(_abi.OPERATIONS, operation, "operation")
@@ -282,7 +283,7 @@ class Comm(Closing):
             _abi.in_python(failure.text.decode("utf-8", "replace")),
         )
 
-    def arena(self, shape: Shape, kind: str = "shared", dtype: str = "float32") -> Any:
+    def arena(self, shape: Shape, kind: MemoryKind = "shared", dtype: Dtype = "float32") -> Any:
         """Zeroed memory that libzero reduces and updates in place: a numpy array, or a memoryview
         where there is no numpy. A plain int is a number of bytes. `kind` is "shared" (one copy for
         all ranks, for parameters) or "per_rank" (for gradients). `dtype` is "float32", "float64",
@@ -291,13 +292,11 @@ class Comm(Closing):
         a GPU it is an object with __cuda_array_interface__, which cupy.asarray(it) and
         torch.as_tensor(it, device="cuda") show without a copy. Collective."""
         chosen = _values.choice(_abi.MEMORIES, kind, "kind")
-        if isinstance(shape, int):
-            dtype = "uint8"
-        else:
-            _values.choice(_abi.DTYPES, dtype, "dtype")
+        _values.check_word(dtype, "dtype", _abi.DTYPES)
+        element = "uint8" if isinstance(shape, int) else dtype
         dimensions = shape_of(shape)
-        size = math.prod(dimensions) * ITEM_BYTES[dtype]
-        return self._arena_memory(size, chosen).view(0, dimensions, dtype)
+        size = math.prod(dimensions) * ITEM_BYTES[element]
+        return self._arena_memory(size, chosen).view(0, dimensions, element)
 
     def _arena_memory(self, size: int, kind: int) -> ArenaMemory:
         return ArenaMemory(self._handle.open(), size, kind, gpu=self._device != "host")
@@ -331,7 +330,7 @@ def _options(
     timeout_ms: int,
     late_ms: int,
     rendezvous_ms: int,
-    device: str = "host",
+    device: Device = "host",
     device_ordinal: int = 0,
     *,
     reduce_ctas: int = 0,

@@ -7,7 +7,7 @@ import ctypes as c
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from . import _abi, _custom, _model_buffers, _params, _structs, _values
 from ._abi import lib
@@ -23,6 +23,19 @@ from ._ranks import Arrays, Ranks
 from ._results import Result, Statistics, fields_of
 from ._structs import OptimHandle
 from .comm import Comm
+from .typing import (
+    HalfDtype,
+    Master,
+    Nonfinite,
+    NumberDtype,
+    Partition,
+    Reduction,
+    Settings,
+    UnevenInputs,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class Optimizer(Overlap, Ranks, Closing):
@@ -65,24 +78,24 @@ class Optimizer(Overlap, Ranks, Closing):
         self,
         comm: Comm,
         optimizer: Rule = "adamw",
-        partition: str = "even",
+        partition: Partition = "even",
         *,
         bucket_bytes: int = 0,
         max_grad_norm: float = 0.0,
         grad_norm_type: float = 0.0,
-        nonfinite: str = "ignore",
+        nonfinite: Nonfinite = "ignore",
         threads: int = 0,
-        master: str = "float32",
-        wire_dtype: str | None = None,
+        master: Master = "float32",
+        wire_dtype: HalfDtype | None = None,
         loss_scale: float = 0.0,
         growth_factor: float = 0.0,
         backoff_factor: float = 0.0,
         growth_interval: int = 0,
-        uneven_inputs: str = "off",
-        share_dtype: str | None = None,
+        uneven_inputs: UnevenInputs = "off",
+        share_dtype: HalfDtype | None = None,
         predivide_factor: float = 0.0,
         overlap_gather: bool = False,
-        **settings: float,
+        **settings: Unpack[Settings],
     ) -> None:
         self._handle = OptimHandle()
         options = _params.c_options(
@@ -112,6 +125,7 @@ class Optimizer(Overlap, Ranks, Closing):
             _custom.leave(self._rule)
             raise
         self._comm = comm
+        self._known = _custom.defaults_of(optimizer)
         self._names: list[str] = []
         self._shapes: list[tuple[int, ...]] = []
         self._dtypes: list[str] = []
@@ -127,7 +141,11 @@ class Optimizer(Overlap, Ranks, Closing):
     # ---- Build ----
 
     def register(
-        self, params: Params, *, grads: Mapping[str, Any] | None = None, **settings: float
+        self,
+        params: Params,
+        *,
+        grads: Mapping[str, Any] | None = None,
+        **settings: Unpack[Settings],
     ) -> Group:
         """Add parameters as one group, `settings` being where it differs from the others. `params`
         is name to array, or Params, (name, data), (name, data, grad); `grads` is name to array."""
@@ -141,7 +159,9 @@ class Optimizer(Overlap, Ranks, Closing):
             for param in given
         ]
         options = _abi.create(_structs.GroupOptions)
-        options.names, options.values, options.setting_count = _values.settings(settings)
+        options.names, options.values, options.setting_count = _values.settings(
+            settings, self._known
+        )
         number = c.c_int32()
         lib().zero_register_params(
             self._handle.open(),
@@ -156,7 +176,7 @@ class Optimizer(Overlap, Ranks, Closing):
         self._grad_dtypes += [entry.grad_dtype for entry in prepared]
         self._data += [entry.data for entry in prepared]
         self._grads += [entry.grad for entry in prepared]
-        group = Group(self._handle, number.value)
+        group = Group(self._handle, number.value, self._known)
         self.groups.append(group)
         return group
 
@@ -197,7 +217,7 @@ class Optimizer(Overlap, Ranks, Closing):
     @property
     def settings(self) -> Group:
         """The settings of all groups together."""
-        return Group(self._handle, _abi.ALL_GROUPS)
+        return Group(self._handle, _abi.ALL_GROUPS, [*self._known, "loss_scale"])
 
     def set_trainable(self, param: Union[str, int], trainable: bool) -> None:
         """Freeze a parameter, by name or number, or train it again, from the next step on. The same
@@ -222,7 +242,7 @@ class Optimizer(Overlap, Ranks, Closing):
     def reduce_grads(
         self,
         grads: Arrays | None = None,
-        reduction: str = "mean",
+        reduction: Reduction = "mean",
         accumulate: bool = False,
         *,
         stream: Any = None,
@@ -280,7 +300,7 @@ class Optimizer(Overlap, Ranks, Closing):
         value = _values.double(scale, "loss_scale")
         lib().zero_group_set(self._handle.open(), _abi.ALL_GROUPS, b"loss_scale", value)
 
-    def read_loss_scale_from(self, address: Optional[int], dtype: str = "float32") -> None:
+    def read_loss_scale_from(self, address: Optional[int], dtype: NumberDtype = "float32") -> None:
         """As Group.read_from, of the loss scale, where it is not dynamic: what each reduction
         reads there its gradients are divided by. None: what it was last."""
         at = _values.number_at(address, dtype)
@@ -289,7 +309,7 @@ class Optimizer(Overlap, Ranks, Closing):
     def step(
         self,
         grads: Arrays | None = None,
-        reduction: str = "mean",
+        reduction: Reduction = "mean",
         accumulate: bool = False,
         *,
         stream: Any = None,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes as c
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Optional, TypeVar, Union
 
 from . import _abi, _params, _structs, _values
 from ._abi import lib
@@ -14,13 +14,18 @@ from ._buffers import ArenaMemory, Shape
 from ._custom import Rule
 from ._params import Param
 from .comm import Comm
+from .typing import Dtype, FloatingDtype, Master, Partition, Settings
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 OWNER_SPLIT = _abi.OWNER_SPLIT
 
 # Name to shape, or Params with a shape.
 Shapes = Union[Mapping[str, Shape], Iterable[Param]]
 # One for all, or name to dtype.
-Dtypes = Optional[Union[str, Mapping[str, str]]]
+Dtypes = Optional[Union[Dtype, Mapping[str, Dtype]]]
+GradDtypes = Optional[Union[FloatingDtype, Mapping[str, FloatingDtype]]]
 
 
 @dataclass(frozen=True)
@@ -42,14 +47,14 @@ def partition_plan(
     shapes: Shapes,
     world: int,
     optimizer: Rule = "adamw",
-    partition: str = "even",
+    partition: Partition = "even",
     *,
     bucket_bytes: int = 0,
     dtype: Dtypes = None,
-    grad_dtype: Dtypes = None,
-    master: str = "float32",
+    grad_dtype: GradDtypes = None,
+    master: Master = "float32",
     comm: Comm | None = None,
-    **settings: float,
+    **settings: Unpack[Settings],
 ) -> Plan:
     """What an Optimizer of these arguments would do with parameters of these shapes. `dtype`, one
     for all or by name, is for parameters that do not say theirs (float32), `grad_dtype` for their
@@ -100,11 +105,11 @@ def allocate(
     comm: Comm,
     shapes: Shapes,
     optimizer: Rule = "adamw",
-    partition: str = "even",
+    partition: Partition = "even",
     *,
     bucket_bytes: int = 0,
     dtype: Dtypes = None,
-    grad_dtype: Dtypes = None,
+    grad_dtype: GradDtypes = None,
 ) -> Allocation:
     """Parameters in a shared arena and gradients in one a rank, laid out as an Optimizer with these
     arguments wants them: this comm reduces and updates them in place. Parameters start as zeros;
@@ -145,7 +150,7 @@ def _arena(comm: Comm, size: int, kind: str) -> ArenaMemory:
     return comm._arena_memory(max(size, 64), _abi.MEMORIES[kind])
 
 
-def _shaped(shapes: Shapes, dtype: Dtypes, grad_dtype: Dtypes) -> list[Param]:
+def _shaped(shapes: Shapes, dtype: Dtypes, grad_dtype: GradDtypes) -> list[Param]:
     if isinstance(shapes, Mapping):
         params = [Param(name, shape=shape) for name, shape in shapes.items()]
     else:
@@ -164,7 +169,10 @@ def _shaped(shapes: Shapes, dtype: Dtypes, grad_dtype: Dtypes) -> list[Param]:
     ]
 
 
-def _of(dtypes: Dtypes, name: str, memory: Any) -> str | None:
+W = TypeVar("W", bound=str)
+
+
+def _of(dtypes: Optional[Union[W, Mapping[str, W]]], name: str, memory: Any) -> Optional[W]:
     """What the caller says about one parameter; nothing where its memory may say it."""
     if isinstance(dtypes, Mapping):
         return dtypes.get(name)

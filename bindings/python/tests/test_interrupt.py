@@ -15,7 +15,7 @@ from typing import Any
 
 import libzero
 from libzero import Comm, CommError, InterruptedCallError, Optimizer, allocate
-from support import DEADLINES, new_name, run_processes
+from support import DEADLINES, HAS_NUMPY, new_name, run_processes
 
 SOON_S = 2  # of a deadline of 20: where nothing else runs it is less than 0.2
 
@@ -34,9 +34,10 @@ CALLS: dict[str, Callable[[Comm, Optimizer], object]] = {
     "reduce_grads": lambda _comm, optim: optim.reduce_grads(),
     "save": lambda _comm, optim: optim.save(tempfile.mkdtemp() + "/checkpoint"),
     "share_params": lambda _comm, optim: optim.share_params(),
-    "state_gather": lambda _comm, optim: optim.state_gather("w"),
     "step": lambda _comm, optim: optim.step(),
 }
+if HAS_NUMPY:
+    CALLS["state_gather"] = lambda _comm, optim: optim.state_gather("w")
 
 
 def interrupt_soon(after_s: float, sent: list[float]) -> None:

@@ -91,7 +91,7 @@ class NativeRefusals(InAllWorlds):
             "ValueError: optimizer 'adamv' is unknown",
             "ValueError: ASGD is none",
             "TypeError: optimizer is <built-in",
-            "TypeError: lion has no option momentum",
+            "TypeError: lion: option 'momentum' is unknown",
             "ValueError: Invalid learning rate",
             "ValueError: arenas is 'some'",
             "ValueError: partition 'manual'",

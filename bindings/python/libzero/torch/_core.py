@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Optional, Union
+from typing import Any, Optional
 
 import torch
 from torch.autograd.graph import increment_version
 
-from .. import Comm, CustomOptimizer, Group, Optimizer, ZeroError
+from .. import Comm, Group, Optimizer, ZeroError
 from .._abi import ERR_STATE
 from ._group import agreed
 from ._tensors import Bound
@@ -22,13 +22,11 @@ class Core:
     the program writes into a parameter would be lost in the next step.
     """
 
-    def __init__(
-        self, comm: Comm, rule: Union[str, CustomOptimizer], partition: str, **options: Any
-    ) -> None:
-        """`options`: those of libzero.Optimizer."""
+    def __init__(self, comm: Comm, rule: Any, partition: str, **options: Any) -> None:
+        """`rule` and `options`: those of libzero.Optimizer."""
         self.comm = comm
         self._rule = rule
-        self._options = {"master": "none", **options, "partition": partition}
+        self._options: dict[str, Any] = {"master": "none", **options, "partition": partition}
         self.optimizer = Optimizer(comm, rule, **self._options)
         self.bound: list[Bound] = []
         self._trained: list[bool] = []

@@ -12,6 +12,7 @@ import torch
 
 from .. import Comm, Group, ZeroError
 from .._abi import ERR_STATE
+from ..typing import Reduction
 from . import _state
 from ._core import Core
 from ._rules import Rule, rule_of, settings_of, takes_sparse, tell_changed
@@ -122,7 +123,7 @@ class KernelShard(Shard):
             for number, grad in enumerate(gradients)
         ]
 
-    def update(self, gradients: Sequence[Optional[torch.Tensor]], reduction: str) -> None:
+    def update(self, gradients: Sequence[Optional[torch.Tensor]], reduction: Reduction) -> None:
         """A step with these gradients, one per parameter; none if no rank has any. Collective."""
         core = self.core
         if not core.bound:

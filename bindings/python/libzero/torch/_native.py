@@ -20,6 +20,7 @@ from ._rules import Choice, settings_of, takes_sparse, tell_changed
 from ._shard import Closure, Groups, Hand, Shard, copy_options, loss_of, names_of
 from ._state import Owned
 from ._tensors import Bound, Buffers, Homes
+from .typing import Reduction
 
 _PLANNED = ("partition", "bucket_bytes", "master")
 
@@ -33,7 +34,7 @@ class Wishes:
     options: Mapping[str, Any]
     arenas: str
     overlap: bool
-    reduction: str
+    reduction: Reduction
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Optional, Union
@@ -11,11 +12,15 @@ from typing import Any, NamedTuple, Optional, Union
 import torch
 
 from .. import CustomOptimizer, Group, rules
+from .._custom import defaults_of
+from .._params import OPTIONS
+from .._values import check_word, unknown
+from ..typing import RuleName
 
 # A class of torch.optim's kind, or functools.partial of one with options by name.
 Chosen = Callable[..., torch.optim.Optimizer]
 # A class of torch.optim or its name in lower case, another of rules(), or a rule of one's own.
-Named = Union[str, type[torch.optim.Optimizer], CustomOptimizer]
+Named = Union[RuleName, type[torch.optim.Optimizer], CustomOptimizer]
 
 
 @dataclass(frozen=True)
@@ -32,9 +37,7 @@ class Rule:
     @property
     def defaults(self) -> Mapping[str, float]:
         """Of its settings."""
-        if self.custom is not None:
-            return {"lr": 1e-3, "weight_decay": 0.0, **self.custom.settings}
-        return rules()[self.name].settings
+        return defaults_of(self.custom or self.name)
 
     @property
     def plain(self) -> list[str]:
@@ -191,7 +194,7 @@ class RuleOptions(torch.optim.Optimizer):
 def _own(name: str) -> tuple[Rule, dict[str, Any]]:
     """A rule that torch has no class for, and its options."""
     info = rules()[name]
-    betas = [setting for setting in info.settings if setting.startswith("beta")]
+    betas = [setting for setting in info.settings if re.fullmatch(r"beta\d", setting)]
     rule = Rule(name, {"betas": betas} if betas else {})
     options: dict[str, Any] = {option: info.settings[option] for option in rule.plain}
     options.update({option: bool(options[option]) for option in options if info.ranges[option] == "0 or 1"})
@@ -207,8 +210,7 @@ def choose(optimizer: Named, settings: Mapping[str, Any]) -> Choice:
         rule = Rule("custom", custom=optimizer)
         return Choice(rule, optimizer, _options("this rule", rule.defaults, settings))
     if isinstance(optimizer, str):
-        if optimizer not in rules():
-            raise ValueError(f"optimizer {optimizer!r} is unknown; there are {', '.join(rules())}")
+        check_word(optimizer, "optimizer", rules())
         if optimizer not in CLASSES:
             rule, defaults = _own(optimizer)
             return Choice(rule, optimizer, _options(optimizer, defaults, settings))
@@ -229,7 +231,7 @@ def choose(optimizer: Named, settings: Mapping[str, Any]) -> Choice:
 def _options(
     what: str, defaults: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> torch.optim.Optimizer:
-    unknown = [name for name in settings if name not in defaults]
-    if unknown:
-        raise TypeError(f"{what} has no option {', '.join(unknown)}; it has {', '.join(defaults)}")
+    for name in settings:
+        if name not in defaults:
+            raise TypeError(unknown(name, f"{what}: option", defaults, OPTIONS))
     return RuleOptions([{"params": []}], {**defaults, **settings})

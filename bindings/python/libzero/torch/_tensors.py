@@ -5,14 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Optional, Union
+from typing import Any, Optional, cast
 
 import torch
 from torch.autograd.graph import increment_version
 
-from .. import Comm, CustomOptimizer, Optimizer, Param, partition_plan
+from .. import Comm, Optimizer, Param, partition_plan
 from .._abi import MEMORIES
 from .._buffers import ArenaMemory
+from ..typing import Dtype
 
 _TRAINED = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _KEPT = (torch.int32, torch.int64)
@@ -77,7 +78,7 @@ class Bound:
         return Param(
             name,
             view,
-            dtype=str(view.dtype).rpartition(".")[2],
+            dtype=cast(Dtype, str(view.dtype).rpartition(".")[2]),
             frozen=not self.trained,
         )
 
@@ -235,14 +236,14 @@ class Homes:
     def __init__(
         self,
         comm: Comm,
-        rule: Union[str, CustomOptimizer],
+        rule: Any,
         bound: Sequence[Bound],
         options: Mapping[str, Any],
         *,
         shared: bool = False,
         with_grads: bool = True,
     ) -> None:
-        """`options`: those of partition_plan."""
+        """`rule` and `options`: those of partition_plan."""
         shapes = [tuple(one.view().shape) for one in bound]
         told = [replace(one.register(), data=None, shape=size) for one, size in zip(bound, shapes)]
         plan = partition_plan(told, comm.world, rule, **options)

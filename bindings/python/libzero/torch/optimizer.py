@@ -6,24 +6,27 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Optional, Union, cast, get_args
 
 import torch
 import torch.distributed as dist
 
 from .. import Comm, Result, Statistics
 from .._params import OPTIONS
-from .._values import choice as chosen_of
+from .._values import check_word
+from ..typing import Device
 from ._group import comm_of, process_group
 from ._native import NativeShard, Wishes
 from ._rules import Named, choose
 from ._scaler import Asked
 from ._shard import Closure, Params, listed_params
 from ._sharded import ShardedOptimizer, State
+from .typing import Arenas, Options, Partition, Reduction
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _ARENAS = {False: "", True: "per_rank", "shared": "shared"}
-_PARTITIONS = {"even": 0, "greedy": 1, "greedy_in_order": 2}
-_REDUCTIONS = {"mean": 0, "sum": 1}
 
 Group = Union[dist.ProcessGroup, Comm, None]
 Buffers = Union[Mapping[str, torch.Tensor], Iterable[tuple[str, torch.Tensor]]]
@@ -80,21 +83,21 @@ class Optimizer(ShardedOptimizer):
         *,
         process_group: Group = None,
         buffers: Buffers = (),
-        arenas: Union[bool, str] = False,
+        arenas: Arenas = False,
         overlap: Optional[bool] = None,
-        reduction: str = "mean",
-        partition: str = "even",
-        **others: Any,
+        reduction: Reduction = "mean",
+        partition: Partition = "even",
+        **others: Unpack[Options],
     ) -> None:
         self._shard = None
         listed = listed_params(params, type(self).__name__)
-        settings = dict(others)
+        settings: dict[str, Any] = {**others}
         known = OPTIONS - {"overlap_gather"}
-        options = {"partition": partition, "master": "float32"}
+        options: dict[str, Any] = {"partition": partition, "master": "float32"}
         options.update({name: settings.pop(name) for name in others if name in known})
         choice = choose(optimizer, settings)
-        chosen_of(_PARTITIONS, partition, "partition")
-        chosen_of(_REDUCTIONS, reduction, "reduction")
+        check_word(partition, "partition", get_args(Partition))
+        check_word(reduction, "reduction", get_args(Reduction))
         if not isinstance(arenas, (bool, str)) or arenas not in _ARENAS:
             raise ValueError(f"arenas is {arenas!r}; there are False, True and 'shared'")
         torch.optim.Optimizer.__init__(self, listed, choice.template.defaults)
@@ -120,7 +123,8 @@ class Optimizer(ShardedOptimizer):
             self._comm = group
         elif group is None and not (dist.is_available() and dist.is_initialized()):
             device = "host" if self._device.type == "cpu" else self._device.type
-            self._comm = Comm.from_env(device=device, device_ordinal=self._device.index)
+            ordinal = self._device.index
+            self._comm = Comm.from_env(device=cast(Device, device), device_ordinal=ordinal)
         else:
             self._comm = comm_of(process_group(group), self._device)
         self.rank = self._comm.rank

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What arguments of libzero.torch.Optimizer may be, for annotations; the rest is in libzero.typing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Optional, TypedDict, Union
+
+import torch
+
+from ..typing import HalfDtype, Master, Nonfinite, UnevenInputs
+
+Arenas = Union[bool, Literal["shared"]]
+Partition = Literal["even", "greedy", "greedy_in_order"]
+Reduction = Literal["mean", "sum"]
+
+
+class Options(TypedDict, total=False):
+    """Options of libzero.Optimizer, and of the rules in torch's words. Those that a CustomOptimizer
+    adds are given with it."""
+
+    bucket_bytes: int
+    max_grad_norm: float
+    grad_norm_type: float
+    nonfinite: Nonfinite
+    threads: int
+    master: Master
+    wire_dtype: Optional[HalfDtype]
+    loss_scale: float
+    growth_factor: float
+    backoff_factor: float
+    growth_interval: int
+    uneven_inputs: UnevenInputs
+    share_dtype: Optional[HalfDtype]
+    predivide_factor: float
+
+    lr: Union[float, torch.Tensor]
+    betas: Sequence[Union[float, torch.Tensor]]
+    eps: float
+    weight_decay: float
+    amsgrad: bool
+    maximize: bool
+    momentum: float
+    dampening: float
+    nesterov: bool
+    alpha: float
+    centered: bool
+    lr_decay: float
+    initial_accumulator_value: float
+    rho: float
+    decoupled_weight_decay: bool
+    momentum_decay: float
+    etas: Sequence[float]
+    step_sizes: Sequence[float]
+    always_adapt: bool
+    trust_coefficient: float
+    alpha_warmup: float
+    beta3_warmup: float
+    foreach: Optional[bool]
+    capturable: bool
+    differentiable: bool
+    fused: Optional[bool]

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What arguments of libzero may be, for annotations of your own: `from libzero.typing import Dtype`.
+
+The words of arguments come from here at run time, too: each Literal lists zero.h's constants in order.
+Rules and settings are the library's own, which may be newer."""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+Dtype = Literal["float32", "float64", "int32", "int64", "bfloat16", "float16"]
+FloatingDtype = Literal["float32", "float64", "bfloat16", "float16"]
+HalfDtype = Literal["bfloat16", "float16"]
+NumberDtype = Literal["float32", "float64"]
+Device = Literal["host", "cuda"]
+Operation = Literal["sum", "min", "max"]
+MemoryKind = Literal["per_rank", "shared"]
+Partition = Literal["even", "greedy", "greedy_in_order", "manual"]
+Nonfinite = Literal["ignore", "skip", "error"]
+Master = Literal["float32", "remainder", "none"]
+UnevenInputs = Literal["off", "world", "active", "error"]
+Reduction = Literal["mean", "sum", "none"]
+RuleName = Literal[
+    "adamw",
+    "adam",
+    "sgd",
+    "rmsprop",
+    "adagrad",
+    "lion",
+    "adamax",
+    "adadelta",
+    "radam",
+    "nadam",
+    "rprop",
+    "lamb",
+    "lars",
+    "adan",
+    "ademamix",
+]
+
+
+class Settings(TypedDict, total=False):
+    """Settings of the rules; docs/optimizers.md says which rule has which, and what they default to.
+    Those that a CustomOptimizer adds are given with it, and changed as group["name"]."""
+
+    lr: float
+    beta1: float
+    beta2: float
+    beta3: float
+    eps: float
+    weight_decay: float
+    amsgrad: float
+    maximize: float
+    momentum: float
+    dampening: float
+    nesterov: float
+    alpha: float
+    centered: float
+    lr_decay: float
+    initial_accumulator_value: float
+    rho: float
+    decoupled_weight_decay: float
+    momentum_decay: float
+    eta_minus: float
+    eta_plus: float
+    step_size_min: float
+    step_size_max: float
+    always_adapt: float
+    trust_coefficient: float
+    alpha_warmup: float
+    beta3_warmup: float

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What type checkers are told of libzero.torch.Optimizer's options."""
+
+from __future__ import annotations
+
+import unittest
+
+from libzero import rules
+from libzero._params import OPTIONS
+from libzero.torch import _rules
+from libzero.torch.typing import Options
+
+
+class TypesTest(unittest.TestCase):
+    def test_options_are_those_of_libzero_and_of_every_rule_in_torchs_words(self) -> None:
+        known = OPTIONS - {"partition", "overlap_gather"}
+        for name in rules():
+            known |= set(_rules.choose(name, {}).template.defaults)  # type: ignore[arg-type]
+        self.assertEqual(set(Options.__annotations__), known)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -72,17 +72,30 @@ __all__ = [
 
 
 def library_version() -> str:
-    """The version of the C library that was loaded."""
+    """The version of the C library that was loaded, as major.minor.patch.
+
+    >>> libzero.library_version() == libzero.__version__
+    True
+    """
     return _load.version_text(_abi.lib().zero_version())
 
 
 def library_path() -> str:
-    """Where it was found."""
+    """The file that it was loaded from. LibraryNotFoundError lists where it was looked for.
+
+    >>> "libzero" in libzero.library_path()
+    True
+    """
     return _abi.library_path()
 
 
 def build_info() -> dict[str, str]:
-    """Which comms, devices and instruction sets the C library has, and which this machine uses."""
+    """What the C library can do: its comms, devices and instruction sets, and which this machine
+    uses.
+
+    >>> "solo" in libzero.build_info()["comms"]
+    True
+    """
     line: str = _abi.lib().zero_build_info().decode()
     pairs = (part.partition(":") for part in line.split(";") if part.strip())
     return {key.strip(): value.strip() for key, _, value in pairs}

@@ -290,7 +290,11 @@ if hasattr(c, "pythonapi"):  # CPython's
 def interrupt_waits(on: bool = True) -> None:
     """Let Ctrl-C, and a notebook's stop, end a call of the main thread that waits for other ranks,
     which is so at the start. Its comm is aborted, and the handler of SIGINT runs then. With False
-    it runs when the call ends by itself: for a program whose own handler only takes a note."""
+    it runs when the call ends by itself: for a program whose own handler only takes a note.
+
+    >>> interrupt_waits(False)
+    >>> interrupt_waits()
+    """
     lib().zero_set_interrupt_callback(_interrupted if on else InterruptFn(), None)
     # The library must not find the remains of the interpreter.
     atexit.unregister(interrupt_waits)

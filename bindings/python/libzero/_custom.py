@@ -31,8 +31,8 @@ class Slots(dict[str, Any]):
 
 @dataclass(eq=False)
 class Update:
-    """What one call of a rule is given: elements `first` to first + count - 1, row-major, of one
-    parameter.
+    """What one call of a rule is given: elements `first` to first + count - 1, row-major, of the
+    parameter `name`, number `param` in order of registration, whose shape is `shape`.
 
     `values` (in and out: what is updated; of 16-bit parameters the float32 masters), `gradient`
     (averaged, unscaled, clipped; may be written over) and each of `slots` (in and out: the state by

@@ -8,7 +8,10 @@ from collections.abc import Callable
 
 
 class ZeroError(Exception):
-    """A call of the C library failed: its code, the code's name, and what, which and what to do."""
+    """A call of the C library failed: `code` and its `name` of zero.h, and `message`, which says
+    which call, what is wrong with what, and what to do. Classes derived of it are for errors that a
+    program may act on; all others are this one, as ZERO_ERR_STATE (a right call at the wrong
+    moment), ZERO_ERR_BUSY (another thread is inside), ZERO_ERR_UNSUPPORTED and ZERO_ERR_MEMORY."""
 
     def __init__(self, code: int, name: str, message: str) -> None:
         super().__init__(code, name, message)
@@ -21,7 +24,7 @@ class ZeroError(Exception):
 
 
 class ArgumentError(ZeroError, ValueError):
-    """A wrong argument or setting; nothing has happened."""
+    """A wrong argument or setting; nothing has happened. It is a ValueError, too."""
 
 
 class MismatchError(ZeroError):
@@ -33,7 +36,8 @@ class PeerError(ZeroError):
 
 
 class NonfiniteError(ZeroError, ArithmeticError):
-    """Gradients were not finite, and nonfinite="error"; nothing has changed."""
+    """Gradients were not finite, and nonfinite="error"; nothing has changed. An ArithmeticError,
+    too."""
 
 
 class CallbackError(ZeroError):

@@ -37,7 +37,11 @@ _off = LogFn()
 def set_log_level(level: int | str | None = logging.INFO) -> None:
     """Send the library's messages of `level` and above to the logger "libzero", for the whole
     process; None turns them off, which is the start. A level is one of the module logging, by its
-    number or by its name in any case, "info"."""
+    number or by its name in any case, "info". ValueError for another name.
+
+    >>> set_log_level("warning")
+    >>> set_log_level(None)
+    """
     if isinstance(level, str):
         level = _values.choice({"error": 40, "warning": 30, "info": 20}, level.lower(), "level")
     if level is None:

@@ -15,9 +15,9 @@ from .typing import Dtype
 
 @dataclass
 class ModelBuffer:
-    """A tensor of the model that is not trained, in memory as Optimizer says. `dtype`, where the
-    memory does not say it, is "float32" (default), "float64", "int32", "int64", "bfloat16" or
-    "float16"."""
+    """A tensor of the model that is not trained: `name`, unique among parameters and buffers, and
+    `data`, memory as Optimizer says, of any shape. `dtype`, where the memory does not say it, is
+    "float32" (default), "float64", "int32", "int64", "bfloat16" or "float16"."""
 
     name: str
     data: Any

@@ -32,8 +32,14 @@ class Overlap(StateAccess):
         """Begin a step before the backward: settings are fixed now, and a parameter whose gradient
         every rank has announced by grad_ready is updated at once, on a local comm. So it is neither
         read nor written from its announcement until step() returns, which does the rest, with the
-        same bits. ZERO_ERR_STATE with max_grad_norm, a dynamic loss scale, nonfinite "skip" and
-        "error", LAMB, LARS and rules of your own, which need all gradients first."""
+        same bits. Collective. ZERO_ERR_STATE with max_grad_norm, a dynamic loss scale, nonfinite
+        "skip" and "error", LAMB, LARS and rules of your own, which need all gradients first.
+
+        >>> optimizer.step_begin()
+        >>> optimizer.grad_ready("w")
+        >>> optimizer.step()
+        True
+        """
         options = _abi.create(_structs.StepOptions)
         options.reduce_flags = reduce_flags(reduction, False)
         options.stream = _values.stream(stream)
@@ -43,10 +49,13 @@ class Overlap(StateAccess):
         self, param: Union[str, int], grad: Any = REGISTERED, *, stream: Any = None
     ) -> None:
         """Announce, during the backward, that this rank's gradient of a parameter is final: the
-        registered one, or `grad`, of which None says that there is none. It stays as it is until
-        the next reduce_grads, clip or step returns, which takes it; on a local comm it may be
-        summed before. `stream` is that whose work so far makes the gradient. Local; from any
-        thread."""
+        registered one, or `grad`, of the parameter's shape, of which None says that there is none.
+        It stays as it is until the next reduce_grads, clip or step returns, which takes it; on a
+        local comm it may be summed before. `stream` is that whose work so far makes the gradient.
+        Local; from any thread. ValueError where none is registered.
+
+        >>> optimizer.grad_ready("w", np.zeros(3, np.float32))
+        """
         number = self.param_index(param) if isinstance(param, str) else param
         chosen = _values.int64(number, "parameter")
         if not 0 <= chosen < len(self._names):
@@ -70,7 +79,12 @@ class Overlap(StateAccess):
         registered first. Until this returns for it, a parameter is neither read nor written, and
         its gradient not written. Every other method first waits for the whole step. On a GPU what
         is queued on `stream` later waits, and the host does not. Raises what broke the comm
-        meanwhile. Local; from any thread."""
+        meanwhile. Local; from any thread. KeyError for a name that no parameter has.
+
+        >>> optimizer.step()
+        True
+        >>> optimizer.param_wait("w")
+        """
         if isinstance(param, str):
             if param not in self._names:
                 raise KeyError(f"{param!r}: no parameter has that name")

@@ -19,15 +19,24 @@ from .typing import Dtype, FloatingDtype
 class Param:
     """A parameter: its memory (see Optimizer), or its shape where the memory comes later.
 
-    `dtype` is "float32", "float64", "bfloat16" or "float16". Memory says it by itself, but for
-    uint16 (numpy has no bfloat16) and (address, shape); where nobody says it, it is float32.
-    A `frozen` one may also be "int32" or "int64", which is never trained; its dtype must be given.
-    `grad_dtype` is for gradients that come later and are of another dtype than the parameter.
-    `order` is the position in the forward pass (default: that of registration), `owner` its rank
-    with partition "manual". `padded` says that data and grad may be read and written up to the next
-    multiple of 16 elements behind their end, as allocate() lays them out. `frozen`: not trained
-    until Optimizer.set_trainable says so. `lr_scale` multiplies the group's lr, `weight_decay`
-    stands instead of the group's; neither is saved.
+    name          unique among parameters and buffers of an optimizer; the same on every rank
+    data          its memory, in C order
+    grad          that of its gradient, of the same shape
+    shape         a number of elements or a tuple; needed where there is no data
+    order         its place in the forward pass; by default that of registration
+    owner         its rank, with partition "manual"
+    padded        data and grad may be read and written behind their end, up to the next multiple of
+                  16 elements, as allocate() lays them out
+    dtype         "float32", "float64", "bfloat16" or "float16", frozen also "int32" or "int64".
+                  Memory says it by itself, but for uint16 (numpy has no bfloat16) and
+                  (address, shape); where nobody says it, it is float32. Integers must say it
+    grad_dtype    for gradients that come later and are of another dtype than the parameter
+    frozen        not trained until Optimizer.set_trainable says so
+    lr_scale      multiplies the group's lr; not saved
+    weight_decay  stands instead of the group's; not saved
+
+    >>> Param("w", shape=(784, 10), dtype="bfloat16").frozen
+    False
     """
 
     name: str

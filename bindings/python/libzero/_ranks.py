@@ -19,7 +19,8 @@ Arrays = Union[Sequence[Any], Mapping[str, Any]]
 
 
 class OwnedRange(NamedTuple):
-    """`count` elements from `first` on, of the parameter with that number."""
+    """Elements that one rank owns: `count` from `first` on, row by row, of the parameter with the
+    number `param` in order of registration."""
 
     param: int
     first: int
@@ -37,7 +38,13 @@ class Ranks:
         raise NotImplementedError
 
     def owned_ranges(self, rank: int | None = None) -> list[OwnedRange]:
-        """What `rank`, or this one, owns; of what is sealed."""
+        """What `rank`, or this one, owns, in order; of what is sealed. Local. ArgumentError for a
+        rank that there is not.
+
+        >>> optimizer.seal()
+        >>> optimizer.owned_ranges()
+        [OwnedRange(param=0, first=0, count=3)]
+        """
         chosen = self._comm.rank if rank is None else _values.int32(rank, "rank")
         count = c.c_size_t()
         lib().zero_owned_ranges(self._handle.open(), chosen, None, 0, c.byref(count))
@@ -54,7 +61,10 @@ class Ranks:
 
         `owners` is for partition="manual" (ArgumentError otherwise): a rank for each parameter in
         order of registration, or by name for all of them. Collective, between steps; MismatchError
-        where ranks pass different ones. A call that fails leaves all as it was."""
+        where ranks pass different ones. A call that fails leaves all as it was.
+
+        >>> optimizer.rebalance()
+        """
         if isinstance(owners, Mapping):
             _params.refuse_unknown(owners, set(self._names))
             owners = [owners[name] for name in self._names]

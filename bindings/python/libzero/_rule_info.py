@@ -15,9 +15,14 @@ from ._errors import ArgumentError
 
 @dataclass(frozen=True)
 class RuleInfo:
-    """An update rule of the library. `settings` are their defaults by name, `ranges` what values
-    they may take, in words; `slots` is the state of a parameter by name, with the setting that a
-    slot needs to be other than 0, or None where it is always there."""
+    """An update rule of the library.
+
+    number      its ZERO_OPTIMIZER_ constant in zero.h
+    settings    the default of each setting, by name; flags are 0 or 1
+    ranges      the values that each setting may take, in words
+    slots       the state by name, each of the parameter's shape, with the setting that must not be 0
+                for it, or None where it is always there
+    """
 
     number: int
     settings: Mapping[str, float]
@@ -27,7 +32,13 @@ class RuleInfo:
 
 @functools.cache
 def rules() -> Mapping[str, RuleInfo]:
-    """Every update rule that Optimizer takes by its name, for example rules()["adamw"]."""
+    """Every update rule that Optimizer takes by its name.
+
+    >>> rules()["adamw"].settings["beta1"]
+    0.9
+    >>> rules()["sgd"].slots
+    {'momentum_buffer': 'momentum'}
+    """
     found: dict[str, RuleInfo] = {}
     rule = _structs.Rule(struct_size=c.sizeof(_structs.Rule))
     while True:

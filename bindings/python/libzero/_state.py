@@ -29,7 +29,13 @@ class StateAccess:
     _dtypes: list[str]
 
     def state_names(self, param: Which) -> tuple[str, ...]:
-        """The state that a parameter has so far, which is what a save would write."""
+        """The state that a parameter has so far, which is what a save would write. Local.
+
+        >>> optimizer.step()
+        True
+        >>> optimizer.state_names("w")
+        ('momentum_buffer',)
+        """
         names, count = (c.c_char_p * _MOST_NAMES)(), c.c_size_t()
         number = self._number(param)
         lib().zero_state_info(
@@ -40,12 +46,25 @@ class StateAccess:
     def state_get(
         self, param: Which, name: str | None = None, first: int = 0, count: int | None = None
     ) -> Any:
-        """`count` elements from `first` on, all of which this rank owns; to the end by default."""
+        """`count` elements from `first` on, row by row, all of which this rank owns; to the end by
+        default. A flat array of float32, or float64 for float64 parameters. Local. ArgumentError
+        for a name that the parameter has not, and for elements of other ranks.
+
+        >>> optimizer.step()
+        True
+        >>> optimizer.state_get("w", "momentum_buffer")
+        array([2., 2., 2.], dtype=float32)
+        """
         return self._read(lib().zero_state_get, param, (_name(name),), first, count)
 
     def state_set(self, param: Which, name: str | None, values: Any = None, first: int = 0) -> None:
         """Set what this rank owns of the elements from `first` on. Every rank calls it for the same
-        parameters and names, with the whole tensor, any part, or None where it owns nothing."""
+        parameters and names, with the whole tensor, any part, or None where it owns nothing. Values
+        are taken row by row, whatever their shape and dtype. Local.
+
+        >>> optimizer.seal()
+        >>> optimizer.state_set("w", "momentum_buffer", np.zeros(3))
+        """
         import numpy
 
         number = self._number(param)
@@ -60,21 +79,35 @@ class StateAccess:
         )
 
     def state_get_scalar(self, param: Which | None, name: str) -> float:
-        """ "step", or with nadam "mu_product", of a parameter; of None, the optimizer's own."""
+        """"step", or with nadam "mu_product", of a parameter; of None, the optimizer's own. Local.
+
+        >>> optimizer.step()
+        True
+        >>> optimizer.state_get_scalar("w", "step")
+        1.0
+        """
         value = c.c_double()
         number, word = self._number(param), _values.text(name, "name")
         lib().zero_state_get(self._handle.open(), number, word, 0, 1, c.byref(value))
         return value.value
 
     def state_set_scalar(self, param: Which | None, name: str, value: float) -> None:
-        """Set it, the same on every rank; None is every parameter, and the optimizer's own."""
+        """Set it, the same on every rank; None is every parameter, and the optimizer's own. Local.
+
+        >>> optimizer.seal()
+        >>> optimizer.state_set_scalar(None, "step", 1000)
+        """
         number, word = self._number(param), _values.text(name, "name")
         given = c.c_double(_values.double(value, name))
         lib().zero_state_set(self._handle.open(), number, word, 0, 1, c.byref(given))
 
     def state_gather(self, param: Which, name: str | None = None, to: int | None = None) -> Any:
-        """A whole tensor in the parameter's shape, on rank `to` or on all; None on other ranks.
-        Every rank calls it."""
+        """A whole tensor in the parameter's shape, in float32, or float64 for float64 parameters,
+        on rank `to` or on all; None on other ranks. Collective.
+
+        >>> optimizer.state_gather("w")
+        array([1., 1., 1.], dtype=float32)
+        """
         import numpy
 
         number = self._number(param)
@@ -93,17 +126,34 @@ class StateAccess:
         return out
 
     def grad_get(self, param: Which, first: int = 0, count: int | None = None) -> Any:
-        """The reduced gradient of elements that this rank owns, as a step would use it."""
+        """The reduced gradient of elements that this rank owns, as a step would use it: a flat
+        array of float32, or float64 for float64 parameters. Local. ZERO_ERR_STATE where nothing is
+        reduced.
+
+        >>> optimizer.reduce_grads()
+        >>> optimizer.grad_get("w")
+        array([2., 2., 2.], dtype=float32)
+        """
         return self._read(lib().zero_grad_get, param, (), first, count)
 
     def share_params(self, *, keep_masters: bool = False, stream: Any = None) -> None:
         """In place of step(): put what this rank wrote into its own parameters, in the ranges that
-        it owns, on every rank. `keep_masters` after state_set of masters."""
+        it owns, on every rank. Forgets what is reduced. `keep_masters` after state_set of masters.
+        Collective.
+
+        >>> weight -= 0.1 * gradient
+        >>> optimizer.share_params()
+        """
         flags = _abi.SHARE_KEEP_MASTERS if keep_masters else 0
         lib().zero_share_params(self._handle.open(), flags, _values.stream(stream))
 
     def param_index(self, name: str) -> int:
-        """The number of a parameter in order of registration."""
+        """The number of a parameter in order of registration. Local. ArgumentError for a name that
+        no parameter has.
+
+        >>> optimizer.param_index("w")
+        0
+        """
         index = c.c_int64()
         lib().zero_param_index(self._handle.open(), _values.text(name, "parameter"), c.byref(index))
         return index.value

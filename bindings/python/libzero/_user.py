@@ -24,7 +24,8 @@ Move = Callable[[memoryview, memoryview], object]
 @dataclass(frozen=True)
 class Collectives:
     """The functions of a user comm. They raise to fail, and must return: libzero cannot interrupt
-    them. `send` may lie inside `recv`, at this rank's own place.
+    them. Buffers are memoryviews of bytes, which neither function may use after its return; `send`
+    is read-only, and may lie inside `recv`, at this rank's own place.
 
     exchange    gather `send` of every rank into `recv`, in rank order; host memory
     all_gather  the same, for parameters

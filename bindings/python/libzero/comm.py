@@ -25,7 +25,16 @@ _REDUCIBLE = ("float32", "float64", "int32", "int64")
 
 @dataclass(frozen=True)
 class Failure:
-    """What broke a comm; `rank` is -1 if nobody's death, absence or abort did."""
+    """What broke a comm, as every rank sees it.
+
+    code               the zero_status, and `name` what zero.h calls it
+    rank               whose death, absence or abort did it; -1 if nobody's
+    step               steps that were made by then, on the rank that found out
+    params_consistent  nothing or everything of the last step has happened here; else load before
+                       going on
+    phase              the call and what it did
+    message            what happened
+    """
 
     code: int
     name: str
@@ -40,13 +49,20 @@ class Comm(Closing):
     """One rank's seat in a group of ranks: solo(), local(), from_env() or user() make one.
 
     Every rank calls the collective methods in the same order, one thread at a time; abort() and
-    failure() may come from any thread. A closed comm lives on inside its optimizers and arenas.
-    All deadlines are in milliseconds, 0 is the library's default.
+    failure() may come from any thread. A closed comm lives on inside its optimizers and arenas. All
+    deadlines are in milliseconds, 0 is the library's default: `timeout_ms` without progress once
+    all ranks are in a call (300,000), `late_ms` for a rank that is not in it yet (1,800,000),
+    `rendezvous_ms` for all ranks to find each other (120,000). A collective call that another rank
+    keeps from ending raises CommError, as soon as that is known, at the latest at the deadline.
 
-    `device` is "host" or "cuda", and `device_ordinal` the number of the GPU, as CUDA_VISIBLE_DEVICES
-    leaves them: parameters, gradients and state of the comm's optimizers are there. All else, as
-    what broadcast() and all_reduce() take, is the host's. ZeroError with ZERO_ERR_UNSUPPORTED says
-    why there is no GPU to be had, ArgumentError that there are fewer.
+    `device` is "host" or "cuda", and `device_ordinal` the number of the GPU, as
+    CUDA_VISIBLE_DEVICES leaves them: parameters, gradients and state of the comm's optimizers are
+    there. All else, as what broadcast() and all_reduce() take, is the host's. ZeroError with
+    ZERO_ERR_UNSUPPORTED says why there is no GPU to be had, ArgumentError that there are fewer.
+
+    >>> comm = Comm.solo()
+    >>> comm
+    <Comm, rank 0 of 1>
     """
 
     def __init__(self, handle: CommHandle, device: Device = "host") -> None:
@@ -63,7 +79,12 @@ class Comm(Closing):
         late_ms: int = 0,
         rendezvous_ms: int = 0,
     ) -> Comm:
-        """A group of one."""
+        """A group of one.
+
+        >>> with Comm.solo() as comm:
+        ...     comm.world
+        1
+        """
         handle = CommHandle()
         options = _options(timeout_ms, late_ms, rendezvous_ms, device, device_ordinal)
         lib().zero_comm_create_solo(c.byref(handle), options)
@@ -83,7 +104,11 @@ class Comm(Closing):
         rendezvous_ms: int = 0,
     ) -> Comm:
         """Join the `world` ranks of this host, processes or threads, that pass the same name; all
-        on the host, or all on GPUs that reach each other's memory, several on one if need be."""
+        on the host, or all on GPUs that reach each other's memory, several on one if need be.
+        Collective. CommError says which ranks did not come.
+
+        >>> comm = Comm.local("my-run", rank=0, world=1)
+        """
         handle = CommHandle()
         options = _options(timeout_ms, late_ms, rendezvous_ms, device, device_ordinal)
         encoded = _values.text(name, "name")
@@ -108,7 +133,13 @@ class Comm(Closing):
         device="host" all are on this host. On GPUs they may be on several hosts, talk by NCCL, and
         each has the GPU of `device_ordinal`; None is the only one that this process sees, else the
         one with the rank's number on its host. zero.h says which variables are read, and which tell
-        where ranks of several hosts meet. Collective."""
+        where ranks of several hosts meet. Collective. ArgumentError names a variable that is wrong
+        or missing.
+
+        >>> comm = Comm.from_env()
+        >>> comm.rank, comm.world
+        (0, 1)
+        """
         handle = CommHandle()
         if device_ordinal is None:
             device_ordinal = 0 if device == "host" else _abi.ORDINAL_LOCAL_RANK
@@ -136,7 +167,13 @@ class Comm(Closing):
         rendezvous_ms: int = 0,
     ) -> Comm:
         """A group whose collectives are Python functions. What one of them raises comes out of the
-        call that ran it, and the comm is broken, as after a failure of any transport."""
+        call that ran it, and the comm is broken, as after a failure of any transport. Local: the
+        first collective call meets the others. ArgumentError where a function is missing.
+
+        >>> def copy(send, recv):
+        ...     recv[:] = send
+        >>> comm = Comm.user(Collectives(copy, copy, all_to_all=copy), rank=0, world=1)
+        """
         handle, options = CommHandle(), _options(timeout_ms, late_ms, rendezvous_ms)
         _user.create(handle, collectives, int32(rank, "rank"), int32(world, "world"), options)
         return cls(handle)
@@ -155,11 +192,14 @@ class Comm(Closing):
         reduce_ctas: int = 0,
         gather_on_kernels: bool = False,
     ) -> Comm:
-        """Join the `world` ranks, on any number of hosts, that pass the same id of nccl_unique_id(),
-        each on a GPU of its own. `reduce_ctas` bounds the thread blocks that reduce,
-        `gather_on_kernels` keeps gathers off the copy engines; the same on all ranks. Collective.
-        ZeroError with ZERO_ERR_UNSUPPORTED says why there is no GPU or no NCCL to be had,
-        CommError which ranks did not come."""
+        """Join the `world` ranks, on any number of hosts, that pass the same id of
+        nccl_unique_id(), each on a GPU of its own. `reduce_ctas` bounds the thread blocks that
+        reduce, `gather_on_kernels` keeps gathers off the copy engines; the same on all ranks.
+        Collective. ZeroError with ZERO_ERR_UNSUPPORTED says why there is no GPU or no NCCL to be
+        had, CommError which ranks did not come.
+
+        >>> comm = Comm.nccl(unique_id, rank, world, device_ordinal=local_rank)  # doctest: +SKIP
+        """
         if len(unique_id) != _abi.NCCL_ID_BYTES:
             raise ValueError(f"unique_id has {len(unique_id)} bytes, not {_abi.NCCL_ID_BYTES}")
         handle = CommHandle()
@@ -189,7 +229,10 @@ class Comm(Closing):
         gather_on_kernels: bool = False,
     ) -> Comm:
         """The ranks of an engine's ncclComm_t, given as its address, on its GPU. Two communicators
-        are split off it; it stays the engine's, which leaves it alone during the call. Collective."""
+        are split off it; it stays the engine's, which leaves it alone during the call. Collective.
+
+        >>> comm = Comm.wrap_nccl(address)  # doctest: +SKIP
+        """
         handle = CommHandle()
         options = _options(
             timeout_ms,
@@ -202,7 +245,11 @@ class Comm(Closing):
         return cls(handle, "cuda")
 
     def split(self, color: int, key: int = 0) -> Comm | None:
-        """A comm of the ranks with this color, by key, then rank; None for a negative color."""
+        """A comm of the ranks with this color, by key, then rank; None for a negative color. It has
+        deadlines and failures of its own, and `self` may be closed first. Collective.
+
+        >>> half = comm.split(color=comm.rank % 2)
+        """
         handle = CommHandle()
         lib().zero_comm_split(
             c.byref(handle), self._handle.open(), int32(color, "color"), int32(key, "key")
@@ -216,18 +263,28 @@ class Comm(Closing):
 
     @property
     def rank(self) -> int:
+        """This rank's number, from 0 on."""
         return int(lib().zero_comm_rank(self._handle.open()))
 
     @property
     def world(self) -> int:
+        """The number of ranks."""
         return int(lib().zero_comm_world(self._handle.open()))
 
     def barrier(self) -> None:
-        """Return once every rank has called."""
+        """Return once every rank has called. Collective.
+
+        >>> comm.barrier()
+        """
         lib().zero_comm_barrier(self._handle.open())
 
     def broadcast(self, data: Any, root: int = 0) -> None:
-        """Copy the bytes of `data`, an array or writable buffer, from `root` to every rank."""
+        """Copy the bytes of `data`, an array of any shape and dtype or a writable buffer, as many
+        on every rank, from `root` to every rank. For small values of your own. Collective.
+
+        >>> seed = np.array([42])
+        >>> comm.broadcast(seed, root=0)
+        """
         buffer = buffer_of(data, "data")
         lib().zero_comm_broadcast(
             self._handle.open(), buffer.address, buffer.bytes, int32(root, "root")
@@ -238,8 +295,16 @@ class Comm(Closing):
     @overload
     def all_reduce(self, data: Any, operation: Operation = "sum") -> Any: ...
     def all_reduce(self, data: Any, operation: Operation = "sum") -> Any:
-        """Combine over all ranks, "sum", "min" or "max": an array in place, or a number, which is
-        returned. A number must be an int on every rank or a float on every rank."""
+        """Combine over all ranks, in rank order, "sum", "min" or "max": an array of float32,
+        float64, int32 or int64 in place, of the same shape on every rank, or a number, which is
+        returned. A number must be an int on every rank or a float on every rank. Collective.
+        TypeError for another dtype.
+
+        >>> comm.all_reduce(0.5, "max")
+        0.5
+        >>> comm.all_reduce(np.array([1.0, 2.0]))
+        array([1., 2.])
+        """
         chosen = _values.choice(_abi.OPERATIONS, operation, "operation")
         if isinstance(data, numbers.Integral):
             return self._all_reduce_number(int(data), chosen)
@@ -264,11 +329,21 @@ class Comm(Closing):
         return value.value
 
     def abort(self, reason: str = "") -> None:
-        """Break the comm on every rank, from any thread, at any time."""
+        """Break the comm on every rank, from any thread, at any time: their calls raise CommError
+        with `reason`.
+
+        >>> comm.abort("the disk is full")
+        """
         lib().zero_comm_abort(self._handle.open(), _values.text(reason, "reason") or None)
 
     def failure(self) -> Failure | None:
-        """What broke the comm, None while it is sound; from any thread."""
+        """What broke the comm, None while it is sound. Local; from any thread.
+
+        >>> comm.failure()
+        >>> comm.abort("the disk is full")
+        >>> comm.failure().name
+        'ZERO_ERR_ABORTED'
+        """
         failure = _abi.create(_structs.Failure)
         lib().zero_comm_failure(self._handle.open(), c.byref(failure))
         if failure.status == _abi.OK:
@@ -290,7 +365,13 @@ class Comm(Closing):
         "int32", "int64", "float16", or "bfloat16", which numpy lacks: its array is uint16, and
         torch.from_numpy(array).view(torch.bfloat16) is a tensor there. Freed with its last view. On
         a GPU it is an object with __cuda_array_interface__, which cupy.asarray(it) and
-        torch.as_tensor(it, device="cuda") show without a copy. Collective."""
+        torch.as_tensor(it, device="cuda") show without a copy. Collective, with the same shape on
+        every rank. ZeroError with ZERO_ERR_MEMORY where there is too little, on all ranks.
+
+        >>> weights = comm.arena((784, 10))
+        >>> weights.shape, weights.dtype
+        ((784, 10), dtype('float32'))
+        """
         chosen = _values.choice(_abi.MEMORIES, kind, "kind")
         _values.check_word(dtype, "dtype", _abi.DTYPES)
         element = "uint8" if isinstance(shape, int) else dtype
@@ -302,7 +383,11 @@ class Comm(Closing):
         return ArenaMemory(self._handle.open(), size, kind, gpu=self._device != "host")
 
     def close(self) -> None:
-        """Give the seat back; again is fine."""
+        """Give the seat back; again is fine. Local. A later collective call of the others names
+        this rank.
+
+        >>> comm.close()
+        """
         token, self._handle.value = self._handle.value, None
         if token is None:
             return
@@ -320,7 +405,10 @@ class Comm(Closing):
 
 def nccl_unique_id() -> bytes:
     """128 bytes that make the ranks which pass them to Comm.nccl one group. One rank draws them and
-    sends them to the others. ZeroError with ZERO_ERR_UNSUPPORTED lists where NCCL was looked for."""
+    sends them to the others. ZeroError with ZERO_ERR_UNSUPPORTED lists where NCCL was looked for.
+
+    >>> unique_id = nccl_unique_id()  # doctest: +SKIP
+    """
     drawn = c.create_string_buffer(_abi.NCCL_ID_BYTES)
     lib().zero_nccl_unique_id(drawn)
     return drawn.raw

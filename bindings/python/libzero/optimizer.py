@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ctypes as c
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Optional, Union
 
@@ -15,11 +15,12 @@ from ._buffers import Buffer
 from ._closing import Closing
 from ._custom import Rule
 from ._errors import ZeroError
+from ._gradients import Gradients
 from ._group import Group
 from ._model_buffers import ModelBuffers
-from ._overlap import Overlap, reduce_flags
+from ._overlap import reduce_flags
 from ._params import Params
-from ._ranks import Arrays, Ranks
+from ._ranks import Arrays
 from ._results import Result, Statistics, fields_of
 from ._structs import OptimHandle
 from .comm import Comm
@@ -27,7 +28,6 @@ from .typing import (
     HalfDtype,
     Master,
     Nonfinite,
-    NumberDtype,
     Partition,
     Reduction,
     Settings,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class Optimizer(Overlap, Ranks, Closing):
+class Optimizer(Gradients, Closing):
     """One model's optimizer state, sharded over the ranks of `comm`.
 
         optimizer = Optimizer(comm, "adamw", lr=3e-4)
@@ -70,8 +70,17 @@ class Optimizer(Overlap, Ranks, Closing):
     finds what the method left, and memory is freed in its order. The stream that an array's
     interface names is not looked at. On the host there is no stream.
 
-    Methods that talk to other ranks are called by every rank in the same order. Errors that Python
-    finds, as TypeError, are raised before anything is sent; the other ranks then wait for this one.
+    Collective methods are called by every rank in the same order; local ones wait for none. A wrong
+    argument is an ArgumentError, or a TypeError or ValueError if Python finds it, which is raised
+    before anything is sent: the other ranks then wait for this one. A right call at the wrong
+    moment is a ZeroError with ZERO_ERR_STATE. What only ranks together can find is a MismatchError
+    on those that differ from the rest, a PeerError where another rank failed: nothing has changed.
+    CommError: the comm is broken.
+
+    >>> weight, gradient = np.ones(3, np.float32), np.full(3, 2, np.float32)
+    >>> comm = Comm.solo()
+    >>> optimizer = Optimizer(comm, "sgd", lr=0.5, momentum=0.9)
+    >>> group = optimizer.register({"w": weight}, grads={"w": gradient})
     """
 
     def __init__(
@@ -148,7 +157,15 @@ class Optimizer(Overlap, Ranks, Closing):
         **settings: Unpack[Settings],
     ) -> Group:
         """Add parameters as one group, `settings` being where it differs from the others. `params`
-        is name to array, or Params, (name, data), (name, data, grad); `grads` is name to array."""
+        is name to array, or Params, (name, data), (name, data, grad); `grads` is name to array, of
+        the parameter's shape. The same names, shapes and dtypes on every rank; local, all or none;
+        may be called again, also after steps. ArgumentError names a parameter and what is wrong
+        with it; TypeError and ValueError say why memory cannot be used.
+
+        >>> bias = np.zeros(2, np.float32)
+        >>> optimizer.register({"b": bias}, weight_decay=0, lr=0.1)
+        <Group 1>
+        """
         given = _params.params_of(params)
         _params.refuse_unknown(grads, {param.name for param in given})
         chosen = grads or {}
@@ -186,7 +203,10 @@ class Optimizer(Overlap, Ranks, Closing):
         the dtypes of parameters, int32 and int64, and are kept alive until close(). Steps do not
         touch them: broadcast_buffers() copies them, and checkpoints hold rank 0's. The same names,
         shapes and dtypes on every rank; local, all or none. ArgumentError: a name that a parameter
-        or buffer has, memory that overlaps; TypeError: another dtype."""
+        or buffer has, memory that overlaps; TypeError: another dtype.
+
+        >>> optimizer.register_buffers({"seen": np.zeros(1, np.int64)})
+        """
         given = _model_buffers.buffers_of(buffers)
         memory = [_model_buffers.memory_of(buffer, gpu=self._gpu) for buffer in given]
         array = _model_buffers.c_buffers(given, memory)
@@ -194,8 +214,12 @@ class Optimizer(Overlap, Ranks, Closing):
         self._buffers += memory
 
     def bind(self, data: Arrays | None = None, grads: Arrays | None = None) -> None:
-        """Give all parameters, gradients or both new memory; contents are not copied. A None in
-        `data` leaves that one as it is."""
+        """Give all parameters, gradients or both new memory, of the shapes and dtypes that they
+        have; contents are not copied. A None in `data` leaves that one as it is, a None in `grads`
+        says that there is no gradient. Local. ZERO_ERR_STATE while gradients are reduced.
+
+        >>> optimizer.bind(grads={"w": np.zeros(3, np.float32)})
+        """
         new_data = None if data is None else self._memory(data, "parameter", self._dtypes)
         new_grads = None if grads is None else self._gradients(grads)
         lib().zero_bind_params(
@@ -211,100 +235,53 @@ class Optimizer(Overlap, Ranks, Closing):
 
     def seal(self) -> None:
         """Fix owners, compare the registration over all ranks and allocate the state; implied by
-        the first call that talks to other ranks."""
+        the first collective call. Collective. MismatchError names the first difference, with both
+        sides.
+
+        >>> optimizer.seal()
+        """
         lib().zero_seal(self._handle.open())
 
     @property
     def settings(self) -> Group:
-        """The settings of all groups together."""
+        """The settings of all groups together, and of groups to come; its "loss_scale" is
+        loss_scale.
+
+        >>> optimizer.settings["lr"] = 0.1
+        """
         return Group(self._handle, _abi.ALL_GROUPS, [*self._known, "loss_scale"])
 
     def set_trainable(self, param: Union[str, int], trainable: bool) -> None:
         """Freeze a parameter, by name or number, or train it again, from the next step on. The same
         on every rank, and anew after a load. The gradient of a frozen one is ignored; its state
-        stays."""
+        stays. Local. IndexError for a number that there is not, ZeroError for a parameter of
+        integers.
+
+        >>> optimizer.set_trainable("w", False)
+        """
         lib().zero_param_set_trainable(self._handle.open(), self._number(param), 1 if trainable else 0)
 
     # ---- Train ----
 
     def broadcast_params(self, root: int | None = 0, *, stream: Any = None) -> None:
-        """Copy every parameter from `root` to all ranks; None says that all wrote the same. The first
-        step fails where neither was said and ranks differ. Done on return, also on a GPU."""
+        """Copy every parameter from `root` to all ranks; None says that all wrote the same. The
+        first step fails where neither was said and ranks differ (MismatchError). Done on return,
+        also on a GPU. Collective.
+
+        >>> optimizer.broadcast_params()
+        """
         chosen = _abi.ROOT_NONE if root is None else _values.int32(root, "root")
         lib().zero_broadcast_params(self._handle.open(), chosen, _values.stream(stream))
 
     def broadcast_buffers(self, root: int = 0, *, stream: Any = None) -> None:
-        """Copy every buffer, bit for bit, from `root` to all ranks, whenever the engine wants it;
-        ZERO_ERR_STATE when none is registered."""
+        """Copy every buffer, bit for bit, from `root` to all ranks, whenever the engine wants it.
+        Collective. ZERO_ERR_STATE when none is registered.
+
+        >>> optimizer.register_buffers({"mean": np.zeros(3, np.float32)})
+        >>> optimizer.broadcast_buffers()
+        """
         chosen = _values.int32(root, "root")
         lib().zero_broadcast_buffers(self._handle.open(), chosen, _values.stream(stream))
-
-    def reduce_grads(
-        self,
-        grads: Arrays | None = None,
-        reduction: Reduction = "mean",
-        accumulate: bool = False,
-        *,
-        stream: Any = None,
-    ) -> None:
-        """Sum every gradient over the ranks, to its owners; "mean" divides by their number, "none"
-        says that they are reduced already. No `grads` means the registered ones. `accumulate`: the
-        owners keep the sum and add to what such calls before left, one call for each micro-batch."""
-        flags = reduce_flags(reduction, accumulate)
-        memory = None if grads is None else self._gradients(grads)
-        addresses = None if memory is None else _params.pointers(memory)
-        count = 0 if memory is None else len(memory)
-        behind = _values.stream(stream)
-        lib().zero_reduce_grads(self._handle.open(), addresses, count, flags, behind)
-        self._announced.clear()
-
-    def clip_grad_norm(
-        self,
-        max_norm: float,
-        norm_type: float = 2.0,
-        params: Iterable[Union[str, int]] | None = None,
-        *,
-        stream: Any = None,
-    ) -> float:
-        """Scale the gradients so that their norm is at most `max_norm`; returns it from before.
-        `params`: names or numbers, each once and the same on every rank, of which alone the norm is
-        taken, and which alone are scaled. Reduces first if nothing is reduced. Waits for the norm,
-        also on a GPU, where Optimizer(max_grad_norm=...) clips without a wait."""
-        behind = _values.stream(stream)
-        most, kind = _values.double(max_norm, "max_norm"), _values.double(norm_type, "norm_type")
-        norm = c.c_double()
-        numbers = [] if params is None else [self._number(param) for param in params]
-        chosen = None if params is None else (c.c_int64 * len(numbers))(*numbers)
-        lib().zero_clip_grad_norm(
-            self._handle.open(), chosen, len(numbers), most, kind, c.byref(norm), behind
-        )
-        return norm.value
-
-    def clip_grad_value(self, max_value: float, *, stream: Any = None) -> None:
-        """Bring every element of the gradients into [-max_value, max_value]. Reduces first if
-        nothing is reduced."""
-        limit = _values.double(max_value, "max_value")
-        lib().zero_clip_grad_value(self._handle.open(), limit, _values.stream(stream))
-
-    @property
-    def loss_scale(self) -> float:
-        """What the next loss is to be multiplied with, and its gradients are divided by. Setting it
-        is for scalers of one's own, or restarts the one that `loss_scale=` made; local, and the
-        same on every rank."""
-        scale = c.c_double()
-        lib().zero_group_get(self._handle.open(), _abi.ALL_GROUPS, b"loss_scale", c.byref(scale))
-        return scale.value
-
-    @loss_scale.setter
-    def loss_scale(self, scale: float) -> None:
-        value = _values.double(scale, "loss_scale")
-        lib().zero_group_set(self._handle.open(), _abi.ALL_GROUPS, b"loss_scale", value)
-
-    def read_loss_scale_from(self, address: Optional[int], dtype: NumberDtype = "float32") -> None:
-        """As Group.read_from, of the loss scale, where it is not dynamic: what each reduction
-        reads there its gradients are divided by. None: what it was last."""
-        at = _values.number_at(address, dtype)
-        lib().zero_group_set_from(self._handle.open(), _abi.ALL_GROUPS, b"loss_scale", *at)
 
     def step(
         self,
@@ -315,9 +292,14 @@ class Optimizer(Overlap, Ranks, Closing):
         stream: Any = None,
     ) -> bool:
         """Reduce unless that is done, update the owned share, put the new parameters on every rank.
-        `accumulate`: reduce, and add to what reduce_grads accumulated. False: gradients were not
-        finite, and all ranks skipped the update. On a GPU True says that all is queued: result()
-        waits, and tells."""
+        `grads` and `reduction` are those of reduce_grads(). `accumulate`: reduce, and add to what
+        reduce_grads accumulated. False: gradients were not finite, and all ranks skipped the
+        update. On a GPU True says that all is queued: result() waits, and tells. Collective.
+        NonfiniteError with nonfinite="error"; ZERO_ERR_STATE where no parameter has a gradient.
+
+        >>> optimizer.step({"w": np.full(3, 4, np.float32)}, reduction="sum")
+        True
+        """
         options = _abi.create(_structs.StepOptions)
         options.reduce_flags = reduce_flags(reduction, accumulate)
         options.stream = _values.stream(stream)
@@ -329,7 +311,14 @@ class Optimizer(Overlap, Ranks, Closing):
         return status != _abi.SKIPPED
 
     def result(self) -> Result:
-        """What the ranks agreed in the last step. Does not raise that step's error: see status."""
+        """What the ranks agreed in the last step. Does not raise that step's error: see status.
+        Local.
+
+        >>> optimizer.step()
+        True
+        >>> optimizer.result().step
+        1
+        """
         result = _abi.create(_structs.Result)
         try:
             lib().zero_step_result(self._handle.open(), c.byref(result))
@@ -338,23 +327,28 @@ class Optimizer(Overlap, Ranks, Closing):
                 raise
         return Result(**fields_of(result, "reserved"))
 
-    def drop_grads(self) -> None:
-        """Forget what is reduced; local, writes no gradient."""
-        lib().zero_drop_grads(self._handle.open())
-        self._announced.clear()
-
     # ---- State ----
 
     def save(self, directory: str | os.PathLike[str], *, replace: bool = False) -> None:
         """Save parameters, rank 0's buffers, state, settings and step as the checkpoint
-        `directory`: complete and on stable storage, or not there."""
+        `directory`, the same on every rank: complete and on stable storage, or not there. `replace`
+        one that is there. Collective. CheckpointError names the file, the operation and the reason.
+
+        >>> optimizer.save("run/step-1000")
+        """
         options = _abi.create(_structs.SaveOptions)
         options.flags = _abi.SAVE_REPLACE if replace else 0
         lib().zero_state_save(self._handle.open(), _path(directory), c.byref(options))
 
     def load(self, directory: str | os.PathLike[str], *, keep_settings: bool = False) -> None:
         """Load a checkpoint, or the latest sound one of a folder of them, whatever number of ranks
-        saved it."""
+        saved it, bit for bit. `keep_settings`: lr and the rest stay. Collective. CheckpointError:
+        it is damaged, or of another model, with every difference; nothing has changed, or steps
+        raise it until a load succeeds.
+
+        >>> optimizer.save("run/step-1000")
+        >>> optimizer.load("run")
+        """
         options = _abi.create(_structs.LoadOptions)
         options.flags = _abi.LOAD_KEEP_SETTINGS if keep_settings else 0
         lib().zero_state_load(self._handle.open(), _path(directory), c.byref(options))
@@ -363,6 +357,7 @@ class Optimizer(Overlap, Ranks, Closing):
 
     @property
     def comm(self) -> Comm:
+        """The comm that it was made of."""
         return self._comm
 
     @property
@@ -375,12 +370,22 @@ class Optimizer(Overlap, Ranks, Closing):
         return f"<Optimizer, {state}>"
 
     def stats(self) -> Statistics:
+        """Sizes, counts and times of this rank so far. Local.
+
+        >>> optimizer.step()
+        True
+        >>> optimizer.stats().steps
+        1
+        """
         statistics = _abi.create(_structs.Statistics)
         lib().zero_stats(self._handle.open(), c.byref(statistics))
         return Statistics(**fields_of(statistics))
 
     def close(self) -> None:
-        """Give state and borrowed memory back; again is fine. Parameters keep their values."""
+        """Give state and borrowed memory back; again is fine. Parameters keep their values. Local.
+
+        >>> optimizer.close()
+        """
         token, self._handle.value = self._handle.value, None
         if token is None:
             return

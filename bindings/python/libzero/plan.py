@@ -30,9 +30,16 @@ GradDtypes = Optional[Union[FloatingDtype, Mapping[str, FloatingDtype]]]
 
 @dataclass(frozen=True)
 class Plan:
-    """Byte offset and owner of each parameter (OWNER_SPLIT: several ranks), owned elements of each
-    rank, the size of an arena with that layout, and the state bytes of the busiest rank. Gradients
-    have a layout of their own, which differs where dtypes do."""
+    """Where parameters lie and who owns them, in order of the parameters.
+
+    offsets           the byte at which each parameter begins in an arena
+    owners            each parameter's rank; OWNER_SPLIT (-1) where several own parts of it
+    elements          elements that each rank owns
+    arena_bytes       size of an arena with that layout
+    state_bytes       optimizer state of the busiest rank
+    grad_offsets      the same for gradients, whose layout differs where dtypes do
+    grad_arena_bytes  size of their arena
+    """
 
     offsets: tuple[int, ...]
     owners: tuple[int, ...]
@@ -56,11 +63,18 @@ def partition_plan(
     comm: Comm | None = None,
     **settings: Unpack[Settings],
 ) -> Plan:
-    """What an Optimizer of these arguments would do with parameters of these shapes. `dtype`, one
-    for all or by name, is for parameters that do not say theirs (float32), `grad_dtype` for their
-    gradients (that of the parameter). The layout is for any comm: if whole tensors have one owner,
-    each owner's part has the size of the longest, as what travels has. With `comm`, of `world`
-    ranks, it is for that comm, which may need less: on one host nothing travels."""
+    """What an Optimizer of these arguments would do with parameters of these shapes, without any
+    rank. `shapes`: name to shape, or Params with a shape. `dtype`, one for all or by name, is for
+    parameters that do not say theirs (float32), `grad_dtype` for their gradients (that of the
+    parameter). The layout is for any comm: if whole tensors have one owner, each owner's part has
+    the size of the longest, as what travels has. With `comm`, of `world` ranks, it is for that
+    comm, which may need less: on one host nothing travels. ArgumentError: an option or a setting
+    out of range.
+
+    >>> plan = partition_plan({"w": (1000, 100), "b": (100,)}, world=4)
+    >>> plan.elements, plan.state_bytes
+    ((25588, 25360, 24576, 24576), 204800)
+    """
     prepared = [_params.prepare(one, gpu=True) for one in _shaped(shapes, dtype, grad_dtype)]
     offsets, grad_offsets = (c.c_int64 * len(prepared))(), (c.c_int64 * len(prepared))()
     owners = (c.c_int32 * len(prepared))()
@@ -94,7 +108,8 @@ def partition_plan(
 
 @dataclass(frozen=True)
 class Allocation:
-    """Arrays in arenas, by name, and the Params to register them with."""
+    """Arrays in arenas, `data` and `grads` by name, in the shapes that were given, and `params`,
+    the Params to register them with."""
 
     data: dict[str, Any]
     grads: dict[str, Any]

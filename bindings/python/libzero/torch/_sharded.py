@@ -155,7 +155,10 @@ class ShardedOptimizer(torch.optim.Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group; on every rank, with the same parameters. It gets owners of its own, those of
-        the others stay. A group that is refused has not been added."""
+        the others stay. A group that is refused has not been added.
+
+        >>> optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(3))], "lr": 0.01})
+        """
         if not hasattr(self, "_steps"):
             super().add_param_group(param_group)  # one of the constructor's
             return
@@ -236,7 +239,11 @@ class ShardedOptimizer(torch.optim.Optimizer):
         on any number of ranks: on every rank the whole of it, which stays as it is. All state is
         replaced, and options are those of the file. ValueError and TypeError, before anything has
         changed: other groups, or state that does not fit its parameter; RuntimeError where it does
-        not on another rank. Collective."""
+        not on another rank. Collective.
+
+        >>> optimizer.consolidate_state_dict()
+        >>> optimizer.load_state_dict(optimizer.state_dict())
+        """
         shard = self._sharded()
         with agreed(shard.comm, "the state"):
             state_dict = {**_mapping(state_dict, "the state")}
@@ -271,7 +278,10 @@ class ShardedOptimizer(torch.optim.Optimizer):
         return groups
 
     def close(self) -> None:
-        """Give the state and libzero's comm back; again is fine. Parameters keep their values."""
+        """Give the state and libzero's comm back; again is fine. Parameters keep their values.
+
+        >>> optimizer.close()
+        """
         shard, self._shard = self._shard, None
         if shard is not None:
             shard.close()

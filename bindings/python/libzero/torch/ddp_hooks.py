@@ -61,7 +61,13 @@ def hook_with_zero_step_interleaved(
     shard_buckets: bool = False,
 ) -> Hook:
     """The same as hook_with_zero_step: reductions of several buckets overlap, and one step ends
-    them."""
+    them.
+
+    >>> ddp = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 3))
+    >>> zero = ZeroRedundancyOptimizer(ddp.parameters(), torch.optim.SGD, overlap_with_ddp=True)
+    >>> reduce_and_step = hook_with_zero_step_interleaved(allreduce_hook, ddp, zero)
+    >>> ddp.register_comm_hook(None, reduce_and_step)
+    """
     return hook_with_zero_step(hook, ddp, zero, shard_buckets)
 
 

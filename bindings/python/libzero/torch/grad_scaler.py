@@ -19,10 +19,15 @@ class ShardedGradScaler(torch.amp.GradScaler):
     has, all skip the step and the scale falls, once.
 
     unscale_, or step without it, is collective over `process_group`; a rank without gradients calls
-    it, too. Call scale, unscale_, step, update in this order: RuntimeError for unscale_ or step twice
-    since the last update, unscale_ after step, and a step with a closure; AssertionError before any
-    scale, for an update before any step, and for growth_factor and backoff_factor that are not above
-    and below 1. Gradients may be float16.
+    it, too. Call scale, unscale_, step, update in this order: RuntimeError for unscale_ or step
+    twice since the last update, unscale_ after step, and a step with a closure; AssertionError
+    before any scale, for an update before any step, and for growth_factor and backoff_factor that
+    are not above and below 1. Gradients may be float16.
+
+    >>> model = torch.nn.Linear(4, 3)
+    >>> optimizer = OSS(model.parameters(), optim=torch.optim.SGD, lr=0.1)
+    >>> scaler = ShardedGradScaler()
+    >>> scaler.scale(model(torch.ones(2, 4)).sum()).backward()
     """
 
     def __init__(
@@ -45,7 +50,11 @@ class ShardedGradScaler(torch.amp.GradScaler):
         self._group = process_group
 
     def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
-        """Divide the gradients by the scale, and agree whether all are finite. Collective."""
+        """Divide the gradients by the scale, and agree whether all are finite. Collective.
+
+        >>> scaler.unscale_(optimizer)
+        >>> norm = optimizer.clip_grad_norm(1.0)
+        """
         if not self.is_enabled():
             return
         inside = oss_within(optimizer)
@@ -57,12 +66,19 @@ class ShardedGradScaler(torch.amp.GradScaler):
 
     def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
         """Unscale, unless that is done, and make the optimizer's step unless any rank has an
-        overflow. What that returned; None for a step that is skipped."""
+        overflow. What that returned; None for a step that is skipped.
+
+        >>> scaler.step(optimizer)
+        >>> scaler.update()
+        """
         if self.is_enabled() and "closure" not in kwargs:
             state = self._per_optimizer_states[id(optimizer)]
             if state["stage"] is OptState.READY:
                 self.unscale_(optimizer)
         return super().step(optimizer, *args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<ShardedGradScaler, scale {self.get_scale():g}>"
 
     def _unscale_grads_(
         self,

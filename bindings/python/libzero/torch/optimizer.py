@@ -70,10 +70,14 @@ class Optimizer(ShardedOptimizer):
     other options, get a MismatchError or PeerError that names the first.
 
     Until a step, .grad is this rank's own: clip by clip_grad_norm, which sees the average. What a
-    program changes of a gradient before the step counts, and costs the overlap; after a clip it is a
-    RuntimeError, unless all gradients are new ones. Not for a model in DistributedDataParallel,
+    program changes of a gradient before the step counts, and costs the overlap; after a clip it is
+    a RuntimeError, unless all gradients are new ones. Not for a model in DistributedDataParallel,
     which reduces as well, nor with torch.amp.GradScaler, which decides on each rank alone: see
     loss_scale.
+
+    >>> model = torch.nn.Linear(4, 3)
+    >>> optimizer = libzero.torch.Optimizer(model.parameters(), "sgd", lr=0.1, momentum=0.9)
+    >>> model(torch.ones(2, 4)).sum().backward()
     """
 
     def __init__(
@@ -136,7 +140,12 @@ class Optimizer(ShardedOptimizer):
         """Reduce what is not reduced yet, update this rank's share, and put the new parameters on
         every rank. Returns what `closure` did, this rank's loss; result() tells what the ranks
         agreed. A parameter without gradient on any rank is left alone; ZeroError (STATE) if that is
-        all of them."""
+        all of them.
+
+        >>> optimizer.step()
+        >>> optimizer.result().step
+        1
+        """
         if kwargs:
             raise TypeError(f"step() has no argument {', '.join(kwargs)}")
         return self._update(closure, {}, None)
@@ -148,7 +157,10 @@ class Optimizer(ShardedOptimizer):
         )
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As torch's; and what the backward has announced, or a clip reduced, is forgotten."""
+        """As torch's; and what the backward has announced, or a clip reduced, is forgotten.
+
+        >>> optimizer.zero_grad()
+        """
         if self._shard is not None:
             self._native.drop()
         super().zero_grad(set_to_none)
@@ -156,7 +168,12 @@ class Optimizer(ShardedOptimizer):
     def no_sync(self) -> AbstractContextManager[None]:
         """While it is entered, backwards add up gradients on this rank alone: for all micro-batches
         but the last, whose backward announces the sums. Saves the reductions; without it results
-        are the same."""
+        are the same.
+
+        >>> with optimizer.no_sync():
+        ...     model(torch.ones(2, 4)).sum().backward()
+        >>> model(torch.ones(2, 4)).sum().backward()
+        """
         self._sharded()
         return self._native.gradients.no_sync()
 
@@ -168,7 +185,10 @@ class Optimizer(ShardedOptimizer):
     ) -> float:
         """Scale the reduced gradients so that their norm is at most `max_norm`; returns it from
         before, the same on every rank. `params`: those of which alone the norm is taken, and which
-        alone are scaled. In place of torch.nn.utils.clip_grad_norm_, between backward and step."""
+        alone are scaled. In place of torch.nn.utils.clip_grad_norm_, between backward and step.
+
+        >>> norm = optimizer.clip_grad_norm(1.0)
+        """
         self._sharded()
         numbers = None if params is None else self._numbers_of(params)
         self._native.reduce(self.param_groups)
@@ -176,7 +196,10 @@ class Optimizer(ShardedOptimizer):
         return core.optimizer.clip_grad_norm(max_norm, norm_type, numbers, stream=core.stream)
 
     def clip_grad_value(self, max_value: float) -> None:
-        """Bring every element of the reduced gradients into [-max_value, max_value]."""
+        """Bring every element of the reduced gradients into [-max_value, max_value].
+
+        >>> optimizer.clip_grad_value(0.5)
+        """
         self._sharded()
         self._native.reduce(self.param_groups)
         core = self._native.core
@@ -202,30 +225,55 @@ class Optimizer(ShardedOptimizer):
         self._sharded().core.optimizer.loss_scale = scale
 
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
-        """The loss whose backward() makes the gradients that step() takes."""
+        """The loss whose backward() makes the gradients that step() takes.
+
+        >>> optimizer.zero_grad()
+        >>> optimizer.scale(model(torch.ones(2, 4)).sum()).backward()
+        """
         return loss * self.loss_scale
 
     def result(self) -> Result:
-        """What the ranks agreed in the last step: its number, which counts from the start, or from a
-        load_state_dict(), the norm of gradients, whether it was skipped. On a GPU it waits for the
-        step."""
+        """What the ranks agreed in the last step: its number, which counts from the start, or from
+        a load_state_dict(), the norm of gradients, whether it was skipped. On a GPU it waits for
+        the step.
+
+        >>> optimizer.step()
+        >>> optimizer.result().skipped
+        0
+        """
         return self._sharded().core.optimizer.result()
 
     def broadcast_params(self, root: Optional[int] = 0) -> None:
         """Copy every parameter from rank `root` to all; None says that all wrote the same. Whoever
-        writes into parameters of 16 bits calls it, as their masters are taken anew."""
+        writes into parameters of 16 bits calls it, as their masters are taken anew.
+
+        >>> optimizer.zero_grad()
+        >>> optimizer.broadcast_params()
+        """
         self._sharded()
         self._native.broadcast_params(root)
 
     def broadcast_buffers(self, root: int = 0) -> None:
-        """Copy every buffer from rank `root` to all, whenever the program wants it."""
+        """Copy every buffer from rank `root` to all, whenever the program wants it.
+
+        >>> model = torch.nn.BatchNorm1d(4)
+        >>> buffers = model.named_buffers()
+        >>> optimizer = libzero.torch.Optimizer(model.named_parameters(), buffers=buffers)
+        >>> optimizer.broadcast_buffers()
+        """
         self._sharded()
         self._native.broadcast_buffers(root)
 
     def join(self) -> int:
         """This rank has no more batches: make the others' steps with them, with zeros for
         gradients, and with the options that their param_groups have meanwhile, until every rank is
-        here. Returns the rank that came last. See libzero.Optimizer.join, and its uneven_inputs."""
+        here. Returns the rank that came last. See libzero.Optimizer.join, and its uneven_inputs.
+
+        >>> uneven = torch.nn.Linear(4, 3)
+        >>> optimizer = libzero.torch.Optimizer(uneven.parameters(), uneven_inputs="world")
+        >>> optimizer.join()
+        0
+        """
         self._sharded()
         last = self._native.join(self.param_groups)
         self._fresh = False
@@ -237,42 +285,70 @@ class Optimizer(ShardedOptimizer):
     def save(self, directory: Union[str, os.PathLike[str]], *, replace: bool = False) -> None:
         """Save parameters, rank 0's buffers, state, options and step as the checkpoint `directory`,
         by all ranks: complete and on stable storage, or not there. Options are those of
-        param_groups by now, as a schedule has left them for the next step."""
+        param_groups by now, as a schedule has left them for the next step.
+
+        >>> optimizer.step()
+        >>> optimizer.save("run/step-1")
+        """
         self._sharded()
         self._native.save(directory, self.param_groups, replace=replace)
 
     def load(self, directory: Union[str, os.PathLike[str]], *, keep_settings: bool = False) -> None:
         """Load a checkpoint, or the latest sound one of a folder of them, whatever number of ranks
         saved it: parameters, buffers, state, and options, which are then in param_groups, unless
-        `keep_settings`."""
+        `keep_settings`.
+
+        >>> optimizer.step()
+        >>> optimizer.save("run/step-1")
+        >>> optimizer.load("run")
+        """
         self._sharded()
         self._native.load(directory, None if keep_settings else self.param_groups)
         self._fresh = False
         self._gathered = None
 
     def consolidate_state_dict(self, to: Optional[int] = 0) -> None:
-        """Bring the whole state to rank `to`, or all (None), for its state_dict(). Collective."""
+        """Bring the whole state to rank `to`, or all (None), for its state_dict(). Collective.
+
+        >>> optimizer.step()
+        >>> optimizer.consolidate_state_dict(to=None)
+        """
         if to is not None and not 0 <= to < self.world_size:
             raise ValueError(f"to is {to}, and there are ranks 0 to {self.world_size - 1}")
         self._gather(to)
 
     def state_dict(self) -> dict[str, Any]:
         """As the unsharded optimizer's, with state on the CPU, as consolidate_state_dict brought it
-        here, or as it is before the first step; 16-bit parameters have a "master", too. RuntimeError
-        if it brought it elsewhere, or if steps were made since."""
+        here, or as it is before the first step; 16-bit parameters have a "master", too.
+        RuntimeError if it brought it elsewhere, or if steps were made since.
+
+        >>> optimizer.step()
+        >>> optimizer.consolidate_state_dict()
+        >>> optimizer.state_dict()["state"][0]["momentum_buffer"].shape
+        torch.Size([3, 4])
+        """
         return self._whole_state_dict(f"consolidate_state_dict(to={self.rank})")
 
     def stats(self) -> Statistics:
-        """Bytes by kind, and seconds and bytes so far, of this rank."""
+        """Bytes by kind, and seconds and bytes so far, of this rank.
+
+        >>> optimizer.step()
+        >>> optimizer.stats().steps
+        1
+        """
         return self._sharded().core.optimizer.stats()
 
     @property
     def comm(self) -> Comm:
+        """The comm of its ranks."""
         return self._comm
 
     def close(self) -> None:
         """Give the state back, and the comm unless it was passed; again is fine. Parameters keep
-        their values, in arenas too, and no hook is left."""
+        their values, in arenas too, and no hook is left.
+
+        >>> optimizer.close()
+        """
         shard, self._shard = self._shard, None
         if shard is not None:
             shard.close()

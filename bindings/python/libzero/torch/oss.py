@@ -47,6 +47,10 @@ class OSS(ShardedOptimizer):
     The constructor, add_param_group, step, clip_grad_norm, consolidate_state_dict, state_dict with
     all_ranks and load_state_dict are collective over `group`. Ranks that pass different parameters
     or options get a MismatchError or PeerError that names the first one.
+
+    >>> model = torch.nn.Linear(4, 3)
+    >>> optimizer = OSS(model.parameters(), optim=torch.optim.SGD, lr=0.1, momentum=0.9)
+    >>> model(torch.ones(2, 4)).sum().backward()
     """
 
     def __init__(
@@ -74,14 +78,18 @@ class OSS(ShardedOptimizer):
 
     @property
     def group(self) -> dist.ProcessGroup:
+        """Its ranks."""
         return self.process_group
 
     def step(self, closure: Closure = None, **kwargs: Any) -> Any:
         """Update what this rank owns and put the new parameters on every rank. Returns what
         `closure` did, this rank's loss; all ranks pass one, or none does. Where it raises on one
         rank, the others get an error that names it. A parameter without gradient on its owner is
-        left alone. Parameters that moved to another device, or have another dtype or memory format now,
-        are followed with their state. TypeError for arguments that the class's step has not."""
+        left alone. Parameters that moved to another device, or have another dtype or memory format
+        now, are followed with their state. TypeError for arguments that the class's step has not.
+
+        >>> optimizer.step()
+        """
         if closure is None:
             self._catch_up()
             return self._update(None, kwargs, None)
@@ -102,13 +110,21 @@ class OSS(ShardedOptimizer):
         returns it from before, without dimensions, in float32, or float64 where a parameter is.
         Every element counts once, for any number of ranks with the same bits. A norm that is not
         finite scales nothing. `filter_params_fn` is given the parameters with gradients that this
-        rank owns and returns those that count. ValueError: a norm_type that is not above 0."""
+        rank owns and returns those that count. ValueError: a norm_type that is not above 0.
+
+        >>> optimizer.clip_grad_norm(1.0) > 1
+        tensor(True)
+        """
         self._catch_up()
         core = self._sharded().core
         return _clip(core, float(max_norm), float(norm_type), filter_params_fn)
 
     def partition_parameters(self) -> list[list[dict[str, Any]]]:
-        """By rank, the groups with what that rank owns of each."""
+        """By rank, the groups with what that rank owns of each.
+
+        >>> len(optimizer.partition_parameters()[0][0]["params"])
+        2
+        """
         owners = self._sharded().core.owners()
         found: list[list[dict[str, Any]]] = [[] for _ in range(self.world_size)]
         number = 0
@@ -122,12 +138,20 @@ class OSS(ShardedOptimizer):
         return found
 
     def refresh_trainable(self) -> None:
-        """Look at requires_grad now; each step does. Owners stay. Local."""
+        """Look at requires_grad now; each step does. Owners stay. Local.
+
+        >>> model.bias.requires_grad = False
+        >>> optimizer.refresh_trainable()
+        """
         self._sharded().core.follow_trained()
 
     def consolidate_state_dict(self, recipient_rank: int = 0) -> None:
         """Bring the whole state to one rank of the group, -1: to all, for its state_dict(); on
-        every rank. ValueError: the group has no such rank."""
+        every rank. ValueError: the group has no such rank.
+
+        >>> optimizer.step()
+        >>> optimizer.consolidate_state_dict(recipient_rank=0)
+        """
         if not -1 <= recipient_rank < self.world_size:
             raise ValueError(
                 f"recipient_rank is {recipient_rank}, and the group has ranks 0 to "
@@ -137,8 +161,13 @@ class OSS(ShardedOptimizer):
 
     def state_dict(self, all_ranks: bool = False) -> dict[str, Any]:
         """As the unsharded optimizer's, with state on the CPU, as consolidate_state_dict brought it
-        here. `all_ranks`: bring it to all ranks first; on every rank. RuntimeError if it was brought
-        elsewhere, or if steps were made since."""
+        here. `all_ranks`: bring it to all ranks first; on every rank. RuntimeError if it was
+        brought elsewhere, or if steps were made since.
+
+        >>> optimizer.step()
+        >>> optimizer.state_dict(all_ranks=True)["state"][0]["momentum_buffer"].shape
+        torch.Size([3, 4])
+        """
         if all_ranks:
             self.consolidate_state_dict(-1)
         return self._whole_state_dict(f"consolidate_state_dict({self.rank})")

@@ -35,16 +35,20 @@ class ShardedDataParallel(torch.nn.Module):
     any number of backwards. A rank whose backward reaches no parameter joins the others in its next
     step, clip or unscale_.
 
-    `module`: on one device, the CPU or this rank's GPU; all ranks have the same. `sharded_optimizer`:
-    libzero.torch.OSS, or a list of them, over the ranks of `process_group`. `broadcast_buffers`:
-    from rank 0 at the start of each forward outside of no_sync(). `sync_models_at_startup`: copy
-    parameters and buffers from rank 0 now. `reduce_buffer_size`: the elements that travel at once,
-    0 for libzero's default. `reduce_fp16`: round gradients to float16 on their way; sums are in
-    float32. `warn_on_trainable_params_changed`: log it. `auto_refresh_trainable` has no effect:
-    requires_grad is looked at in each forward.
+    `module`: on one device, the CPU or this rank's GPU; all ranks have the same.
+    `sharded_optimizer`: libzero.torch.OSS, or a list of them, over the ranks of `process_group`.
+    `broadcast_buffers`: from rank 0 at the start of each forward outside of no_sync().
+    `sync_models_at_startup`: copy parameters and buffers from rank 0 now. `reduce_buffer_size`: the
+    elements that travel at once, 0 for libzero's default. `reduce_fp16`: round gradients to float16
+    on their way; sums are in float32. `warn_on_trainable_params_changed`: log it.
+    `auto_refresh_trainable` has no effect: requires_grad is looked at in each forward.
 
     The constructor, forward, the end of a backward and reduce() are collective over the group.
     TypeError and ValueError: optimizers that are none, have another group or share a parameter.
+
+    >>> module = torch.nn.Linear(4, 3)
+    >>> optimizer = OSS(module.parameters(), optim=torch.optim.SGD, lr=0.1)
+    >>> model = ShardedDataParallel(module, optimizer)
     """
 
     def __init__(
@@ -84,7 +88,10 @@ class ShardedDataParallel(torch.nn.Module):
         return _reducer_of(self._optimizers, self._wire_dtype, self._bucket_bytes)
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        """The module's forward. Looks first whether parameters were frozen, added or moved."""
+        """The module's forward. Looks first whether parameters were frozen, added or moved.
+
+        >>> model(torch.ones(2, 4)).sum().backward()
+        """
         self._follow()
         if self._broadcast_buffers and not self._reducer.accumulating:
             self.sync_buffers()
@@ -114,7 +121,11 @@ class ShardedDataParallel(torch.nn.Module):
 
     def refresh_trainable(self) -> None:
         """Look at requires_grad now, as each forward does. Local. RuntimeError: a gradient needs a
-        gradient itself."""
+        gradient itself.
+
+        >>> model.bias.requires_grad = False
+        >>> model.refresh_trainable()
+        """
         for optimizer in self._optimizers:
             optimizer.refresh_trainable()
         self._reducer.attach()
@@ -122,7 +133,12 @@ class ShardedDataParallel(torch.nn.Module):
 
     def reduce(self) -> None:
         """Reduce what backwards within no_sync() have added up. Not needed otherwise. RuntimeError
-        if no forward was made since the last reduction."""
+        if no forward was made since the last reduction.
+
+        >>> with model.no_sync():
+        ...     model(torch.ones(2, 4)).sum().backward()
+        >>> model.reduce()
+        """
         if not self._reducer.waiting:
             raise RuntimeError("nothing to reduce: no forward was made since the last reduction")
         self._reducer.reduce()
@@ -130,7 +146,12 @@ class ShardedDataParallel(torch.nn.Module):
     @contextmanager
     def no_sync(self) -> Iterator[None]:
         """Gradients add up here, on every rank its own, and buffers are not copied; the next
-        backward outside reduces all of it. An exception ends it as well."""
+        backward outside reduces all of it. An exception ends it as well.
+
+        >>> with model.no_sync():
+        ...     model(torch.ones(2, 4)).sum().backward()
+        >>> model(torch.ones(2, 4)).sum().backward()
+        """
         before, self._reducer.accumulating = self._reducer.accumulating, True
         try:
             yield
@@ -138,17 +159,27 @@ class ShardedDataParallel(torch.nn.Module):
             self._reducer.accumulating = before
 
     def sync_buffers(self, blocking: bool = False) -> None:
-        """Copy the module's buffers from rank 0; done on return, `blocking` or not. Collective."""
+        """Copy the module's buffers from rank 0; done on return, `blocking` or not. Collective.
+
+        >>> model.sync_buffers()
+        """
         copy_from_first(self.module.buffers(), self.process_group)
 
     def zero_grad(self, set_to_none: bool = False) -> None:
-        """Zero the gradients of module and optimizers, or set them to None."""
+        """Zero the gradients of module and optimizers, or set them to None.
+
+        >>> model.zero_grad(set_to_none=True)
+        """
         super().zero_grad(set_to_none)
         for optimizer in self._optimizers:
             optimizer.zero_grad(set_to_none)
 
     def __getattr__(self, name: str) -> Any:
-        """What this has not, the module may have."""
+        """What this has not, the module may have.
+
+        >>> model.weight.shape
+        torch.Size([3, 4])
+        """
         try:
             return super().__getattr__(name)
         except AttributeError:

@@ -35,8 +35,8 @@ class ZeroRedundancyOptimizer(ShardedOptimizer, Joinable):
     are split evenly over the ranks; a differentiable option, complex parameters or any other class
     make it one of that class over whole tensors. foreach, fused and capturable change nothing.
 
-    `parameters_as_bucket_view`: parameters move to memory that all ranks of a host can write, so that
-    a step needs no copies; their memory formats stay.
+    `parameters_as_bucket_view`: parameters move to memory that all ranks of a host can write, so
+    that a step needs no copies; their memory formats stay.
 
     `overlap_with_ddp`: hook_with_zero_step makes the steps, in DDP's backward, and step() does
     nothing but to warn.
@@ -47,6 +47,10 @@ class ZeroRedundancyOptimizer(ShardedOptimizer, Joinable):
     The constructor, add_param_group, step, consolidate_state_dict and load_state_dict are
     collective over `process_group`. Ranks that pass different parameters or options get a
     MismatchError or PeerError that names the first one.
+
+    >>> model = torch.nn.Linear(4, 3)
+    >>> optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, momentum=0.9)
+    >>> model(torch.ones(2, 4)).sum().backward()
     """
 
     def __init__(
@@ -75,7 +79,10 @@ class ZeroRedundancyOptimizer(ShardedOptimizer, Joinable):
         """Update this rank's share and put the new parameters on every rank. Returns what `closure`
         did, this rank's loss; all ranks pass one, or none does. Where it raises on one rank, the
         others get a RuntimeError that names it. A parameter without gradient on any rank is left
-        alone."""
+        alone.
+
+        >>> optimizer.step()
+        """
         if self.overlaps_with_ddp:
             if not self._has_warned:
                 _logger.warning("step() does nothing with overlap_with_ddp=True: DDP's hook steps")
@@ -124,31 +131,49 @@ class ZeroRedundancyOptimizer(ShardedOptimizer, Joinable):
                 param.grad = grad
 
     def consolidate_state_dict(self, to: Optional[int] = 0) -> None:
-        """Bring the whole state to rank `to` of the group, or to all (None), for its state_dict(); on
-        every rank. ValueError: the group has no such rank."""
+        """Bring the whole state to rank `to` of the group, or to all (None), for its state_dict();
+        on every rank. ValueError: the group has no such rank.
+
+        >>> optimizer.step()
+        >>> optimizer.consolidate_state_dict(to=0)
+        """
         if to is not None and not 0 <= to < self.world_size:
             raise ValueError(f"to is {to}, and the group has ranks 0 to {self.world_size - 1}")
         self._gather(to)
 
     def state_dict(self) -> dict[str, Any]:
         """As the unsharded optimizer's, with state on the CPU, as consolidate_state_dict brought it
-        here, or as it is before the first step. RuntimeError if it brought it elsewhere, or if steps
-        were made since."""
+        here, or as it is before the first step. RuntimeError if it brought it elsewhere, or if
+        steps were made since.
+
+        >>> optimizer.step()
+        >>> optimizer.consolidate_state_dict()
+        >>> optimizer.state_dict()["state"][0]["momentum_buffer"].shape
+        torch.Size([3, 4])
+        """
         return self._whole_state_dict(f"consolidate_state_dict(to={self.rank})")
 
     def join_hook(self, **kwargs: Any) -> JoinHook:
         """For Join([ddp, optimizer]), in that order: a rank without inputs goes on updating its
         share, with the gradients of those that have some. No arguments have an effect. ValueError:
-        Join([optimizer, ddp])."""
+        Join([optimizer, ddp]).
+
+        >>> ddp = torch.nn.parallel.DistributedDataParallel(model)
+        >>> with torch.distributed.algorithms.join.Join([ddp, optimizer]):
+        ...     ddp(torch.ones(2, 4)).sum().backward()
+        ...     optimizer.step()
+        """
         _refuse_turned_order(self)
         return _ZeroJoinHook(self)
 
     @property
     def join_device(self) -> torch.device:
+        """Where its parameters are; for Join."""
         return self._device
 
     @property
     def join_process_group(self) -> Any:
+        """Its ranks; for Join."""
         return self.process_group
 
 

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients of all ranks: reduced, clipped, unscaled."""
+
+from __future__ import annotations
+
+import ctypes as c
+from collections.abc import Iterable
+from typing import Any, Optional, Union
+
+from . import _abi, _params, _values
+from ._abi import lib
+from ._overlap import Overlap, reduce_flags
+from ._ranks import Arrays, Ranks
+from .typing import NumberDtype, Reduction
+
+
+class Gradients(Overlap, Ranks):
+    """What Optimizer has of these."""
+
+    def reduce_grads(
+        self,
+        grads: Arrays | None = None,
+        reduction: Reduction = "mean",
+        accumulate: bool = False,
+        *,
+        stream: Any = None,
+    ) -> None:
+        """Sum every gradient over the ranks, in rank order, to its owners; "mean" divides by their
+        number, "none" says that they are reduced already. No `grads` means the registered ones;
+        else one array, or None for none on this rank, for each parameter in order of registration,
+        or by name, of the parameter's shape and gradient dtype. A parameter that no rank has a
+        gradient of is left alone; where only some have one, the others count as zeros.
+        `accumulate`: the owners keep the sum and add to what such calls before left, one call for
+        each micro-batch. Collective. ZERO_ERR_STATE to reduce twice without it.
+
+        >>> optimizer.reduce_grads({"w": gradient}, "sum")
+        >>> optimizer.step()
+        True
+        """
+        flags = reduce_flags(reduction, accumulate)
+        memory = None if grads is None else self._gradients(grads)
+        addresses = None if memory is None else _params.pointers(memory)
+        count = 0 if memory is None else len(memory)
+        behind = _values.stream(stream)
+        lib().zero_reduce_grads(self._handle.open(), addresses, count, flags, behind)
+        self._announced.clear()
+
+    def clip_grad_norm(
+        self,
+        max_norm: float,
+        norm_type: float = 2.0,
+        params: Iterable[Union[str, int]] | None = None,
+        *,
+        stream: Any = None,
+    ) -> float:
+        """Scale the gradients so that their p-norm, as one vector, is at most `max_norm`; returns
+        it from before, with the same bits on every rank. `norm_type` is p, above 0 or math.inf.
+        `params`: names or numbers, each once and the same on every rank, of which alone the norm is
+        taken, and which alone are scaled. Reduces first if nothing is reduced. Waits for the norm,
+        also on a GPU, where Optimizer(max_grad_norm=...) clips without a wait. Collective.
+
+        >>> optimizer.clip_grad_norm(1.0)
+        3.4641016151377544
+        """
+        behind = _values.stream(stream)
+        most, kind = _values.double(max_norm, "max_norm"), _values.double(norm_type, "norm_type")
+        norm = c.c_double()
+        numbers = [] if params is None else [self._number(param) for param in params]
+        chosen = None if params is None else (c.c_int64 * len(numbers))(*numbers)
+        lib().zero_clip_grad_norm(
+            self._handle.open(), chosen, len(numbers), most, kind, c.byref(norm), behind
+        )
+        return norm.value
+
+    def clip_grad_value(self, max_value: float, *, stream: Any = None) -> None:
+        """Bring every element of the gradients into [-max_value, max_value]. Reduces first if
+        nothing is reduced. Collective.
+
+        >>> optimizer.clip_grad_value(0.5)
+        """
+        limit = _values.double(max_value, "max_value")
+        lib().zero_clip_grad_value(self._handle.open(), limit, _values.stream(stream))
+
+    @property
+    def loss_scale(self) -> float:
+        """What the next loss is to be multiplied with, and its gradients are divided by. Setting it
+        is for scalers of one's own, or restarts the one that `loss_scale=` made; local, and the
+        same on every rank. From 2**-100 to 2**100.
+
+        >>> optimizer.loss_scale = 1024
+        """
+        scale = c.c_double()
+        lib().zero_group_get(self._handle.open(), _abi.ALL_GROUPS, b"loss_scale", c.byref(scale))
+        return scale.value
+
+    @loss_scale.setter
+    def loss_scale(self, scale: float) -> None:
+        value = _values.double(scale, "loss_scale")
+        lib().zero_group_set(self._handle.open(), _abi.ALL_GROUPS, b"loss_scale", value)
+
+    def read_loss_scale_from(self, address: Optional[int], dtype: NumberDtype = "float32") -> None:
+        """As Group.read_from, of the loss scale, where it is not dynamic: what each reduction reads
+        there its gradients are divided by. None: what it was last.
+
+        >>> optimizer.read_loss_scale_from(scale_on_gpu.data_ptr())  # doctest: +SKIP
+        """
+        at = _values.number_at(address, dtype)
+        lib().zero_group_set_from(self._handle.open(), _abi.ALL_GROUPS, b"loss_scale", *at)
+
+    def drop_grads(self) -> None:
+        """Forget what is reduced; writes no gradient. Local, on every rank.
+
+        >>> optimizer.reduce_grads()
+        >>> optimizer.drop_grads()
+        """
+        lib().zero_drop_grads(self._handle.open())
+        self._announced.clear()

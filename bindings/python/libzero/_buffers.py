@@ -24,8 +24,7 @@ from ._dtypes import (
 )
 from ._structs import CommHandle
 from ._values import int64
-
-Shape = Union[int, Sequence[int]]
+from .typing import Shape
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ def _buffer_of(value: Any, what: str, untyped: str) -> Buffer:
         return _from_array(value, value.__array_interface__, what, gpu=False)
     if isinstance(value, tuple):
         return _from_address(value, what, untyped)
-    if hasattr(value, "__dlpack__"):
+    if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
         return _from_dlpack(value, what)
     return _from_protocol(value, what)
 
@@ -95,6 +94,8 @@ def typed_of(
         buffer = replace(buffer, dtype=untyped)
     if buffer.dtype not in known and not (buffer.dtype == wanted and wanted in DTYPES):
         hint = "; for its 16 bits say which by dtype" if buffer.dtype == "uint16" else ""
+        if buffer.dtype[0] in ">!":
+            hint = "; its bytes are in another order than this machine's: pass a copy that is not"
         raise TypeError(f"{what} is {buffer.dtype}; there are {', '.join(known)}{hint}")
     if wanted is not None and buffer.dtype != wanted:
         raise TypeError(f"{what} is {buffer.dtype}; {wanted} is needed")
@@ -173,7 +174,7 @@ def _from_protocol(value: Any, what: str) -> Buffer:
     except TypeError:
         raise TypeError(
             f"{what}: {type(value).__name__} is neither an array, nor a tensor, nor a buffer, nor "
-            "(address, shape)"
+            "(address, shape), and does not speak DLPack"
         ) from None
     if not view.c_contiguous:
         raise _not_dense(what)

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import ctypes as c
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -72,15 +74,11 @@ class Memory:
 
 
 def memory_of(value: Any, what: str) -> Memory:
-    device = int(value.__dlpack_device__()[0])
+    with _asked(value, what):
+        device = int(value.__dlpack_device__()[0])
     if device not in _HOST + _GPU:
         raise ValueError(f"{what} is on DLPack's device {device}; there are the host and CUDA")
-    arguments: dict[str, Any] = {"stream": _NO_STREAM} if device in _GPU else {}
-    try:
-        capsule = value.__dlpack__(max_version=_VERSION, **arguments)
-    except TypeError:  # it is older than max_version
-        capsule = value.__dlpack__(**arguments)
-    tensor = _tensor_of(capsule, what)
+    tensor, capsule = _tensor_of(value, {"stream": _NO_STREAM} if device in _GPU else {}, what)
     shape = tuple(tensor.shape[: tensor.ndim])
     item = tensor.bits * tensor.lanes // 8
     strides = (
@@ -98,7 +96,22 @@ def memory_of(value: Any, what: str) -> Memory:
     )
 
 
-def _tensor_of(capsule: Any, what: str) -> Any:
+@contextmanager
+def _asked(value: Any, what: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # libraries differ in what they raise
+        kind = type(value).__name__
+        raise ValueError(f"{what}: {kind} does not show its memory by DLPack: {error}") from error
+
+
+def _tensor_of(value: Any, arguments: dict[str, Any], what: str) -> tuple[Tensor, Any]:
+    """What a capsule of `value` says, and the capsule."""
+    with _asked(value, what):
+        try:
+            capsule = value.__dlpack__(max_version=_VERSION, **arguments)
+        except TypeError:  # it is older than max_version
+            capsule = value.__dlpack__(**arguments)
     api = c.pythonapi
     api.PyCapsule_IsValid.argtypes = [c.py_object, c.c_char_p]
     api.PyCapsule_GetPointer.argtypes = [c.py_object, c.c_char_p]
@@ -110,5 +123,7 @@ def _tensor_of(capsule: Any, what: str) -> Any:
             raise ValueError(f"{what} speaks DLPack {versioned.major}; there is {_VERSION[0]}")
         if versioned.flags & _READ_ONLY:
             raise ValueError(f"{what} is read-only")
-        return versioned.tensor
-    return Managed.from_address(api.PyCapsule_GetPointer(capsule, b"dltensor")).tensor
+        return versioned.tensor, capsule
+    if not api.PyCapsule_IsValid(capsule, b"dltensor"):
+        raise TypeError(f"{what}: what __dlpack__ of {type(value).__name__} gives is no DLPack tensor")
+    return Managed.from_address(api.PyCapsule_GetPointer(capsule, b"dltensor")).tensor, capsule

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import ctypes as c
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional, Union
 
 from . import _abi, _structs, _values
 from ._buffers import Buffer, typed_of
-from .typing import Dtype
+from .typing import Array, Dtype, Several
 
 
 @dataclass
@@ -20,12 +20,13 @@ class ModelBuffer:
     "float32" (default), "float64", "int32", "int64", "bfloat16" or "float16"."""
 
     name: str
-    data: Any
+    data: Array
     dtype: Optional[Dtype] = None
 
 
 # Name to array, ModelBuffers, or (name, data) and (name, data, dtype).
-ModelBuffers = Union[Mapping[str, Any], Iterable[Union[ModelBuffer, tuple[Any, ...]]]]
+One = Union[ModelBuffer, tuple[str, Array], tuple[str, Array, Dtype]]
+ModelBuffers = Union[Mapping[str, Array], Several[One]]
 
 
 def buffers_of(buffers: ModelBuffers) -> list[ModelBuffer]:

@@ -12,9 +12,9 @@ from . import _abi, _params, _structs, _values
 from ._abi import lib
 from ._buffers import Buffer
 from ._state import StateAccess
-from .typing import Reduction
+from .typing import Array, Reduction
 
-REGISTERED = object()
+REGISTERED: Any = object()
 
 
 class Overlap(StateAccess):
@@ -46,7 +46,7 @@ class Overlap(StateAccess):
         lib().zero_step_begin(self._handle.open(), c.byref(options))
 
     def grad_ready(
-        self, param: Union[str, int], grad: Any = REGISTERED, *, stream: Any = None
+        self, param: Union[str, int], grad: Array | None = REGISTERED, *, stream: Any = None
     ) -> None:
         """Announce, during the backward, that this rank's gradient of a parameter is final: the
         registered one, or `grad`, of the parameter's shape, of which None says that there is none.

@@ -4,15 +4,15 @@
 from __future__ import annotations
 
 import ctypes as c
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional, Union, cast
 
 from . import _abi, _custom, _structs, _values
-from ._buffers import Buffer, Shape, typed_of, shape_of
+from ._buffers import Buffer, shape_of, typed_of
 from ._custom import Rule
 from ._dtypes import FLOATING
-from .typing import Dtype, FloatingDtype
+from .typing import Array, Dtype, FloatingDtype, Several, Shape
 
 
 @dataclass
@@ -40,8 +40,8 @@ class Param:
     """
 
     name: str
-    data: Any = None
-    grad: Any = None
+    data: Optional[Array] = None
+    grad: Optional[Array] = None
     shape: Optional[Shape] = None
     order: Optional[int] = None
     owner: int = 0
@@ -54,7 +54,8 @@ class Param:
 
 
 # Name to array, Params, or (name, data) and (name, data, grad).
-Params = Union[Mapping[str, Any], Iterable[Union[Param, tuple[Any, ...]]]]
+One = Union[Param, tuple[str, Array], tuple[str, Array, Optional[Array]]]
+Params = Union[Mapping[str, Array], Several[One]]
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ def memory_of(
     return buffer
 
 
-def refuse_unknown(given: Mapping[str, Any] | None, known: set[str]) -> None:
+def refuse_unknown(given: Mapping[str, object] | None, known: set[str]) -> None:
     unknown = [name for name in given or () if name not in known]
     if unknown:
         raise KeyError(f"{', '.join(map(repr, unknown))}: no parameter has that name")

@@ -12,10 +12,11 @@ from ._abi import lib
 from ._buffers import Buffer
 from ._structs import OptimHandle
 from .comm import Comm
+from .typing import Array
 
 # One entry per parameter in order of registration, or by name. None, or a name that is missing, is
 # "no gradient on this rank".
-Arrays = Union[Sequence[Any], Mapping[str, Any]]
+Arrays = Union[Sequence[Optional[Array]], Mapping[str, Optional[Array]]]
 
 
 class OwnedRange(NamedTuple):

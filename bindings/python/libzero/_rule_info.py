@@ -20,8 +20,8 @@ class RuleInfo:
     number      its ZERO_OPTIMIZER_ constant in zero.h
     settings    the default of each setting, by name; flags are 0 or 1
     ranges      the values that each setting may take, in words
-    slots       the state by name, each of the parameter's shape, with the setting that must not be 0
-                for it, or None where it is always there
+    slots       the state by name, each of the parameter's shape, with the setting that must not be
+                0 for it, or None where it is always there
     """
 
     number: int

@@ -5,12 +5,16 @@ from __future__ import annotations
 
 import ctypes as c
 import math
-from typing import Any, Callable, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Optional, Union, overload
 
 from . import _abi, _values
 from ._abi import lib
 from ._structs import OptimHandle
 from .comm import Comm
+from .typing import DLPackArray
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
 
 # A parameter by its number in order of registration, or by name.
 Which = Union[int, str]
@@ -45,7 +49,7 @@ class StateAccess:
 
     def state_get(
         self, param: Which, name: str | None = None, first: int = 0, count: int | None = None
-    ) -> Any:
+    ) -> NDArray[Any]:
         """`count` elements from `first` on, row by row, all of which this rank owns; to the end by
         default. A flat array of float32, or float64 for float64 parameters. Local. ArgumentError
         for a name that the parameter has not, and for elements of other ranks.
@@ -57,7 +61,13 @@ class StateAccess:
         """
         return self._read(lib().zero_state_get, param, (_name(name),), first, count)
 
-    def state_set(self, param: Which, name: str | None, values: Any = None, first: int = 0) -> None:
+    def state_set(
+        self,
+        param: Which,
+        name: str | None,
+        values: ArrayLike | DLPackArray | None = None,
+        first: int = 0,
+    ) -> None:
         """Set what this rank owns of the elements from `first` on. Every rank calls it for the same
         parameters and names, with the whole tensor, any part, or None where it owns nothing. Values
         are taken row by row, whatever their shape and dtype. Local.
@@ -68,7 +78,10 @@ class StateAccess:
         import numpy
 
         number = self._number(param)
-        given = numpy.ascontiguousarray([] if values is None else values, self._type(number))
+        array: Any = [] if values is None else values
+        if hasattr(array, "__dlpack__") and not hasattr(array, "__array__"):
+            array = numpy.from_dlpack(array)
+        given = numpy.ascontiguousarray(array, self._type(number))
         lib().zero_state_set(
             self._handle.open(),
             number,
@@ -101,7 +114,15 @@ class StateAccess:
         given = c.c_double(_values.double(value, name))
         lib().zero_state_set(self._handle.open(), number, word, 0, 1, c.byref(given))
 
-    def state_gather(self, param: Which, name: str | None = None, to: int | None = None) -> Any:
+    @overload
+    def state_gather(self, param: Which, name: str | None = None) -> NDArray[Any]: ...
+    @overload
+    def state_gather(
+        self, param: Which, name: str | None = None, to: int | None = None
+    ) -> Optional[NDArray[Any]]: ...
+    def state_gather(
+        self, param: Which, name: str | None = None, to: int | None = None
+    ) -> Optional[NDArray[Any]]:
         """A whole tensor in the parameter's shape, in float32, or float64 for float64 parameters,
         on rank `to` or on all; None on other ranks. Collective.
 
@@ -125,7 +146,9 @@ class StateAccess:
         )
         return out
 
-    def grad_get(self, param: Which, first: int = 0, count: int | None = None) -> Any:
+    def grad_get(
+        self, param: Which, first: int = 0, count: int | None = None
+    ) -> NDArray[Any]:
         """The reduced gradient of elements that this rank owns, as a step would use it: a flat
         array of float32, or float64 for float64 parameters. Local. ZERO_ERR_STATE where nothing is
         reduced.
@@ -178,7 +201,7 @@ class StateAccess:
         name: tuple[Optional[bytes], ...],
         first: int,
         count: int | None,
-    ) -> Any:
+    ) -> NDArray[Any]:
         import numpy
 
         number, start = self._number(param), _values.int64(first, "first")

@@ -74,8 +74,8 @@ def text(value: str, what: str) -> bytes:
 
 
 def unknown(value: object, what: str, known: Iterable[str], others: Iterable[str] = ()) -> str:
-    """The sentence for a word that is none of `known`, with those that it may have been meant to be,
-    also of `others`."""
+    """The sentence for a word that is none of `known`, with those that it is near to, also of
+    `others`."""
     listed = list(known)
     near = difflib.get_close_matches(str(value).lower(), [*listed, *others])
     meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""

@@ -7,19 +7,20 @@ import ctypes as c
 import math
 import numbers
 from dataclasses import dataclass
-from typing import Any, Union, overload
+from typing import Any, TypeVar, Union, overload
 
 from . import _abi, _structs, _user, _values
 from ._abi import lib
-from ._buffers import ArenaMemory, Shape, buffer_of, shape_of
+from ._buffers import ArenaMemory, buffer_of, shape_of
 from ._closing import Closing
 from ._dtypes import ITEM_BYTES
 from ._errors import ZeroError
 from ._structs import CommHandle
 from ._user import Collectives
 from ._values import int32
-from .typing import Device, Dtype, MemoryKind, Operation
+from .typing import Array, Device, Dtype, MemoryKind, Operation, Shape
 
+A = TypeVar("A", bound=Array)
 _REDUCIBLE = ("float32", "float64", "int32", "int64")
 
 
@@ -278,7 +279,7 @@ class Comm(Closing):
         """
         lib().zero_comm_barrier(self._handle.open())
 
-    def broadcast(self, data: Any, root: int = 0) -> None:
+    def broadcast(self, data: Array, root: int = 0) -> None:
         """Copy the bytes of `data`, an array of any shape and dtype or a writable buffer, as many
         on every rank, from `root` to every rank. For small values of your own. Collective.
 
@@ -293,7 +294,7 @@ class Comm(Closing):
     @overload
     def all_reduce(self, data: float, operation: Operation = "sum") -> float: ...
     @overload
-    def all_reduce(self, data: Any, operation: Operation = "sum") -> Any: ...
+    def all_reduce(self, data: A, operation: Operation = "sum") -> A: ...
     def all_reduce(self, data: Any, operation: Operation = "sum") -> Any:
         """Combine over all ranks, in rank order, "sum", "min" or "max": an array of float32,
         float64, int32 or int64 in place, of the same shape on every rank, or a number, which is

@@ -25,6 +25,7 @@ from ._results import Result, Statistics, fields_of
 from ._structs import OptimHandle
 from .comm import Comm
 from .typing import (
+    Array,
     HalfDtype,
     Master,
     Nonfinite,
@@ -49,9 +50,9 @@ class Optimizer(Gradients, Closing):
             optimizer.step()
 
     Memory is float32, float64, bfloat16 or float16 in C order: a numpy array or anything with
-    __array_interface__, a torch tensor, an object with the buffer protocol, or (address, shape); on
-    a GPU also anything with __cuda_array_interface__, as an array of CuPy or Numba. Where it cannot
-    say its dtype, as uint16 or by its address, Param does. A gradient may be of another of these
+    __array_interface__, a torch tensor, what speaks DLPack, an object with the buffer protocol, or
+    (address, shape); on a GPU also anything with __cuda_array_interface__, as an array of CuPy or
+    Numba. Where it cannot say its dtype, as uint16 or by its address, Param does. A gradient may be of another of these
     dtypes. Memory is kept alive and must not move until close() or a new bind().
 
     The arguments are those of zero_options (optimizer: ZERO_OPTIMIZER_* in lower case, as
@@ -153,7 +154,7 @@ class Optimizer(Gradients, Closing):
         self,
         params: Params,
         *,
-        grads: Mapping[str, Any] | None = None,
+        grads: Mapping[str, Array | None] | None = None,
         **settings: Unpack[Settings],
     ) -> Group:
         """Add parameters as one group, `settings` being where it differs from the others. `params`

@@ -4,17 +4,17 @@
 from __future__ import annotations
 
 import ctypes as c
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Optional, TypeVar, Union
 
 from . import _abi, _params, _structs, _values
 from ._abi import lib
-from ._buffers import ArenaMemory, Shape
+from ._buffers import ArenaMemory
 from ._custom import Rule
 from ._params import Param
 from .comm import Comm
-from .typing import Dtype, FloatingDtype, Master, Partition, Settings
+from .typing import Dtype, FloatingDtype, Master, Partition, Settings, Several, Shape
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 OWNER_SPLIT = _abi.OWNER_SPLIT
 
 # Name to shape, or Params with a shape.
-Shapes = Union[Mapping[str, Shape], Iterable[Param]]
+Shapes = Union[Mapping[str, Shape], Several[Param]]
 # One for all, or name to dtype.
 Dtypes = Optional[Union[Dtype, Mapping[str, Dtype]]]
 GradDtypes = Optional[Union[FloatingDtype, Mapping[str, FloatingDtype]]]

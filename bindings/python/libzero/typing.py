@@ -1,12 +1,56 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What arguments of libzero may be, for annotations of your own: `from libzero.typing import Dtype`.
+"""What arguments of libzero may be, for annotations of your own.
 
-The words of arguments come from here at run time, too: each Literal lists zero.h's constants in order.
-Rules and settings are the library's own, which may be newer."""
+The words of arguments come from here at run time, too: each Literal lists zero.h's constants in
+order. Rules and settings are the library's own, which may be newer."""
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from collections.abc import Iterator, Sequence, Set
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, TypeVar, Union
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+else:
+    Buffer = Any
+
+Shape = Union[int, Sequence[int]]
+
+T = TypeVar("T")
+# Not Iterable, as a dict is one: a type checker could not tell what the values of one should be.
+Several = Union[Sequence[T], Iterator[T], Set[T]]
+
+
+class Tensor(Protocol):
+    """A torch tensor."""
+
+    def data_ptr(self) -> int: ...
+
+
+class HostArray(Protocol):
+    """A numpy array, or another library's that shows itself as one."""
+
+    @property
+    def __array_interface__(self) -> Any: ...
+
+
+class CudaArray(Protocol):
+    """An array of CuPy, Numba and others on a GPU."""
+
+    @property
+    def __cuda_array_interface__(self) -> Any: ...
+
+
+class DLPackArray(Protocol):
+    """What speaks DLPack."""
+
+    def __dlpack__(self, *args: Any, **arguments: Any) -> Any: ...
+
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+
+# Buffer: what memoryview takes, as ctypes arrays and array.array. A tuple is (address, shape).
+Array = Union[Tensor, HostArray, CudaArray, DLPackArray, Buffer, tuple[int, Shape]]
 
 Dtype = Literal["float32", "float64", "int32", "int64", "bfloat16", "float16"]
 FloatingDtype = Literal["float32", "float64", "bfloat16", "float16"]
@@ -40,8 +84,8 @@ RuleName = Literal[
 
 
 class Settings(TypedDict, total=False):
-    """Settings of the rules; docs/optimizers.md says which rule has which, and what they default to.
-    Those that a CustomOptimizer adds are given with it, and changed as group["name"]."""
+    """Settings of the rules; docs/optimizers.md says which rule has which, and their defaults. Those
+    that a CustomOptimizer adds are given with it, and changed as group["name"]."""
 
     lr: float
     beta1: float

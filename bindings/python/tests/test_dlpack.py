@@ -8,7 +8,7 @@ import gc
 import unittest
 from typing import Any, Optional
 
-from libzero import Comm, Optimizer
+from libzero import Comm, Optimizer, Param
 from libzero._buffers import buffer_of
 from libzero._dlpack import Managed, ManagedVersioned, Tensor
 from support import floats, needs_numpy
@@ -99,6 +99,74 @@ class DlpackTest(unittest.TestCase):
             optimizer.register({"w": array}, grads={"w": gradient})
             optimizer.step()
         self.assertEqual(list(weights), [0.5, 2.5])
+
+    def test_a_library_that_does_not_show_its_memory_is_named_with_its_reason(self) -> None:
+        class Shy(Array):
+            def __dlpack__(self, **arguments: Any) -> Any:
+                if self.shown is not None:
+                    return self.shown
+                raise BufferError("this one needs a gradient")
+
+        for shown, kind, words in (
+            (None, ValueError, "'w': Shy does not show its memory by DLPack: this one needs a grad"),
+            (3, TypeError, "'w': what __dlpack__ of Shy gives is no DLPack tensor"),
+        ):
+            shy = Shy(4096, (2,))
+            shy.shown = shown
+            with (
+                Comm.solo() as comm,
+                Optimizer(comm) as optimizer,
+                self.assertRaisesRegex(kind, words),
+            ):
+                optimizer.register({"w": shy})
+
+    def test_it_is_taken_wherever_arrays_are(self) -> None:
+        weights, grads, mean = floats(1, 2), floats(2, -2), floats(5)
+
+        def shown(memory: Any) -> Array:
+            return Array(c.addressof(memory), (len(memory),))
+
+        with Comm.solo() as comm, Optimizer(comm, "sgd", lr=0.5) as optimizer:
+            comm.broadcast(shown(weights))
+            comm.all_reduce(shown(weights))
+            optimizer.register([Param("w", shown(weights))])
+            optimizer.register_buffers({"mean": shown(mean)})
+            optimizer.broadcast_buffers()
+            optimizer.step({"w": shown(grads)})
+            optimizer.bind({"w": shown(weights)}, [shown(grads)])
+            optimizer.step()
+            optimizer.grad_ready("w", shown(grads))
+            optimizer.step()
+        self.assertEqual(list(weights), [-2, 5])
+
+    def test_memory_is_let_go_of_once_it_is_not_registered_any_more(self) -> None:
+        gone = []
+        weights = floats(1, 2)
+
+        @c.CFUNCTYPE(None, c.c_void_p)
+        def destroy(_capsule: int) -> None:
+            gone.append(True)
+
+        class Lent(Array):
+            def __dlpack__(self, **arguments: Any) -> Any:
+                return _new_capsule(c.addressof(self.managed), b"dltensor", destroy)
+
+        with Comm.solo() as comm, Optimizer(comm, "sgd") as optimizer:
+            optimizer.register({"w": Lent(c.addressof(weights), (2,))})
+            gc.collect()
+            self.assertEqual(gone, [])
+            optimizer.bind({"w": floats(3, 4)})
+            gc.collect()
+            self.assertEqual(gone, [True])
+
+    @needs_numpy
+    def test_state_is_set_from_it(self) -> None:
+        momentum = floats(3, 4)
+        with Comm.solo() as comm, Optimizer(comm, "sgd", momentum=0.9) as optimizer:
+            optimizer.register({"w": floats(1, 2)})
+            optimizer.seal()
+            optimizer.state_set("w", "momentum_buffer", Array(c.addressof(momentum), (2,)))
+            self.assertEqual(list(optimizer.state_get("w", "momentum_buffer")), [3, 4])
 
     @needs_numpy
     def test_memory_of_numpy_lives_as_long_as_it_is_registered(self) -> None:

@@ -567,7 +567,8 @@ class NumpyTest(unittest.TestCase):
         readonly.flags.writeable = False
         cases: list[tuple[Any, type[Exception], str]] = [
             (np.zeros(3, np.int64), TypeError, "parameter 'w' is int64; there are float32, "),
-            (np.zeros(3, ">f4"), TypeError, "is >f4"),
+            (np.zeros(3, ">f4"), TypeError, "is >f4; .*; its bytes are in another order"),
+            ((c.c_float.__ctype_be__ * 3)(), TypeError, "is >f; .*; its bytes are in another"),
             (good[:, :1], ValueError, "parameter 'w' is not contiguous"),
             (good.T, ValueError, "not contiguous"),
             (good[::2], ValueError, "not contiguous"),

@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What mypy --strict lets pass, and what it does not: it also reports a right line that is ignored."""
+"""What mypy --strict lets pass, and what not: it also reports a right line that is ignored."""
 
 from __future__ import annotations
+
+import array
+import ctypes
+from typing import Any
+
+import numpy as np
 
 from libzero import Comm, CustomOptimizer, Optimizer, Param, allocate, partition_plan, set_log_level
 from libzero.typing import Dtype, Settings
@@ -18,10 +24,43 @@ def right(comm: Comm, custom: CustomOptimizer, dtype: Dtype) -> None:
     own = Optimizer(comm, custom, lr=1, wire_dtype="bfloat16", share_dtype=None)
     own.register({}).update(**{"a setting of its own": 2.0})
     comm.all_reduce(comm.arena((3,), "per_rank", dtype="float16"), "max")
-    allocate(comm, {"w": 3}, "lion", dtype="bfloat16", grad_dtype={"w": "float32"})
+    allocate(comm, {"w": 3, "v": (3, 2)}, "lion", dtype="bfloat16", grad_dtype={"w": "float32"})
     partition_plan({"w": 3}, 2, custom, "manual", master="remainder")
     Comm.from_env(device="cuda")
     set_log_level("info")
+
+
+class SpeaksDLPack:
+    def __dlpack__(self, *, stream: int | None = None) -> object:
+        return stream
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+
+def arrays(comm: Comm, optimizer: Optimizer, values: np.ndarray[Any, Any]) -> None:
+    floats = (ctypes.c_float * 3)()
+    optimizer.register({"w": values, "v": np.zeros(2)}, grads={"w": array.array("f")})
+    optimizer.register({"w": np.zeros((3, 2), np.float32), "v": np.zeros(2, np.float64)})
+    optimizer.register([("w", SpeaksDLPack()), ("v", values, floats), ("u", (4096, (2, 3)))])
+    optimizer.register_buffers([("mean", values), ("half", values, "bfloat16")])
+    optimizer.register({"w": values}.items())
+    optimizer.step([values, None])
+    optimizer.step({"w": None, "v": memoryview(floats)})
+    optimizer.grad_ready("w", SpeaksDLPack())
+    optimizer.state_gather("w").sum()
+    optimizer.state_get("w", "exp_avg").sum()
+    comm.all_reduce(values).sum()
+    comm.broadcast(bytearray(3))
+
+
+def no_arrays(comm: Comm, optimizer: Optimizer) -> None:
+    optimizer.register({"w": [1.0]})  # type: ignore[dict-item]
+    optimizer.register({"w": 1.0})  # type: ignore[dict-item]
+    optimizer.step([[1.0]])  # type: ignore[list-item]
+    optimizer.state_gather("w", to=1).sum()  # type: ignore[union-attr]
+    comm.broadcast(1.0)  # type: ignore[arg-type]
+    comm.broadcast((4096, "w"), 0)  # type: ignore[arg-type]
 
 
 def misspelt_settings(comm: Comm, optimizer: Optimizer) -> None:

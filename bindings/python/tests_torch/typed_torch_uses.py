@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import torch
 
+import libzero
 from libzero import CustomOptimizer
 from libzero.torch import Optimizer
 
@@ -14,6 +15,12 @@ def right(model: torch.nn.Module, custom: CustomOptimizer) -> None:
     Optimizer(model.parameters(), torch.optim.SGD, lr=torch.tensor(0.1), momentum=0.9, foreach=None)
     Optimizer(model.parameters(), custom, arenas="shared", partition="greedy", reduction="sum")
     Optimizer(model.parameters(), loss_scale=65536.0, nonfinite="skip", wire_dtype="bfloat16")
+
+
+def tensors(model: torch.nn.Module, optimizer: libzero.Optimizer) -> None:
+    optimizer.register(model.named_parameters())
+    optimizer.register_buffers(dict(model.named_buffers()))
+    optimizer.step([param.grad for param in model.parameters()])
 
 
 def wrong(model: torch.nn.Module) -> None:

@@ -36,12 +36,18 @@ uint64_t token_of(Type type, uint32_t generation, size_t place) {
          place;
 }
 
+/// Where the generations of a place begin: elsewhere in each copy of the library in this process,
+/// so that none takes a handle of another for its own.
+uint32_t first_generation() {
+  return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(&table) >> 4) * 0x9E3779B1u;
+}
+
 size_t reserve_place() {
   const std::lock_guard lock(table_mutex);
   if (table == nullptr) table = new std::vector<Entry>;
   size_t place = 0;
   while (place < table->size() && (*table)[place].taken) place++;
-  if (place == table->size()) table->emplace_back();
+  if (place == table->size()) table->emplace_back().generation = first_generation();
   (*table)[place].taken = true;
   return place;
 }
@@ -74,7 +80,7 @@ Result<std::shared_ptr<void>> find(Type type, const void* handle, bool take) {
   Entry& entry = (*table)[place];
   if (entry.object == nullptr || entry.type != type ||
       token != token_of(type, entry.generation, place)) {
-    return bad_handle(type, "was freed already");
+    return bad_handle(type, "was freed already, or is that of another copy of libzero");
   }
   if (!take) return entry.object;
   open_handles--;

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes as c
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,6 +47,17 @@ def _check_version(library: c.CDLL, path: str) -> str:
     return ""
 
 
+def _why(error: OSError) -> str:
+    """Why the system's loader refused, and what to do where that is known."""
+    newer = re.search(r"version `GLIBC_([\d.]+)' not found", str(error))
+    if newer is None:
+        return str(error)
+    return (
+        f"needs glibc {newer[1]}, and this machine has {os.confstr('CS_GNU_LIBC_VERSION')}: it was "
+        "built on a newer system. Install a wheel, or build it here: `pip install .` in a checkout"
+    )
+
+
 def version_text(version: int) -> str:
     return f"{version // 10000}.{version // 100 % 100}.{version % 100}"
 
@@ -61,13 +73,16 @@ def load() -> tuple[c.CDLL, str]:
             # CDLL, not PyDLL: other threads run while a rank waits for its peers.
             library = c.CDLL(candidate)
         except OSError as error:
-            tried.append(f"{candidate}: {error}")
+            tried.append(f"{candidate}: {_why(error)}")
             continue
         problem = _check_version(library, candidate)
         if not problem:
             return library, candidate
         tried.append(f"{candidate}: {problem}")
+    advice = "set LIBZERO_PATH to the file or its folder"
+    if os.environ.get("LIBZERO_PATH"):
+        advice = "LIBZERO_PATH is set, so no other place counts: correct or unset it"
     raise LibraryNotFoundError(
-        "no libzero.so was found that this package can use; set LIBZERO_PATH to the file or its "
-        "folder. Tried:\n  " + "\n  ".join(tried)
+        f"no libzero.so was found that this package can use; {advice}. Tried:\n  "
+        + "\n  ".join(tried)
     )

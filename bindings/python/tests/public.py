@@ -13,11 +13,11 @@ from types import ModuleType
 from typing import Any
 
 # With statements, print and `del` need no explanation.
-_SAY_NOTHING = {"__init__", "__repr__", "__str__", "__enter__", "__exit__", "__getstate__", "__del__"}
+_UNSAID = {"__init__", "__repr__", "__str__", "__enter__", "__exit__", "__getstate__", "__del__"}
 
 
 def public(package: ModuleType) -> Iterator[tuple[str, Any]]:
-    """Classes and functions of a package, and methods and properties of its classes that are ours."""
+    """Classes and functions of a package, and methods and properties that its classes have of us."""
     for name in package.__all__:
         offered = getattr(package, name)
         if not callable(offered):
@@ -34,15 +34,15 @@ def _members(cls: type) -> Iterator[tuple[str, Any]]:
         if not inspect.isfunction(function) or not function.__module__.startswith("libzero"):
             continue
         special = name.startswith("__")
-        if special and (name in _SAY_NOTHING or dataclasses.is_dataclass(cls)):
+        if special and (name in _UNSAID or dataclasses.is_dataclass(cls)):
             continue
         if special or not name.startswith("_"):
             yield name, found if isinstance(found, property) else function
 
 
 def faults(package: ModuleType) -> Iterator[str]:
-    """What lacks a docstring of its own, a method without an example, a field that is not described, a
-    class whose instances print as an address."""
+    """What lacks a docstring of its own, a method without an example, a field that is not described,
+    a class whose instances print as an address."""
     for name, offered in public(package):
         text = offered.__doc__ or ""
         if not text or text.startswith(f"{name}("):

@@ -108,7 +108,7 @@ class DlpackTest(unittest.TestCase):
                 raise BufferError("this one needs a gradient")
 
         for shown, kind, words in (
-            (None, ValueError, "'w': Shy does not show its memory by DLPack: this one needs a grad"),
+            (None, ValueError, "'w': Shy does not show its memory by DLPack: this one needs"),
             (3, TypeError, "'w': what __dlpack__ of Shy gives is no DLPack tensor"),
         ):
             shy = Shy(4096, (2,))

@@ -7,6 +7,8 @@ import copy
 import logging
 import os
 import pickle
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,8 +26,42 @@ def run_python(*arguments: str, **environment: str) -> subprocess.CompletedProce
         capture_output=True,
         text=True,
         check=False,
+        timeout=120,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
     )
+
+
+# Each is a rank of one comm, and one gets a handle of the other.
+TWO_COPIES = """
+import ctypes, os, sys, threading
+import libzero as first
+path = first.library_path()
+for name in [name for name in sys.modules if name.partition(".")[0] == "libzero"]:
+    del sys.modules[name]
+os.environ["LIBZERO_PATH"] = sys.argv[1]
+import libzero as second
+assert second.library_path() != path
+comms = {}
+
+def train(package, rank):
+    comm = comms[rank] = package.Comm.local(f"copies-{os.getpid()}", rank, 2, late_ms=20000)
+    weight = (ctypes.c_float * 1)(2)
+    with package.Optimizer(comm, "sgd", lr=1) as optimizer:
+        optimizer.register({"w": weight})
+        optimizer.step([(ctypes.c_float * 1)(2 * rank)])
+    comm.barrier()
+    values[rank] = weight[0]
+
+values = {}
+threads = [threading.Thread(target=train, args=each) for each in ((first, 0), (second, 1))]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(values[0], values[1], sep="\\n")
+try:
+    second.Comm(second._structs.CommHandle(comms[0]._handle.value)).barrier()
+except second.ArgumentError as error:
+    print(error.name)
+"""
 
 
 class LoadTest(unittest.TestCase):
@@ -79,6 +115,39 @@ class LoadTest(unittest.TestCase):
                 ),
             ):
                 _load.load()
+
+    def test_library_of_a_newer_system_says_what_it_needs_and_what_to_do(self) -> None:
+        content = Path(libzero.library_path()).read_bytes()
+        newest = max(re.findall(rb"GLIBC_(2\.\d\d)\0", content))
+        with tempfile.TemporaryDirectory() as folder:
+            newer = Path(folder) / "libzero.so"
+            newer.write_bytes(content.replace(b"GLIBC_" + newest, b"GLIBC_2.99"))
+            told = run_python("-m", "libzero", LIBZERO_PATH=folder)
+        self.assertEqual(told.returncode, 1)
+        self.assertRegex(told.stderr, f"{newer}: needs glibc 2.99, and this machine has glibc 2")
+        self.assertIn("`pip install .` in a checkout", told.stderr)
+        self.assertIn("LIBZERO_PATH is set, so no other place counts", told.stderr)
+
+    @unittest.skipUnless(shutil.which("cc"), "there is no C compiler")
+    def test_library_that_is_another_or_older_is_named_with_its_version(self) -> None:
+        for source, words in (
+            ("int zero;", "has no zero_version, so it is another library of that name"),
+            ("int zero_version(void) { return 100; }", "is version 0.1.0, this package needs 0.2"),
+        ):
+            with self.subTest(words), tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "libzero.so"
+                command = ["cc", "-x", "c", "-shared", "-o", str(path), "-"]
+                subprocess.run(command, input=source, text=True, check=True)
+                told = run_python("-m", "libzero", LIBZERO_PATH=folder)
+                self.assertEqual(told.returncode, 1)
+                self.assertIn(f"{path}: {words}", told.stderr)
+
+    def test_two_copies_of_the_library_live_in_one_process_and_their_ranks_meet(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copy(libzero.library_path(), Path(folder) / "libzero.so")
+            done = run_python("-c", TWO_COPIES, folder, LIBZERO_PATH=libzero.library_path())
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(done.stdout, "1.0\n1.0\nZERO_ERR_ARGUMENT\n")
 
     def test_handles_are_not_copied(self) -> None:
         with libzero.Comm.solo() as comm, libzero.Optimizer(comm, "sgd") as optimizer:

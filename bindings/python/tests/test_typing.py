@@ -64,7 +64,8 @@ class MisspeltTest(unittest.TestCase):
         rule = CustomOptimizer(print, settings={"gamma": 1})
         with Comm.solo() as comm, Optimizer(comm, rule, gamma=2) as optimizer:
             self.assertEqual(optimizer.register({"w": floats(1)})["gamma"], 2)
-            with self.assertRaisesRegex(ArgumentError, "there are lr, weight_decay, gamma, loss_scale; did you"):
+            known = "there are lr, weight_decay, gamma, loss_scale; did you mean 'gamma'"
+            with self.assertRaisesRegex(ArgumentError, known):
                 optimizer.settings["gama"] = 1
 
     def test_a_word_is_told_those_there_are_and_those_near_it(self) -> None:

@@ -160,7 +160,7 @@ pub struct Options {
     pub grad_norm_type: f64,
     /// What to do with gradients that are not finite.
     pub nonfinite: Nonfinite,
-    /// That update on this rank.
+    /// Number of threads that update on this rank.
     pub threads: i32,
     /// How parameters of 16 bits are kept.
     pub master: Master,

@@ -52,7 +52,8 @@ Result<Optimizer::Deal> Optimizer::prepare_seal() const {
     if (end > sealed) ends.push_back(end - sealed);
   Plan next = plan;
   ZERO_TRY(next.add(plan_params(sealed_params_), ends));
-  if (const int64_t idle = next.idle_ranks(); idle > 0 && idle < comm->world() && comm->rank() == 0) {
+  if (const int64_t idle = next.idle_ranks();
+      idle > 0 && idle < comm->world() && comm->rank() == 0) {
     log(ZERO_LOG_INFO, text(idle, " of ", comm->world(), " ranks will own nothing and hold no ",
                             "optimizer state: the parameters are too few or too small. EVEN ",
                             "splits them into blocks of ", kBlock, " elements, other partitions ",

@@ -24,7 +24,7 @@ LINKS_CUDA = {"LIBRARY_PATH": os.pathsep.join(str(Path(cuda) / name) for name in
 
 
 def run(*command: object, env: dict = CLEAN, **options) -> str:
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=600,
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=3600,
                           check=False, env=env, **options)
     if done.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
@@ -159,9 +159,15 @@ version = "0.1.0"
 edition = "2021"
 
 [dependencies]
-libzero = { path = "LIBZERO", features = ["FEATURE"] }
+libzero = { SOURCE, features = ["FEATURE"] }
 
 [workspace]
+"""
+OFFLINE = """
+[source.crates-io]
+replace-with = "vendor"
+[source.vendor]
+directory = "vendor"
 """
 RUST = """
 use libzero::{Comm, Deadlines, Optim, Options, Shape};
@@ -180,21 +186,83 @@ fn main() -> Result<(), libzero::Error> {
 """
 
 
+def cargo_project(stage: Path, source: str, feature: str) -> None:
+    (stage / "src").mkdir(exist_ok=True)
+    (stage / "src/main.rs").write_text(RUST, encoding="utf-8")
+    crate = CARGO.replace("SOURCE", source).replace("FEATURE", feature)
+    (stage / "Cargo.toml").write_text(crate, encoding="utf-8")
+
+
+def cargo_builds(stage: Path, env: dict) -> None:
+    run("cargo", "build", "--offline", "--quiet", "--target-dir", stage / "target", cwd=stage, env=env)
+
+
+def cargo_env(stage: Path) -> dict:
+    return CLEAN | LINKS_CUDA | {"PKG_CONFIG_LIBDIR": str(found(stage, "zero.pc").parent),
+                                 "PKG_CONFIG_SYSROOT_DIR": str(stage), "PKG_CONFIG_ALLOW_SYSTEM_LIBS": "1",
+                                 "LD_LIBRARY_PATH": str(found(stage, "libzero.so.0.2").parent)}
+
+
 def of_cargo(stage: Path) -> None:
     needs("cargo", "pkg-config")
     install(stage)
-    env = CLEAN | LINKS_CUDA | {"PKG_CONFIG_LIBDIR": str(found(stage, "zero.pc").parent),
-                                "PKG_CONFIG_SYSROOT_DIR": str(stage), "PKG_CONFIG_ALLOW_SYSTEM_LIBS": "1",
-                                "LD_LIBRARY_PATH": str(found(stage, "libzero.so.0.2").parent)}
-    (stage / "src").mkdir()
-    (stage / "src/main.rs").write_text(RUST, encoding="utf-8")
+    env = cargo_env(stage)
     for feature in ("link", "static"):
-        crate = CARGO.replace("LIBZERO", str(SOURCE / "bindings/rust/libzero")).replace("FEATURE", feature)
-        (stage / "Cargo.toml").write_text(crate, encoding="utf-8")
-        run("cargo", "build", "--offline", "--quiet", "--target-dir", stage / "target", cwd=stage, env=env)
+        cargo_project(stage, f'path = "{SOURCE}/bindings/rust/libzero"', feature)
+        cargo_builds(stage, env)
         if feature == "static":
             without_shared(stage)
         trains(stage / "target/debug/consumer", env=env)
+
+
+def vendor_crates(stage: Path) -> None:
+    """What `cargo package` makes of both crates is all that cargo finds."""
+    run("cargo", "package", "--workspace", "--no-verify", "--offline", "--allow-dirty", "--quiet",
+        "--target-dir", stage / "packaged", cwd=SOURCE / "bindings/rust")
+    for crate in stage.glob("packaged/package/*.crate"):
+        shutil.unpack_archive(crate, stage / "vendor", "gztar")
+    for folder in (stage / "vendor").iterdir():
+        if not {"LICENSE", "README.md"} <= set(os.listdir(folder)):
+            sys.exit(f"{folder.name} lacks its licence or README")
+        (folder / ".cargo-checksum.json").write_text('{"files": {}}', encoding="utf-8")
+    (stage / ".cargo").mkdir()
+    (stage / ".cargo/config.toml").write_text(OFFLINE, encoding="utf-8")
+
+
+def of_cargo_packages(stage: Path) -> None:
+    needs("cargo", "pkg-config")
+    vendor_crates(stage)
+    install(stage)
+    cargo_project(stage, 'version = "0.2"', "static")
+    cargo_builds(stage, cargo_env(stage))
+    without_shared(stage)
+    trains(stage / "target/debug/consumer")
+
+
+def says_what_it_needs(stage: Path) -> None:
+    """Where Meson fails a build ends with a sentence."""
+    (stage / "bin").mkdir()
+    (stage / "bin/meson").symlink_to(shutil.which("false"))
+    env = CLEAN | {"PATH": os.pathsep.join((str(stage / "bin"), os.environ["PATH"]))}
+    done = subprocess.run(["cargo", "build", "--offline", "--quiet", "--target-dir", stage / "target"], cwd=stage,
+                          capture_output=True, text=True, timeout=3600, check=False, env=env)
+    if done.returncode == 0 or "`vendored` needs Meson 1.0, ninja, pkg-config and a C++20 compiler" not in done.stderr:
+        sys.exit(f"without Meson it says:\n{done.stderr}")
+
+
+def of_cargo_vendored(stage: Path) -> None:
+    """The library is built of the crate alone; compiled only by night."""
+    needs("cargo", "pkg-config")
+    vendor_crates(stage)
+    cargo_project(stage, 'version = "0.2"', "vendored")
+    says_what_it_needs(stage)
+    library, = stage.glob("vendor/libzero-sys-*/library")
+    if "ZERO_TEST_NIGHTLY" not in os.environ:
+        run(meson, "setup", stage / "build", library, "--default-library=static")
+        print("the library is set up, not built")
+        return
+    cargo_builds(stage, CLEAN)
+    trains(stage / "target/debug/consumer")
 
 
 def of_python(stage: Path) -> None:

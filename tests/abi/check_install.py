@@ -269,22 +269,47 @@ def of_python(stage: Path) -> None:
     """By the tags of pyproject.toml, so that this is what a wheel has."""
     install(stage, "--tags=python-runtime,tools")
     files = {path.name: path for path in stage.rglob("*") if path.is_file()}
-    if "_abi.py" not in files:
-        print("the Python package is not built here")
-        sys.exit(77)
     package = files["_abi.py"].parent
     unwanted = [name for name, path in files.items() if path.parent != package and name != "zero-run"
                 and package not in path.parents]
     if unwanted or not {"py.typed", "libzero.so", "zero-run"} <= files.keys():
         sys.exit(f"a wheel would have {sorted(files)}, of which nobody needs {unwanted}")
-    env = CLEAN | {"PYTHONPATH": str(package.parent)}
-    said = run(sys.executable, "-m", "libzero", env=env, cwd=stage)
+    two_ranks_meet(sys.executable, package, files["zero-run"], CLEAN | {"PYTHONPATH": str(package.parent)})
+
+
+def two_ranks_meet(python: Path, package: Path, zero_run: Path, env: dict = CLEAN) -> None:
+    said = run(python, "-m", "libzero", env=env, cwd=package.parent)
     if str(package / "libzero.so") not in said:
         sys.exit(f"another library was found:\n{said}")
     program = "import libzero; comm = libzero.Comm.from_env(); comm.barrier(); print(comm.world)"
-    said = run(files["zero-run"], "-n", 2, sys.executable, "-c", program, env=env, cwd=stage)
+    said = run(zero_run, "-n", 2, python, "-c", program, env=env, cwd=package.parent)
     if sorted(said.split()) != ["2", "2", "[0]", "[1]"]:
         sys.exit(f"two ranks said:\n{said}")
+
+
+def of_sdist(stage: Path) -> None:
+    """The source distribution of the last commit is set up, and by night made and built by pip."""
+    needs("git")
+    if not (SOURCE / ".git").exists():
+        print("this is no clone")
+        sys.exit(77)
+    run(meson, "dist", "-C", BUILD, "--no-tests", "--allow-dirty", "--formats", "gztar")
+    shutil.unpack_archive(next((BUILD / "meson-dist").glob("*.tar.gz")), stage)
+    root, = stage.glob("libzero-*")
+    unwanted = {".ci", "bench", "tests", "tests_torch", "libzero-sys"} & {path.name for path in root.rglob("*")}
+    if unwanted:
+        sys.exit(f"it has {sorted(unwanted)}")
+    run(meson, "setup", stage / "build", root, "-Dpython=enabled", "-Dcuda=disabled")
+    if "ZERO_TEST_NIGHTLY" not in os.environ:
+        print("it is set up, not built")
+        return
+    run(sys.executable, "-m", "venv", stage / "venv")
+    pip, python = stage / "venv/bin/pip", stage / "venv/bin/python"
+    run(pip, "install", "meson-python")
+    make = f"import build_backend; build_backend.build_sdist({str(stage)!r})"
+    run(python, "-c", make, cwd=SOURCE / "bindings/python")
+    run(pip, "install", *stage.glob("*.tar.gz"))
+    two_ranks_meet(python, found(stage / "venv", "_abi.py").parent, stage / "venv/bin/zero-run")
 
 
 with tempfile.TemporaryDirectory(prefix="zero-install-") as directory:

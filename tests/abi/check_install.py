@@ -4,12 +4,14 @@ elsewhere, and trains.
 
 usage: check_install.py CONSUMER MESON SOURCE_FOLDER BUILD_FOLDER CUDA_FOLDER_OR_EMPTY CC...
 """
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 consumer, meson, source, build, cuda, *compiler = sys.argv[1:]
@@ -24,7 +26,7 @@ LINKS_CUDA = {"LIBRARY_PATH": os.pathsep.join(str(Path(cuda) / name) for name in
 
 
 def run(*command: object, env: dict = CLEAN, **options) -> str:
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=600,
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=3600,
                           check=False, env=env, **options)
     if done.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
@@ -159,9 +161,15 @@ version = "0.1.0"
 edition = "2021"
 
 [dependencies]
-libzero = { path = "LIBZERO", features = ["FEATURE"] }
+libzero = { SOURCE, features = ["FEATURE"] }
 
 [workspace]
+"""
+OFFLINE = """
+[source.crates-io]
+replace-with = "vendor"
+[source.vendor]
+directory = "vendor"
 """
 RUST = """
 use libzero::{Comm, Deadlines, Optim, Options, Shape};
@@ -180,43 +188,212 @@ fn main() -> Result<(), libzero::Error> {
 """
 
 
+def cargo_project(stage: Path, source: str, feature: str) -> None:
+    (stage / "src").mkdir(exist_ok=True)
+    (stage / "src/main.rs").write_text(RUST, encoding="utf-8")
+    crate = CARGO.replace("SOURCE", source).replace("FEATURE", feature)
+    (stage / "Cargo.toml").write_text(crate, encoding="utf-8")
+
+
+def cargo_builds(stage: Path, env: dict) -> None:
+    run("cargo", "build", "--offline", "--quiet", "--target-dir", stage / "target", cwd=stage, env=env)
+
+
+def cargo_env(stage: Path) -> dict:
+    return CLEAN | LINKS_CUDA | {"PKG_CONFIG_LIBDIR": str(found(stage, "zero.pc").parent),
+                                 "PKG_CONFIG_SYSROOT_DIR": str(stage), "PKG_CONFIG_ALLOW_SYSTEM_LIBS": "1",
+                                 "LD_LIBRARY_PATH": str(found(stage, "libzero.so.0.2").parent)}
+
+
 def of_cargo(stage: Path) -> None:
     needs("cargo", "pkg-config")
     install(stage)
-    env = CLEAN | LINKS_CUDA | {"PKG_CONFIG_LIBDIR": str(found(stage, "zero.pc").parent),
-                                "PKG_CONFIG_SYSROOT_DIR": str(stage), "PKG_CONFIG_ALLOW_SYSTEM_LIBS": "1",
-                                "LD_LIBRARY_PATH": str(found(stage, "libzero.so.0.2").parent)}
-    (stage / "src").mkdir()
-    (stage / "src/main.rs").write_text(RUST, encoding="utf-8")
+    env = cargo_env(stage)
     for feature in ("link", "static"):
-        crate = CARGO.replace("LIBZERO", str(SOURCE / "bindings/rust/libzero")).replace("FEATURE", feature)
-        (stage / "Cargo.toml").write_text(crate, encoding="utf-8")
-        run("cargo", "build", "--offline", "--quiet", "--target-dir", stage / "target", cwd=stage, env=env)
+        cargo_project(stage, f'path = "{SOURCE}/bindings/rust/libzero"', feature)
+        cargo_builds(stage, env)
         if feature == "static":
             without_shared(stage)
         trains(stage / "target/debug/consumer", env=env)
+
+
+def vendor_crates(stage: Path) -> None:
+    """What `cargo package` makes of both crates is all that cargo finds."""
+    run("cargo", "package", "--workspace", "--no-verify", "--offline", "--allow-dirty", "--quiet",
+        "--target-dir", stage / "packaged", cwd=SOURCE / "bindings/rust")
+    for crate in stage.glob("packaged/package/*.crate"):
+        shutil.unpack_archive(crate, stage / "vendor", "gztar")
+    for folder in (stage / "vendor").iterdir():
+        if not {"LICENSE", "README.md"} <= set(os.listdir(folder)):
+            sys.exit(f"{folder.name} lacks its licence or README")
+        (folder / ".cargo-checksum.json").write_text('{"files": {}}', encoding="utf-8")
+    (stage / ".cargo").mkdir()
+    (stage / ".cargo/config.toml").write_text(OFFLINE, encoding="utf-8")
+
+
+def of_cargo_packages(stage: Path) -> None:
+    needs("cargo", "pkg-config")
+    vendor_crates(stage)
+    install(stage)
+    cargo_project(stage, 'version = "0.2"', "static")
+    cargo_builds(stage, cargo_env(stage))
+    without_shared(stage)
+    trains(stage / "target/debug/consumer")
+
+
+def says_what_it_needs(stage: Path) -> None:
+    """Where Meson fails a build ends with a sentence."""
+    (stage / "bin").mkdir()
+    (stage / "bin/meson").symlink_to(shutil.which("false"))
+    env = CLEAN | {"PATH": os.pathsep.join((str(stage / "bin"), os.environ["PATH"]))}
+    done = subprocess.run(["cargo", "build", "--offline", "--quiet", "--target-dir", stage / "target"], cwd=stage,
+                          capture_output=True, text=True, timeout=3600, check=False, env=env)
+    if done.returncode == 0 or "`vendored` needs Meson 1.0, ninja, pkg-config and a C++20 compiler" not in done.stderr:
+        sys.exit(f"without Meson it says:\n{done.stderr}")
+
+
+def of_cargo_vendored(stage: Path) -> None:
+    """The library is built of the crate alone; compiled only by night."""
+    needs("cargo", "pkg-config")
+    vendor_crates(stage)
+    cargo_project(stage, 'version = "0.2"', "vendored")
+    says_what_it_needs(stage)
+    library, = stage.glob("vendor/libzero-sys-*/library")
+    if "ZERO_TEST_NIGHTLY" not in os.environ:
+        run(meson, "setup", stage / "build", library, "--default-library=static")
+        print("the library is set up, not built")
+        return
+    cargo_builds(stage, CLEAN)
+    trains(stage / "target/debug/consumer")
 
 
 def of_python(stage: Path) -> None:
     """By the tags of pyproject.toml, so that this is what a wheel has."""
     install(stage, "--tags=python-runtime,tools")
     files = {path.name: path for path in stage.rglob("*") if path.is_file()}
-    if "_abi.py" not in files:
-        print("the Python package is not built here")
-        sys.exit(77)
     package = files["_abi.py"].parent
     unwanted = [name for name, path in files.items() if path.parent != package and name != "zero-run"
                 and package not in path.parents]
     if unwanted or not {"py.typed", "libzero.so", "zero-run"} <= files.keys():
         sys.exit(f"a wheel would have {sorted(files)}, of which nobody needs {unwanted}")
-    env = CLEAN | {"PYTHONPATH": str(package.parent)}
-    said = run(sys.executable, "-m", "libzero", env=env, cwd=stage)
+    two_ranks_meet(sys.executable, package, files["zero-run"], CLEAN | {"PYTHONPATH": str(package.parent)})
+
+
+def two_ranks_meet(python: Path, package: Path, zero_run: Path, env: dict = CLEAN) -> None:
+    said = run(python, "-m", "libzero", env=env, cwd=package.parent)
     if str(package / "libzero.so") not in said:
         sys.exit(f"another library was found:\n{said}")
     program = "import libzero; comm = libzero.Comm.from_env(); comm.barrier(); print(comm.world)"
-    said = run(files["zero-run"], "-n", 2, sys.executable, "-c", program, env=env, cwd=stage)
+    said = run(zero_run, "-n", 2, python, "-c", program, env=env, cwd=package.parent)
     if sorted(said.split()) != ["2", "2", "[0]", "[1]"]:
         sys.exit(f"two ranks said:\n{said}")
+
+
+def of_sdist(stage: Path) -> None:
+    """The source distribution of the last commit is set up, and by night made and built by pip."""
+    needs("git")
+    if subprocess.run(["git", "rev-parse", "--verify", "HEAD"], cwd=SOURCE, capture_output=True).returncode:
+        print("this is no clone")
+        sys.exit(77)
+    run(meson, "dist", "-C", BUILD, "--no-tests", "--allow-dirty", "--formats", "gztar")
+    shutil.unpack_archive(next((BUILD / "meson-dist").glob("*.tar.gz")), stage)
+    root, = stage.glob("libzero-*")
+    unwanted = [path for path in root.rglob("*") if path.name in (".ci", "bench", "libzero-sys")
+                or path.match("test*.py") or path.match("*_test.*")]
+    if unwanted:
+        sys.exit(f"it has {unwanted}")
+    run(meson, "setup", stage / "build", root, "-Dpython=enabled", "-Dcuda=disabled")
+    if "ZERO_TEST_NIGHTLY" not in os.environ:
+        print("it is set up, not built")
+        return
+    run(sys.executable, "-m", "venv", stage / "venv")
+    pip, python = stage / "venv/bin/pip", stage / "venv/bin/python"
+    run(pip, "install", "meson-python")
+    make = f"import build_backend; build_backend.build_sdist({str(stage)!r})"
+    run(python, "-c", make, cwd=SOURCE / "bindings/python")
+    run(pip, "install", *stage.glob("*.tar.gz"))
+    two_ranks_meet(python, found(stage / "venv", "_abi.py").parent, stage / "venv/bin/zero-run")
+
+
+def of_recipes(_stage: Path) -> None:
+    """They are of this version, and know the options of this build."""
+    version = json.loads(run(meson, "introspect", "--projectinfo", BUILD))["version"]
+    options = {option["name"] for option in json.loads(run(meson, "introspect", "--buildoptions", BUILD))}
+    for name, said in (("debian/changelog", f"libzero ({version}-"), ("debian/rules", ""), ("vcpkg/portfile.cmake", ""),
+                       ("vcpkg/vcpkg.json", f'"version": "{version}"'), ("conda/recipe.yaml", f'version: "{version}"')):
+        recipe = (SOURCE / "packaging" / name).read_text(encoding="utf-8")
+        unknown = set(re.findall(r"-D(\w+)=", recipe)) - options
+        if said not in recipe or unknown:
+            sys.exit(f"packaging/{name} does not say '{said}', or has unknown options {unknown}")
+
+
+def of_debian(stage: Path) -> None:
+    """Each file that is installed is in one package, or is left out by name."""
+    install(stage)
+    if not list(stage.glob("usr/local/lib/*/libzero.a")):
+        print("libraries lie elsewhere than on Debian")
+        sys.exit(77)
+    parcels = Counter()
+    for listed in SOURCE.glob("packaging/debian/*install*"):
+        for pattern in listed.read_text(encoding="utf-8").split():
+            matched = list((stage / "usr/local").glob(pattern.removeprefix("usr/")))
+            if not matched:
+                sys.exit(f"{listed.name} has {pattern}, and nothing is there")
+            for path in matched:
+                parcels.update(path.rglob("*") if path.is_dir() else [path])
+    files = [path for path in stage.rglob("*") if not path.is_dir()]
+    wrong = [(str(path.relative_to(stage)), parcels[path]) for path in files if parcels[path] != 1]
+    if wrong:
+        sys.exit(f"files, and how many packages have each: {wrong}")
+
+
+VCPKG = """
+set(PORT libzero)
+function(vcpkg_configure_meson _ source _)
+  execute_process(COMMAND ${MESON} setup ${STAGE}/build ${source} --libdir=lib ${ARGN} COMMAND_ERROR_IS_FATAL ANY)
+endfunction()
+function(vcpkg_install_meson)
+  file(COPY ${STAGE}/build/packaging/ DESTINATION ${CURRENT_PACKAGES_DIR}/lib/cmake/zero FILES_MATCHING PATTERN *.cmake)
+endfunction()
+function(vcpkg_fixup_pkgconfig)
+endfunction()
+function(vcpkg_cmake_config_fixup _ name _ path)
+  file(MAKE_DIRECTORY ${CURRENT_PACKAGES_DIR}/share)
+  file(RENAME ${CURRENT_PACKAGES_DIR}/${path} ${CURRENT_PACKAGES_DIR}/share/${name})
+endfunction()
+function(vcpkg_replace_string file old new)
+  file(READ ${file} text)
+  string(REPLACE ${old} ${new} text "${text}")
+  file(WRITE ${file} "${text}")
+endfunction()
+function(vcpkg_install_copyright _ file)
+  file(COPY ${file} DESTINATION ${CURRENT_PACKAGES_DIR}/share/${PORT})
+endfunction()
+include(${PORTFILE})
+"""
+
+
+def of_vcpkg(stage: Path) -> None:
+    """By stand-ins for vcpkg's functions its port makes of installed libraries what serves who does as usage says."""
+    needs("cmake")
+    install(stage)
+    (package := stage / "package").mkdir()
+    for file, folder in (("zero.h", "include"), ("libzero.a", "lib")):
+        found(stage, file).parent.rename(package / folder)
+    (stage / "port.cmake").write_text(VCPKG, encoding="utf-8")
+    run("cmake", f"-DMESON={meson}", f"-DSTAGE={stage}", f"-DCURRENT_PACKAGES_DIR={package}",
+        f"-DPORTFILE={SOURCE}/packaging/vcpkg/portfile.cmake", "-P", stage / "port.cmake")
+    usage = (package / "share/libzero/usage").read_text(encoding="utf-8").partition(":\n")[2]
+    project = f"cmake_minimum_required(VERSION 3.15)\nproject(consumer C)\nadd_executable(main {MINIMAL})\n{usage}"
+    (stage / "CMakeLists.txt").write_text(project, encoding="utf-8")
+    env = CLEAN | LINKS_CUDA | {"CC": " ".join(compiler)}
+    lacks = "-lcudart_static -lrt -ldl -lpthread" if cuda else ""  # for the port says nothing of CUDA
+    for kind in ("shared", "static"):
+        run("cmake", "-S", stage, "-B", stage / kind, f"-DCMAKE_PREFIX_PATH={package}",
+            f"-DCMAKE_C_STANDARD_LIBRARIES={lacks}", env=env)
+        run("cmake", "--build", stage / kind, env=env)
+        trains(stage / kind / "main")
+        without_shared(package)
 
 
 with tempfile.TemporaryDirectory(prefix="zero-install-") as directory:

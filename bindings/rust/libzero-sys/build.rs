@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! With the feature `link` or `static`, prints how to link libzero: from LIBZERO_LIB_DIR, else as pkg-config
-//! says. Without them there is nothing to link.
+//! says. With `vendored` it is built first. Without them there is nothing to link.
 use std::env;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, exit};
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
@@ -13,11 +13,53 @@ fn main() {
     if env::var_os("DOCS_RS").is_some() {
         return;
     }
-    if has("STATIC") {
-        link_static();
+    if has("VENDORED") {
+        println!("cargo:rerun-if-changed=library");
+        link_static(Some(build()));
+    } else if has("STATIC") {
+        link_static(env::var("LIBZERO_LIB_DIR").ok());
     } else if has("LINK") {
         link_shared();
     }
+}
+
+/// The folder of a libzero.a that is built of the sources in this crate, as their meson.build says.
+fn build() -> String {
+    let of = |name: &str| env::var(name).unwrap_or_default();
+    if of("HOST") != of("TARGET") {
+        fail(&format!(
+            "`vendored` builds for {}, not for {}: build libzero for that, and take `static`",
+            of("HOST"),
+            of("TARGET")
+        ));
+    }
+    // Of a copy: Meson puts what it downloads beside the sources.
+    let (source, build) = (of("OUT_DIR") + "/library", of("OUT_DIR") + "/build");
+    run("cp", &["-rL", "--preserve=timestamps", "library", &of("OUT_DIR")]);
+    run("pkg-config", &["--version"]);
+    run("meson", &["setup", "--default-library=static", &build, &source]);
+    run("meson", &["compile", "-C", &build, "-j", &of("NUM_JOBS")]);
+    build + "/src"
+}
+
+fn run(program: &str, arguments: &[&str]) {
+    let said = match Command::new(program).args(arguments).output() {
+        Ok(output) if output.status.success() => return,
+        Ok(output) => {
+            String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+        }
+        Err(error) => error.to_string(),
+    };
+    fail(&format!(
+        "`{program} {}` failed. `vendored` needs Meson 1.0, ninja, pkg-config and a C++20 compiler \
+         (GCC 12 or Clang 14); `link` and `static` take a libzero that is built already.\n{said}",
+        arguments.join(" ")
+    ));
+}
+
+fn fail(reason: &str) -> ! {
+    eprintln!("libzero-sys: {reason}");
+    exit(1);
 }
 
 fn link_shared() {
@@ -39,8 +81,7 @@ fn link_shared() {
 }
 
 /// What the library is made of is known to its .pc file, which lies beside it, or in the build folder.
-fn link_static() {
-    let folder = env::var("LIBZERO_LIB_DIR").ok();
+fn link_static(folder: Option<String>) {
     let places = folder.as_ref().map(|folder| {
         let build = Path::new(folder).parent().unwrap_or(Path::new("/"));
         format!("{folder}/pkgconfig:{}/meson-uninstalled", build.display())

@@ -4,7 +4,8 @@
 //!
 //! By default nothing is linked: libzero.so is found when the first function is called, see [`load`], so
 //! that everything compiles where there is no library. The feature `link` links libzero.so and `static`
-//! libzero.a, from LIBZERO_LIB_DIR, else as pkg-config says.
+//! libzero.a, from LIBZERO_LIB_DIR, else as pkg-config says. `vendored` links a libzero.a that Meson builds
+//! of the sources in this crate.
 #![no_std]
 #![allow(non_camel_case_types, missing_docs)]
 

@@ -23,7 +23,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 ///
 /// [`Collectives`]: crate::Collectives
 /// [`CustomRule`]: crate::CustomRule
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Error {
     code: i32,
     message: String,
@@ -77,6 +77,13 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{} ({})", self.message, self.name())
+    }
+}
+
+/// The same: this is what `main() -> Result` and `unwrap()` print.
+impl fmt::Debug for Error {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
     }
 }
 

@@ -38,7 +38,8 @@
 //!
 //! libzero.so is found when it is needed: the file or folder that LIBZERO_PATH names, else where the system's
 //! loader looks; [`load`] does it at once. With the feature `link` it is linked, and with `static` libzero.a
-//! becomes part of the program: from LIBZERO_LIB_DIR, else as pkg-config says.
+//! becomes part of the program: from LIBZERO_LIB_DIR, else as pkg-config says. With `vendored` libzero.a is built
+//! first, by Meson, of the sources inside libzero-sys.
 //!
 //! A rank is a [`Comm`], not a process: threads may be ranks. Calls named collective are made by every
 //! rank of a comm in the same order. `zero.h` says more about each call.

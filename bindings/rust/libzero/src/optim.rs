@@ -49,7 +49,7 @@ pub struct StepResult {
     pub nonfinite: i64,
     /// Norm before clipping of the last step that took one.
     pub grad_norm: Option<f64>,
-    /// That clipping multiplied with.
+    /// What the last step's clipping multiplied gradients with; 1 where it changed nothing.
     pub clip_factor: f64,
     /// The status of the last step.
     pub status: i32,

@@ -145,46 +145,66 @@ impl From<Reduction> for Reduce {
     }
 }
 
-/// How an optimizer works; the same on every rank. Numbers that are 0 mean the library's default.
+/// How an optimizer works; the same on every rank, except for `threads`. A number that is 0 means its default.
+///
+/// ```
+/// # fn main() -> libzero::Result<()> {
+/// use libzero::{Comm, Deadlines, Optim, Optimizer, Options};
+///
+/// let options = Options {
+///     optimizer: Optimizer::Sgd,
+///     bucket_bytes: 8 << 20, // 8 MiB
+///     max_grad_norm: 1.0,
+///     ..Options::default()
+/// }
+/// .set("lr", 0.1)
+/// .set("momentum", 0.9);
+/// let optim = Optim::new(&Comm::solo(Deadlines::default())?, &options)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The update rule.
+    /// The update rule; by default AdamW.
     pub optimizer: Optimizer,
-    /// Who owns what.
+    /// Who owns what; by default even blocks.
     pub partition: Partition,
-    /// Size of one transfer.
+    /// Bytes of one transfer, at least 4,096; by default 33,554,432.
     pub bucket_bytes: i64,
-    /// [`Optim::step`](crate::Optim::step) clips the total norm to this.
+    /// [`Optim::step`](crate::Optim::step) clips the total norm of gradients to this; by default to nothing.
     pub max_grad_norm: f64,
-    /// The p of that norm.
+    /// The p of that norm, above 0 or infinite; by default 2.
     pub grad_norm_type: f64,
-    /// What to do with gradients that are not finite.
+    /// What to do with gradients that are not finite; by default nothing.
     pub nonfinite: Nonfinite,
-    /// Number of threads that update on this rank.
+    /// How many threads update on this rank; by default its part of the cores.
     pub threads: i32,
-    /// How parameters of 16 bits are kept.
+    /// How parameters of 16 bits are kept; by default with a copy in f32.
     pub master: Master,
-    /// What gradients are rounded to before they are summed: [`Dtype::Bf16`] or [`Dtype::F16`].
+    /// What gradients are rounded to before they are summed, [`Dtype::Bf16`] or [`Dtype::F16`]; by default
+    /// they stay as they are.
     pub wire_dtype: Option<Dtype>,
-    /// A power of two by which they are divided for that; their sum is multiplied with it.
+    /// A power of two by which gradients are divided before they travel, and their sum is multiplied with;
+    /// by default 1.
     pub predivide_factor: f64,
-    /// What a step rounds f32 parameters to on every rank, which have masters then:
-    /// [`Dtype::Bf16`] or [`Dtype::F16`].
+    /// What a step rounds f32 parameters to on every rank, [`Dtype::Bf16`] or [`Dtype::F16`]: they have
+    /// masters then. By default they stay as they are.
     pub share_dtype: Option<Dtype>,
-    /// Above 0, dynamic loss scaling from this scale on, as torch's GradScaler.
+    /// Where dynamic loss scaling, as of torch's GradScaler, begins: 2^-100 to 2^100; by default there is
+    /// none.
     pub loss_scale: f64,
-    /// What that scale is multiplied with ...
+    /// What that scale is multiplied with when it grows, at least 1; by default 2.
     pub growth_factor: f64,
-    /// ... after this many steps without a skip; ...
+    /// Steps without a skip after which it grows; by default 2,000.
     pub growth_interval: i64,
-    /// ... and after a skipped one.
+    /// What it is multiplied with after a skipped step, above 0 and at most 1; by default 0.5.
     pub backoff_factor: f64,
-    /// Whether ranks may [join](crate::Optim::join).
+    /// Whether ranks may [join](crate::Optim::join); by default not.
     pub uneven_inputs: UnevenInputs,
-    /// [`Optim::step`](crate::Optim::step) returns before parameters are new: see
+    /// Whether [`Optim::step`](crate::Optim::step) returns before parameters are new: see
     /// [`Optim::param_wait`](crate::Optim::param_wait).
     pub overlap_gather: bool,
-    /// Settings of every group, as `("lr", 3e-4)`.
+    /// Settings of every group, as `("lr", 3e-4)`; [`Optimizer`] names those of each rule.
     pub settings: Vec<(String, f64)>,
 }
 

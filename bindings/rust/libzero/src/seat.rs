@@ -13,7 +13,7 @@ pub enum Device {
     /// On one GPU, by its number as CUDA_VISIBLE_DEVICES leaves them. Parameters are registered by
     /// pointers: arenas, which lend slices, are the host's.
     Cuda(i32),
-    /// For [`Comm::from_env_on`]: the only GPU that this process sees; of several the one whose number
+    /// For [`from_env_on`](crate::Comm::from_env_on): the only GPU that this process sees; of several the one whose number
     /// is this rank's place among the ranks of its host.
     CudaOfLocalRank,
 }

@@ -168,7 +168,7 @@ impl Optim {
             .map(drop)
     }
 
-    /// That T is the type of a parameter's state.
+    /// An error unless T is the type of a parameter's state.
     fn check_elements<T: Element>(&self, param: usize) -> Result<()> {
         let (mut dtype, mut count) = (0, 0);
         // SAFETY: the token is checked, `dtype` and `count` live for the call.

@@ -82,7 +82,8 @@ fn errors_have_code_name_and_text() {
     let error = Comm::local(&new_name(), 5, 2, Deadlines::default()).unwrap_err();
     assert_eq!((error.code(), error.name()), (sys::ZERO_ERR_ARGUMENT, "ZERO_ERR_ARGUMENT"));
     assert!(error.message().contains('5'), "{error}");
-    assert!(error.to_string().ends_with("(ZERO_ERR_ARGUMENT)"));
+    assert_eq!(error.to_string(), format!("{} (ZERO_ERR_ARGUMENT)", error.message()));
+    assert_eq!(format!("{error:?}"), error.to_string());
     let error = Comm::local("a\0b", 0, 1, Deadlines::default()).unwrap_err();
     assert!(error.message().contains("NUL"), "{error}");
     let late = Deadlines { rendezvous_ms: 100, ..Deadlines::default() };

@@ -11,7 +11,7 @@ fn on_the_host() -> Optim {
 
 fn slice(len: usize) -> DeviceSlice {
     // SAFETY: no optimizer takes it, and nothing is there.
-    unsafe { DeviceSlice::new(ptr::without_provenance_mut::<f32>(4096), len) }
+    unsafe { DeviceSlice::new(4096 as *mut f32, len) }
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn a_stream_goes_along_with_a_call() {
     let mut optim = on_the_host();
     optim.add(&[Shape::new("w", &[2])], &[]).unwrap();
     // SAFETY: the library refuses it unseen.
-    let stream = unsafe { Stream::from_raw(ptr::without_provenance_mut(64)) };
+    let stream = unsafe { Stream::from_raw(64 as *mut _) };
     let error = optim.param_wait_on(None, stream).unwrap_err();
     assert!(error.message().contains("stream must be NULL on the host"), "{error}");
     // SAFETY: as above, and null is no gradient.

@@ -16,10 +16,10 @@ namespace {
 thread_local char last_error[4096] = "";
 
 std::string isa_text() {
-  constexpr const char* kAll = "scalar, avx2, avx512";
-  return best_isa() == Isa::scalar
-             ? "scalar"
-             : text(best_isa() == Isa::avx512 ? "avx512 of " : "avx2 of ", kAll);
+  std::string words = kernels().name;
+  for (const Isa isa : compiled_isas())
+    words += text(isa == Isa::scalar ? " of " : ", ", kernel_table(isa).name);
+  return words;
 }
 
 }  // namespace

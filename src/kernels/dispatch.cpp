@@ -23,6 +23,17 @@ unsigned extensions(unsigned states) {
 }
 #endif
 
+constexpr Isa kCompiled[] = {
+    Isa::scalar,
+#if defined(__x86_64__)
+    Isa::avx2,
+    Isa::avx512,
+#elif defined(__aarch64__)
+    Isa::neon,
+#endif
+};
+
+/// Returns true for those that need no extension.
 bool machine_has(Isa isa) {
 #if defined(__x86_64__)
   constexpr unsigned kVectors = 0x06, kWideVectors = 0xe6;  // XMM and YMM; ZMM and masks as well
@@ -30,7 +41,8 @@ bool machine_has(Isa isa) {
   if (isa == Isa::avx2) return (extensions(kVectors) & bit_AVX2) != 0;
   if (isa == Isa::avx512) return (extensions(kWideVectors) & kAvx512) == kAvx512;
 #endif
-  return isa == Isa::scalar;
+  static_cast<void>(isa);
+  return true;
 }
 
 }  // namespace
@@ -39,22 +51,21 @@ const KernelTable& kernel_table(Isa isa) {
 #if defined(__x86_64__)
   if (isa == Isa::avx2) return kAvx2Kernels;
   if (isa == Isa::avx512) return kAvx512Kernels;
+#elif defined(__aarch64__)
+  if (isa == Isa::neon) return kNeonKernels;
 #endif
   static_cast<void>(isa);
   return kScalarKernels;
 }
 
+std::span<const Isa> compiled_isas() { return kCompiled; }
+
 std::vector<Isa> available_isas() {
   std::vector<Isa> isas;
-  for (Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512}) {
-    if (machine_has(isa)) isas.push_back(isa);
-  }
+  std::copy_if(std::begin(kCompiled), std::end(kCompiled), std::back_inserter(isas), machine_has);
   return isas;
 }
 
-Isa best_isa() {
-  if (machine_has(Isa::avx512)) return Isa::avx512;
-  return machine_has(Isa::avx2) ? Isa::avx2 : Isa::scalar;
-}
+Isa best_isa() { return *std::find_if(std::rbegin(kCompiled), std::rend(kCompiled), machine_has); }
 
 }  // namespace zero

@@ -17,7 +17,7 @@
 
 namespace zero {
 
-enum class Isa { scalar, avx2, avx512 };
+enum class Isa { scalar, neon, avx2, avx512 };
 
 /// The place of the values that are updated. param: the parameter itself; full: fp32 beside it;
 /// remainder: a bf16 parameter and the 16 bits that its rounding cut off; rounded: a parameter that
@@ -149,7 +149,9 @@ inline void fold(const KernelTable& kernels, DType sum, DType from, void* sums,
 /// Returns the table of an instruction set, which this machine must have.
 const KernelTable& kernel_table(Isa isa);
 
-/// Returns the instruction sets that this machine has, from scalar upward.
+/// Return the instruction sets that there are tables of, and those of them that this machine has,
+/// from scalar upward.
+std::span<const Isa> compiled_isas();
 std::vector<Isa> available_isas();
 Isa best_isa();
 inline const KernelTable& kernels() { return kernel_table(best_isa()); }

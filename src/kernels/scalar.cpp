@@ -2,6 +2,13 @@
 // The loops for the machine that the whole library is compiled for: the reference of all others.
 #include <cmath>
 
+#if defined(__aarch64__) && !defined(__clang__)
+// Otherwise gcc would make of this what it makes of neon.cpp, and be compared with itself. It
+// stands before the functions of elements, which become part of the loops. (Clang's versions agree
+// on no word for it, so there both are NEON.)
+#pragma GCC target("+nosimd")
+#endif
+
 #include "kernels/tables.h"
 
 namespace zero {

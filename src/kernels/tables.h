@@ -19,6 +19,8 @@ extern const KernelTable kScalarKernels;
 #if defined(__x86_64__)
 extern const KernelTable kAvx2Kernels;
 extern const KernelTable kAvx512Kernels;
+#elif defined(__aarch64__)
+extern const KernelTable kNeonKernels;
 #endif
 
 /// Arithmetic::sum_powers of every table: libm's pow is the same function on each level.

@@ -94,7 +94,7 @@ TEST(Isa, names_and_tables_belong_together_and_the_best_is_the_last) {
   ASSERT_FALSE(isas.empty());
   EXPECT_EQ(isas.front(), Isa::scalar);
   EXPECT_EQ(isas.back(), best_isa());
-  constexpr const char* kNames[] = {"scalar", "avx2", "avx512"};
+  constexpr const char* kNames[] = {"scalar", "neon", "avx2", "avx512"};
   for (const Isa isa : isas) EXPECT_STREQ(kernel_table(isa).name, kNames[static_cast<int>(isa)]);
 }
 

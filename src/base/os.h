@@ -88,6 +88,7 @@ struct SystemCalls {
                 int64_t offset) = ::mmap;
   int (*munmap)(void* address, size_t bytes) = ::munmap;
   int (*madvise)(void* address, size_t bytes, int advice) = ::madvise;
+  int (*getpagesize)() = ::getpagesize;
 
   // Sockets.
   int (*socket)(int domain, int type, int protocol) = ::socket;

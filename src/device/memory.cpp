@@ -33,14 +33,14 @@ constexpr unsigned kOfDevice = 2;
 /// time: so many of them may take a part of what is left at once.
 Status populate(std::byte* data, size_t bytes, std::string_view what) {
   constexpr uint64_t kRanks = 64;
-  constexpr uint64_t kLeast = 64 * 1024;
+  constexpr uint64_t kLeast = 64 * 1024;  // the largest page: a part begins where one does
   for (size_t at = 0; at < bytes;) {
     uint64_t part = bytes - at;
     if (bytes >= kHugePage) {
       const uint64_t left = ZERO_TRY(check_available(part, what));
       part = std::min(part, std::max(left / kRanks / kLeast * kLeast, kLeast));
     }
-    if (os().madvise(data + at, round_up(part, uint64_t{4096}), MADV_POPULATE_WRITE) != 0) {
+    if (os().madvise(data + at, part, MADV_POPULATE_WRITE) != 0) {
       if (errno != EINVAL) return out_of_memory(bytes, what);
       std::memset(data + at, 0, part);  // kernels before 5.14
     }
@@ -93,12 +93,12 @@ Result<HostMemory> HostMemory::allocate(size_t bytes, std::string_view what) {
   HostMemory memory;
   if (bytes == 0) return memory;
   const bool huge = bytes >= kHugePage;
-  const auto padded = checked_add(bytes, huge ? 2 * kHugePage : size_t{4096});
+  const auto padded = checked_add(bytes, huge ? 2 * kHugePage : 0);
   if (!padded) {
     errno = ENOMEM;
     return out_of_memory(bytes, what);
   }
-  memory.mapping_bytes_ = *padded / 4096 * 4096;
+  memory.mapping_bytes_ = *padded;
   void* mapping = os().mmap(nullptr, memory.mapping_bytes_, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapping == MAP_FAILED) return out_of_memory(bytes, what);

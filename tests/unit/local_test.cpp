@@ -162,6 +162,20 @@ TEST(Segment, memory_is_reserved_on_kernels_that_cannot_populate) {
   expect_failure(reserve(fd.get(), *mapping, 0, kBytes), ZERO_ERR_MEMORY, "65536 bytes");
 }
 
+// As on ARM64 with large pages, where it may not grow to a whole one.
+TEST(Segment, one_that_is_smaller_than_a_page_is_reserved) {
+  const test::ReplacedCall large_pages(&SystemCalls::getpagesize, [] { return 64 * 1024; });
+  const test::ReplacedCall cannot_populate(&SystemCalls::madvise, [](void*, size_t, int) {
+    errno = EINVAL;
+    return -1;
+  });
+  const Fd fd = segment(kLifePageBytes);
+  expect_ok(reserve(fd.get(), *map(fd, kLifePageBytes), 0, kLifePageBytes));
+  struct stat info;
+  ASSERT_EQ(fstat(fd.get(), &info), 0);
+  EXPECT_EQ(info.st_blocks * 512, int64_t{kLifePageBytes});
+}
+
 TEST(Segment, a_hidden_one_is_not_in_children) {
   const Fd fd = segment();
   const auto shown = map(fd);
@@ -327,6 +341,27 @@ TEST(Life, the_second_witness_is_heard_where_the_first_is_silent) {
   kill(child.pid(), SIGKILL);
   for (int ms = 0; ms < 30'000 && !peer->ask(); ++ms) usleep(1'000);
   EXPECT_TRUE(peer->dead());
+}
+
+TEST(Life, where_the_system_has_no_robust_futexes_the_pidfd_tells_and_without_either_none_begins) {
+  const test::ReplacedCall no_list(&SystemCalls::set_robust_list, [](void*, size_t) {
+    errno = ENOSYS;
+    return -1;
+  });
+  const Watched watched;
+  const std::shared_ptr<Mapping> page = map(watched.page, kLifePageBytes, Access::read_only);
+  const Peer peer(page, Fd(os().pidfd_open(watched.child.pid(), 0)), watched.child.pid());
+  EXPECT_FALSE(peer.ask());
+  kill(watched.child.pid(), SIGKILL);
+  for (int ms = 0; ms < 30'000 && !peer.ask(); ++ms) usleep(1'000);
+  EXPECT_TRUE(peer.dead());
+  EXPECT_FALSE(watched.peer->dead());
+
+  const test::ReplacedCall no_pidfd(&SystemCalls::pidfd_open, [](pid_t, unsigned) {
+    errno = ENOSYS;
+    return -1;
+  });
+  expect_failure(Life::begin(), ZERO_ERR_SYSTEM, "robust futex: Function not implemented");
 }
 
 TEST(Life, its_thread_is_there_while_a_seat_is) {

@@ -176,8 +176,8 @@ void Control::give_up(uint64_t k, const Failure& cause) {
 }
 
 void Control::doze(uint64_t k, int64_t nanoseconds) {
-  // The sleeper is counted before the last look, so a rank that decides after that look sees it,
-  // and rings.
+  // The sleeper is counted before the last look, so a rank that decides or aborts after that look
+  // sees it, and rings. Both sides write and then read, so all four must be in one order.
   header().sleepers.fetch_add(1, std::memory_order_seq_cst);
   const uint32_t bell = header().bell.load(std::memory_order_seq_cst);
   const bool decided =

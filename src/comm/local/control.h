@@ -35,7 +35,7 @@ class Control {
 
   /// Any thread may call it.
   void abort(const Failure& cause);
-  bool aborted() const { return header().abort.load(std::memory_order_acquire) != 0; }
+  bool aborted() const { return header().abort.load(std::memory_order_seq_cst) != 0; }
   /// Returns the failure that the abort word names; its code is ZERO_OK if there is none.
   Failure failure() const;
   Status failure_status() const;

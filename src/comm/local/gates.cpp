@@ -14,9 +14,8 @@ namespace zero::local {
 namespace {
 
 constexpr int kLookMs = 10;
-constexpr int64_t kTryMs = 5'000;   // for a few words on a stream of their own
-constexpr int64_t kEndMs = 10'000;  // for what is queued, once nothing keeps it
-constexpr size_t kPage = 4096;
+constexpr int64_t kTryMs = 5'000;    // for a few words on a stream of their own
+constexpr int64_t kEndMs = 10'000;   // for what is queued, once nothing keeps it
 constexpr uint32_t kGateMask = 0xF;  // of a wait's word
 static_assert(kGates < kGateMask);
 
@@ -37,7 +36,8 @@ const char* name_of(Gate gate) {
 
 size_t LocalGates::bytes_of(int32_t world) {
   const auto ranks = static_cast<size_t>(world);
-  return round_up((kGates * ranks + 3) * ranks * sizeof(uint32_t), kPage);
+  return round_up((kGates * ranks + 3) * ranks * sizeof(uint32_t),
+                  static_cast<size_t>(os().getpagesize()));
 }
 
 Result<std::unique_ptr<LocalGates>> LocalGates::open(std::shared_ptr<Device> device,

@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/checked.h"
 #include "comm/failure.h"
 
 namespace zero::local {
@@ -63,7 +62,7 @@ struct Decision {
 };
 
 inline size_t control_bytes(int32_t world) {
-  return round_up(sizeof(Header) + static_cast<size_t>(world) * sizeof(Slot), size_t{4096});
+  return sizeof(Header) + static_cast<size_t>(world) * sizeof(Slot);
 }
 
 }  // namespace zero::local

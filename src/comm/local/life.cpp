@@ -12,6 +12,7 @@
 #include <map>
 #include <mutex>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "base/worker_thread.h"
 #include "comm/process.h"
@@ -71,13 +72,16 @@ Result<LifeThread*> LifeThread::start() {
   std::unique_lock lock(made->mutex_);
   // Wait: the thread gets there without waiting for anything.
   made->changed_.wait(lock, [&] { return made->ready_; });
-  if (const int refused = made->error_) {
-    lock.unlock();
-    made.release()->stop();
-    return Status(ZERO_ERR_SYSTEM, text("registering a robust futex: ", errno_text(refused)));
-  }
+  const int refused = made->error_;
   lock.unlock();
-  return made.release();
+  if (refused == 0) return made.release();
+  const std::string why = text("registering a robust futex: ", errno_text(refused));
+  if (made->pidfd.valid()) {
+    log(ZERO_LOG_INFO, text(why, ": the end of this process shows a little later"));
+    return made.release();
+  }
+  made.release()->stop();
+  return Status(ZERO_ERR_SYSTEM, why);
 }
 
 void LifeThread::stop() {
@@ -98,9 +102,8 @@ void LifeThread::hold_word() {
   head_.futex_offset =
       static_cast<long>(reinterpret_cast<intptr_t>(&word) - reinterpret_cast<intptr_t>(&entry_));
   head_.list_op_pending = nullptr;
-  const bool registered = os().set_robust_list(&head_, sizeof head_) == 0;
-  const int error = registered ? 0 : errno;
-  if (registered) word.store(static_cast<uint32_t>(os().gettid()), std::memory_order_release);
+  const int error = os().set_robust_list(&head_, sizeof head_) == 0 ? 0 : errno;
+  word.store(static_cast<uint32_t>(os().gettid()), std::memory_order_release);
 
   std::unique_lock lock(mutex_);
   ready_ = true;
@@ -156,7 +159,7 @@ Result<std::shared_ptr<Peer>> Peer::meet(int page, Fd pidfd, pid_t pid) {
 bool Peer::ask() const {
   if (dead()) return true;
   if (pidfd_.valid() && pidfd_ended(pidfd_.get(), 0))
-    exited_.store(true, std::memory_order_relaxed);
+    exited_.store(true, std::memory_order_release);
   return dead();
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tells who is alive. Each process has a page that others map read-only, with a word that the
 // kernel marks when the process dies: a robust futex of a library thread. It is marked before the
-// dead process's memory is freed, so its size does not matter. A pidfd is the second witness.
+// dead process's memory is freed, so its size does not matter. A pidfd is the second witness, and
+// the only one where the system has no robust futexes, as emulators and some sandboxes.
 #pragma once
 
 #include <linux/futex.h>
@@ -52,10 +53,11 @@ class Peer final : public Witness {
 
   pid_t pid() const { return pid_; }
 
-  /// True if the kernel has said so. Takes one load.
+  /// True if the kernel has said so. What the process stored before can be read then. Takes two
+  /// loads.
   bool dead() const {
     return (word().load(std::memory_order_acquire) & FUTEX_OWNER_DIED) != 0 ||
-           exited_.load(std::memory_order_relaxed);
+           exited_.load(std::memory_order_acquire);
   }
   /// Asks the second witness too, by a system call. dead() remembers the answer.
   bool ask() const override;

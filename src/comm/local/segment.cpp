@@ -49,7 +49,8 @@ std::byte* reserve_aligned(size_t bytes) {
   if (range == MAP_FAILED) return nullptr;
   const uintptr_t start = reinterpret_cast<uintptr_t>(range);
   const uintptr_t aligned = round_up<uintptr_t>(start, kHugePage);
-  const uintptr_t end = round_up<uintptr_t>(aligned + bytes, static_cast<uintptr_t>(getpagesize()));
+  const uintptr_t end =
+      round_up<uintptr_t>(aligned + bytes, static_cast<uintptr_t>(os().getpagesize()));
   if (aligned != start) os().munmap(range, aligned - start);
   if (end != start + *padded) os().munmap(reinterpret_cast<void*>(end), start + *padded - end);
   return reinterpret_cast<std::byte*>(aligned);
@@ -145,7 +146,7 @@ Result<std::shared_ptr<Mapping>> map_segment(int fd, size_t bytes, Access access
 }
 
 Status reserve(int fd, const Mapping& mapping, size_t offset, size_t bytes) {
-  const size_t page = static_cast<size_t>(getpagesize());
+  const size_t page = static_cast<size_t>(os().getpagesize());
   const size_t first = offset / page * page;
   const size_t end = std::min(round_up(offset + bytes, page), round_up(mapping.bytes(), page));
   if (first >= end) return {};
@@ -155,8 +156,9 @@ Status reserve(int fd, const Mapping& mapping, size_t offset, size_t bytes) {
   }
   if (const int error = errno; error != EINVAL)
     return no_memory(bytes, error == EFAULT ? ENOMEM : error);
-  const int allocated = uninterrupted([&] {  // Linux before 5.14
-    return os().fallocate(fd, 0, static_cast<int64_t>(first), static_cast<int64_t>(end - first));
+  const size_t last = std::min(end, mapping.bytes());  // the segment may not grow to a whole page
+  const int allocated = uninterrupted([&] {            // Linux before 5.14
+    return os().fallocate(fd, 0, static_cast<int64_t>(first), static_cast<int64_t>(last - first));
   });
   return allocated == 0 ? Status() : no_memory(bytes, errno);
 }

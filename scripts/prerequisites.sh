@@ -18,6 +18,7 @@ need_package() {
     gfortran) echo gfortran ;;
     mpi) echo libopenmpi-dev openmpi-bin ;;
     dlib) echo libdlib-dev ;;
+    aarch64) echo g++-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user ;;
   esac
 }
 
@@ -27,6 +28,7 @@ need_is_there() {
     c) command -v "${CC:-cc}" ;;
     dlib) [ -f /usr/include/dlib/dnn.h ] ;;
     mpi) command -v mpicc && command -v mpirun ;;
+    aarch64) command -v aarch64-linux-gnu-g++ && command -v qemu-aarch64 ;;
     meson | ninja | python3 | pkg-config | gfortran) command -v "$1" ;;
     *) pkg-config --exists "$1" ;;
   esac >/dev/null 2>&1

@@ -4,10 +4,7 @@
 #include <random>
 
 #include "comm_cases.h"
-
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-#endif
+#include "support/float_control.h"
 
 namespace zero::test {
 namespace {
@@ -253,17 +250,13 @@ TEST(AllReduce, flushed_denormals_of_one_caller_change_nothing) {
       zero_comm* const comm = meeting.join(rank);
       std::vector<float> values(3, 1e-39f);
       std::vector<double> wide(3, 1e-309);
-#if defined(__x86_64__)
-      const unsigned before = _mm_getcsr();
-      if (rank == 1) _mm_setcsr(before | 0x8040);
-      const unsigned own = _mm_getcsr() & 0xffc0;  // without the flags of what has happened
-#endif
+      const uint64_t before = float_control();
+      if (rank == 1) set_float_control(before | kFlushed);
+      const uint64_t own = float_control() & ~kWhatHappened;
       EXPECT_OK(zero_comm_all_reduce(comm, values.data(), 3, ZERO_FLOAT32, ZERO_SUM));
       EXPECT_OK(zero_comm_all_reduce(comm, wide.data(), 3, ZERO_FLOAT64, ZERO_SUM));
-#if defined(__x86_64__)
-      EXPECT_EQ(_mm_getcsr() & 0xffc0, own);
-      _mm_setcsr(before);
-#endif
+      EXPECT_EQ(float_control() & ~kWhatHappened, own);
+      set_float_control(before);
       zero_comm_free(comm);
       std::string bits(reinterpret_cast<const char*>(values.data()), 12);
       bits.append(reinterpret_cast<const char*>(wide.data()), 24);

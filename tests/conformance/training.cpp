@@ -11,13 +11,10 @@
 #include <stdexcept>
 #include <thread>
 
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-#endif
-
 #include "base/text.h"
 #include "own_rules.h"
 #include "stored.h"
+#include "support/float_control.h"
 #include "tensors.h"
 #include "unsharded.h"
 
@@ -27,19 +24,13 @@ namespace {
 /// The treatment of denormals by this thread; what it was before comes back at the end.
 class Denormals {
  public:
-#if defined(__x86_64__)
-  explicit Denormals(bool flushed) : before_(_mm_getcsr()) {
-    _mm_setcsr(flushed ? before_ | kFlushed : before_ & ~kFlushed);
+  explicit Denormals(bool flushed) : before_(float_control()) {
+    set_float_control(flushed ? before_ | kFlushed : before_ & ~kFlushed);
   }
-  ~Denormals() { _mm_setcsr(before_); }
+  ~Denormals() { set_float_control(before_); }
 
  private:
-  static constexpr unsigned kFlushed = 0x8040;  // FTZ and DAZ
-  const unsigned before_;
-#else
-  explicit Denormals(bool) {}
-  ~Denormals() {}
-#endif
+  const uint64_t before_;
 };
 
 std::vector<double> numbers(uint64_t seed, size_t count, float scale, int32_t dtype) {

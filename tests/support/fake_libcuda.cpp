@@ -4,8 +4,9 @@
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
-EXPORT char fake_gpu_memory[4096];
-alignas(4096) char fake_gpu_memory[4096];  // a page: a test can forbid the host to touch it
+EXPORT char fake_gpu_memory[65536];
+// The largest page: a test can forbid the host to touch it.
+alignas(65536) char fake_gpu_memory[65536];
 EXPORT int fake_is_managed;
 int fake_is_managed = 0;
 

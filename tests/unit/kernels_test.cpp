@@ -8,14 +8,12 @@
 #include <string>
 #include <tuple>
 #include <vector>
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-#endif
 
 #include "base/float_environment.h"
 #include "base/text.h"
 #include "random_elements.h"
 #include "rules/list.h"
+#include "support/float_control.h"
 #include "whole_step.h"
 #include "zero.h"
 
@@ -289,24 +287,23 @@ TEST_P(EveryTable, scalars_are_rounded_to_the_type_of_the_arithmetic_alone) {
   });
 }
 
-#if defined(__x86_64__)
 TEST(FloatEnvironment, is_standard_inside_and_the_callers_again_outside) {
-  const unsigned before = _mm_getcsr();
-  _mm_setcsr(0xFFC1);
+  constexpr uint64_t kCallers = test::kOddControl | (test::kWhatHappened & 1);
+  const uint64_t before = test::float_control();
+  test::set_float_control(kCallers);
   {
     const FloatEnvironment environment;
-    EXPECT_EQ(_mm_getcsr(), 0x1F80u);
+    EXPECT_EQ(test::float_control(), test::kStandardControl);
     volatile float denormal = 1e-40f;
     EXPECT_EQ(denormal * 0.5f * 2.0f, denormal);
     volatile double zero = 0;
     volatile double nan = zero / zero;
     static_cast<void>(nan);
   }
-  const unsigned after = _mm_getcsr();
-  _mm_setcsr(before);
-  EXPECT_EQ(after, 0xFFC1u);  // sticky flags included
+  const uint64_t after = test::float_control();
+  test::set_float_control(before);
+  EXPECT_EQ(after, kCallers);  // sticky flags included
 }
-#endif
 
 }  // namespace
 }  // namespace zero

@@ -126,7 +126,7 @@ TEST(Segment, threads_that_map_and_unmap_share_one_mapping) {
 }
 
 TEST(Segment, a_large_one_starts_at_a_huge_page) {
-  const size_t bytes = 3 * kHugePage + 4096;
+  const size_t bytes = 3 * kHugePage + static_cast<size_t>(getpagesize());
   const auto mapping = map(segment(bytes), bytes);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(mapping->data()) % kHugePage, 0u);
 }
@@ -140,8 +140,9 @@ TEST(Segment, what_is_reserved_has_memory_and_the_rest_has_none) {
   EXPECT_EQ(info.st_blocks, 0);
   ASSERT_TRUE(reserve(fd.get(), *mapping, 100'000, 200'000).ok());
   ASSERT_EQ(fstat(fd.get(), &info), 0);
-  const int64_t pages = (300'000 + 4095) / 4096 - 100'000 / 4096;
-  EXPECT_EQ(info.st_blocks * 512, pages * 4096);
+  const int64_t page = getpagesize();
+  const int64_t pages = (300'000 + page - 1) / page - 100'000 / page;
+  EXPECT_EQ(info.st_blocks * 512, pages * page);
 }
 
 TEST(Segment, memory_is_reserved_on_kernels_that_cannot_populate) {

@@ -12,11 +12,9 @@
 #include <new>
 #include <set>
 #include <vector>
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-#endif
 
 #include "base/os.h"
+#include "support/float_control.h"
 #include "support/ranks.h"
 #include "support/scratch.h"
 #include "support/statuses.h"
@@ -160,19 +158,19 @@ TEST(ThreadPool, workers_block_all_signals_and_the_caller_keeps_its_mask) {
   EXPECT_EQ(sigismember(&mask, SIGTERM), 0);
 }
 
-#if defined(__x86_64__)
 TEST(ThreadPool, work_runs_in_the_standard_float_environment) {
-  const unsigned callers = _mm_getcsr();
-  _mm_setcsr(0xFFC0);  // flush, denormals are zero, round toward zero
+  const uint64_t callers = test::float_control();
+  test::set_float_control(test::kOddControl);
   const auto pool = make_pool(3);
-  std::vector<unsigned> seen(3);
-  pool->run([&](int thread) { seen[static_cast<size_t>(thread)] = _mm_getcsr() & ~0x3Fu; });
-  const unsigned after = _mm_getcsr();
-  _mm_setcsr(callers);
-  EXPECT_EQ(seen, std::vector<unsigned>(3, 0x1F80));
-  EXPECT_EQ(after, 0xFFC0u);
+  std::vector<uint64_t> seen(3, test::kOddControl);
+  pool->run([&](int thread) {
+    seen[static_cast<size_t>(thread)] = test::float_control() & ~test::kWhatHappened;
+  });
+  const uint64_t after = test::float_control();
+  test::set_float_control(callers);
+  EXPECT_EQ(seen, std::vector<uint64_t>(3, test::kStandardControl));
+  EXPECT_EQ(after, test::kOddControl);
 }
-#endif
 
 std::atomic<int> threads_left{0};
 int limited_pthread_create(pthread_t* thread, const pthread_attr_t* attributes,

@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/checked.h"
+#include "base/os.h"
 #include "comm/failure.h"
 
 namespace zero::local {
@@ -62,7 +64,8 @@ struct Decision {
 };
 
 inline size_t control_bytes(int32_t world) {
-  return sizeof(Header) + static_cast<size_t>(world) * sizeof(Slot);
+  return round_up(sizeof(Header) + static_cast<size_t>(world) * sizeof(Slot),
+                  static_cast<size_t>(os().getpagesize()));
 }
 
 }  // namespace zero::local

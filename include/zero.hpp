@@ -239,15 +239,16 @@ class Arena {
  public:
   /// `kind` is ZERO_MEMORY_SHARED or ZERO_MEMORY_PER_RANK. Collective.
   Arena(const Comm &comm, size_t elements, int32_t kind) : size_(elements) {
+    if (elements > PTRDIFF_MAX / sizeof(T)) throw std::length_error("libzero::Arena: too large");
     void *memory = nullptr;
     check(zero_arena_alloc(comm.get(), elements * sizeof(T), kind, &memory));
     memory_.reset(memory);
   }
 
   T *data() const noexcept { return static_cast<T *>(memory_.get()); }
-  size_t size() const noexcept { return size_; }
+  size_t size() const noexcept { return memory_ == nullptr ? 0 : size_; }
   T *begin() const noexcept { return data(); }
-  T *end() const noexcept { return data() + size_; }
+  T *end() const noexcept { return data() + size(); }
   T &operator[](size_t index) const noexcept { return data()[index]; }
 
  private:
@@ -285,6 +286,11 @@ class Optimizer {
   }
   /// An empty list keeps the old addresses.
   void bind(const std::vector<void *> &data, const std::vector<void *> &grads) {
+    if (!data.empty() && !grads.empty() && data.size() != grads.size()) {
+      throw std::invalid_argument("libzero::Optimizer::bind: " + std::to_string(data.size()) +
+                                  " parameters, and " + std::to_string(grads.size()) +
+                                  " gradients");
+    }
     check(zero_bind_params(get(), detail::pointer(data), detail::pointer(grads),
                            std::max(data.size(), grads.size())));
   }

@@ -19,55 +19,115 @@
 namespace libzero {
 
 /// An optimizer of all parameters of a module, which are updated where they are. Its buffers are in
-/// checkpoints.
-class TorchOptimizer : public Optimizer {
+/// checkpoints, but for those of types that libzero lacks. Calls are those of Optimizer, with the
+/// gradients that the module's parameters have at the time. On CUDA `stream` is
+/// c10::cuda::getCurrentCUDAStream().stream().
+class TorchOptimizer : private Optimizer {
  public:
+  using Optimizer::get;
+  using Optimizer::grad_get;
+  using Optimizer::owned_ranges;
+  using Optimizer::param_index;
+  using Optimizer::param_wait;
+  using Optimizer::result;
+  using Optimizer::set;
+  using Optimizer::set_state_scalar;
+  using Optimizer::state_gather;
+  using Optimizer::state_get;
+  using Optimizer::state_names;
+  using Optimizer::state_scalar;
+  using Optimizer::state_set;
+  using Optimizer::stats;
+
   /// Gives rank 0's parameters and buffers to all ranks. A `memory` of ZERO_MEMORY_PER_RANK or
   /// ZERO_MEMORY_SHARED first moves parameters to an arena of that kind, and gradients to one of
-  /// this rank, where steps copy nothing. std::invalid_argument for a tensor that libzero cannot
+  /// this rank, where steps copy nothing. std::invalid_argument for a parameter that libzero cannot
   /// train where it lies. Collective.
   TorchOptimizer(const Comm &comm, const torch::nn::Module &module, const Options &options = {},
-                 const Settings &settings = {}, int32_t memory = 0)
+                 const Settings &settings = {}, int32_t memory = 0, void *stream = nullptr)
       : Optimizer(comm, options) {
     std::vector<Param> params;
     std::set<const void *> seen;  // a tensor may have two names
+    const auto is_new = [&](const auto &entry) {
+      return seen.insert(entry.value().unsafeGetTensorImpl()).second;
+    };
     for (const auto &entry : module.named_parameters()) {
-      if (!seen.insert(entry.value().unsafeGetTensorImpl()).second) continue;
+      if (!is_new(entry)) continue;
       params.push_back(described<Param>(entry.key(), entry.value()));
       params.back().fields.flags = entry.value().requires_grad() ? 0 : ZERO_PARAM_FROZEN;
       tensors_.push_back(entry.value());
     }
     if (memory != 0) move(comm, options, memory, params);
+    for (const Param &param : params) {
+      names_.push_back(param.name);
+      dtypes_.push_back(param.fields.dtype);
+      registered_.push_back(param.fields.data);
+    }
     add(params, settings);
+    Optimizer::broadcast_params(0, stream);
     std::vector<Buffer> buffers;
     for (const auto &entry : module.named_buffers()) {
+      if (!is_new(entry) || dtype_of(entry.value()) == 0) continue;
       buffers.push_back(described<Buffer>(entry.key(), entry.value()));
     }
-    broadcast_params(0);
     if (buffers.empty()) return;
     add_buffers(buffers);
-    broadcast_buffers(0);
+    Optimizer::broadcast_buffers(0, stream);
   }
 
-  /// A step by the gradients that the module's parameters have now; one that has none on any rank
-  /// is not updated. On CUDA `stream` is c10::cuda::getCurrentCUDAStream().stream(). Autograd does
-  /// not see it, so make it between backward and the next forward. False if all ranks skipped it.
+  /// A parameter that has no gradient on any rank is not updated. Autograd does not see a step, so
+  /// make it between backward and the next forward. False if all ranks skipped it.
   bool step(int32_t reduce_flags = ZERO_REDUCE_MEAN, void *stream = nullptr) {
-    std::vector<torch::Tensor> kept;
-    std::vector<void *> grads;
-    for (const torch::Tensor &tensor : tensors_) {
-      const torch::Tensor &grad = tensor.grad();
-      if (grad.defined()) kept.push_back(grad.contiguous());
-      grads.push_back(grad.defined() ? kept.back().data_ptr() : nullptr);
-    }
-    return Optimizer::step(grads, reduce_flags, stream);
+    follow();
+    const bool given = reduced_ && (reduce_flags & ZERO_REDUCE_ACCUMULATE) == 0;
+    const Gradients grads(given ? std::vector<torch::Tensor>() : tensors_);
+    const bool made = Optimizer::step(grads.addresses, reduce_flags, stream);
+    reduced_ = false;
+    return made;
+  }
+  void reduce_grads(int32_t flags = ZERO_REDUCE_MEAN, void *stream = nullptr) {
+    follow();
+    Optimizer::reduce_grads(Gradients(tensors_).addresses, flags, stream);
+    reduced_ = true;
+  }
+  /// These two reduce first, unless that is done.
+  double clip_grad_norm(double max_norm, double norm_type = 2,
+                        const std::vector<int64_t> &params = {}, void *stream = nullptr) {
+    if (!reduced_) reduce_grads(ZERO_REDUCE_MEAN, stream);
+    return Optimizer::clip_grad_norm(max_norm, norm_type, params, stream);
+  }
+  void clip_grad_value(double max_value, void *stream = nullptr) {
+    if (!reduced_) reduce_grads(ZERO_REDUCE_MEAN, stream);
+    Optimizer::clip_grad_value(max_value, stream);
+  }
+
+  void drop_grads() {
+    Optimizer::drop_grads();
+    reduced_ = false;
+  }
+
+  /// Whoever writes parameters himself, as torch::load does, calls this behind it on every rank.
+  void broadcast_params(int32_t root, void *stream = nullptr) {
+    follow();
+    Optimizer::broadcast_params(root, stream);
+  }
+  void broadcast_buffers(int32_t root, void *stream = nullptr) {
+    Optimizer::broadcast_buffers(root, stream);
+  }
+  void save(const std::string &directory, int32_t flags = 0) {
+    follow();
+    Optimizer::save(directory, flags);
+  }
+  void load(const std::string &directory, int32_t flags = 0) {
+    follow();
+    Optimizer::load(directory, flags);
   }
 
   /// Gradients that have a place in an arena become zeros there, others are freed.
   void zero_grad() {
     for (torch::Tensor &tensor : tensors_) {
       torch::Tensor &grad = tensor.mutable_grad();
-      if (in_arenas_ && grad.defined()) {
+      if (!places_.empty() && grad.defined()) {
         grad.detach_().zero_();
       } else {
         grad.reset();
@@ -76,7 +136,21 @@ class TorchOptimizer : public Optimizer {
   }
 
  private:
-  static int32_t dtype_of(const std::string &name, const torch::Tensor &tensor) {
+  /// The addresses of gradients, and what they are the addresses of.
+  struct Gradients {
+    explicit Gradients(const std::vector<torch::Tensor> &tensors) {
+      for (const torch::Tensor &tensor : tensors) {
+        const torch::Tensor &grad = tensor.grad();
+        if (grad.defined()) kept.push_back(grad.contiguous());
+        addresses.push_back(grad.defined() ? kept.back().data_ptr() : nullptr);
+      }
+    }
+    std::vector<torch::Tensor> kept;
+    std::vector<void *> addresses;
+  };
+
+  /// 0 for a type that libzero lacks.
+  static int32_t dtype_of(const torch::Tensor &tensor) {
     switch (tensor.scalar_type()) {
       case torch::kFloat32:
         return ZERO_FLOAT32;
@@ -91,7 +165,7 @@ class TorchOptimizer : public Optimizer {
       case torch::kFloat16:
         return ZERO_FLOAT16;
       default:
-        throw std::invalid_argument("libzero: " + name + " has a dtype that libzero lacks");
+        return 0;
     }
   }
 
@@ -100,7 +174,33 @@ class TorchOptimizer : public Optimizer {
     if (!tensor.is_contiguous()) {
       throw std::invalid_argument("libzero: " + name + " is not contiguous; make it so first");
     }
-    return Described(name, dtype_of(name, tensor), tensor.data_ptr(), tensor.sizes().vec());
+    if (dtype_of(tensor) == 0) {
+      throw std::invalid_argument("libzero: " + name + " has a dtype that libzero lacks");
+    }
+    return Described(name, dtype_of(tensor), tensor.data_ptr(), tensor.sizes().vec());
+  }
+
+  /// Goes after parameters that got other storage (set_data, torch::load): to an arena their values
+  /// come back, as libzero may use what lies behind a place there.
+  void follow() {
+    bool moved = false;
+    for (size_t i = 0; i < tensors_.size(); i++) {
+      torch::Tensor &tensor = tensors_[i];
+      if (tensor.data_ptr() == registered_[i]) continue;
+      const Param now = described<Param>(names_[i], tensor);
+      if (now.fields.dtype != dtypes_[i]) {
+        throw std::invalid_argument("libzero: " + names_[i] +
+                                    " got another dtype since it was registered");
+      }
+      if (places_.empty()) {
+        registered_[i] = now.fields.data;
+        moved = true;
+      } else {
+        places_[i].copy_(tensor.detach());
+        tensor.set_data(places_[i]);
+      }
+    }
+    if (moved) bind(registered_, {});
   }
 
   /// Moves the tensors and their gradients to arenas, which live as long as a tensor in them.
@@ -119,17 +219,20 @@ class TorchOptimizer : public Optimizer {
       const torch::Tensor place = view(values, plan.offsets[i], tensors_[i]);
       if (memory != ZERO_MEMORY_SHARED || comm.rank() == 0) place.copy_(tensors_[i].detach());
       tensors_[i].set_data(place);
+      places_.push_back(place);
       params[i].fields.data = place.data_ptr();
       params[i].fields.flags |= ZERO_PARAM_PADDED;
       if (!tensors_[i].requires_grad()) continue;
       tensors_[i].mutable_grad() = view(grads, plan.grad_offsets[i], tensors_[i]);
       params[i].fields.grad = tensors_[i].grad().data_ptr();
     }
-    in_arenas_ = true;
   }
 
-  std::vector<torch::Tensor> tensors_;
-  bool in_arenas_ = false;
+  std::vector<torch::Tensor> tensors_, places_;  // one for each parameter; no places outside arenas
+  std::vector<std::string> names_;
+  std::vector<int32_t> dtypes_;
+  std::vector<void *> registered_;
+  bool reduced_ = false;
 };
 
 }  // namespace libzero

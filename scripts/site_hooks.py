@@ -8,6 +8,7 @@ import posixpath
 import re
 from pathlib import Path
 
+import griffe
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -17,6 +18,17 @@ PYTHON = {
     "python": ("Python", ["libzero"]),
     "torch": ("PyTorch", ["libzero.torch"]),
 }
+
+
+class Fences(griffe.Extension):
+    """Shows the examples of docstrings as code."""
+
+    EXAMPLE = re.compile(r"^>>> .*\n?(?:^(?!\s*$).*\n?)*", re.MULTILINE)
+
+    def on_object(self, *, obj: griffe.Object, **_: object) -> None:
+        if obj.docstring is not None:
+            text = self.EXAMPLE.sub(lambda match: f"```pycon\n{match[0].rstrip()}\n```\n", obj.docstring.value)
+            obj.docstring.value = text
 
 
 def zero_h() -> str:

@@ -260,13 +260,13 @@ ENGINES = [*PROGRAMS, *FOREIGN]
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("engines", nargs="*", metavar="ENGINE", help=", ".join(ENGINES))
+    parser.add_argument("engines", nargs="*", metavar="ENGINE", help=", ".join(ENGINES), default=ENGINES, choices=[*ENGINES, ENGINES])
     parser.add_argument("--source", action="append", default=[], metavar="ENGINE=FOLDER")
     parser.add_argument("--steps", type=int, default=50)
     told = parser.parse_args()
-    sources = dict(source.split("=", 1) for source in told.source)
+    sources = dict(source.partition("=")[::2] for source in told.source)
     failed = False
-    for name in told.engines or ENGINES:
+    for name in told.engines:
         with tempfile.TemporaryDirectory(prefix=f"zero-{name}-") as folder:
             scratch = Path(folder)
             try:
@@ -275,6 +275,10 @@ def main() -> int:
                 worst, line = compare(built, scratch)
             except NotHere as reason:
                 print(f"{name}: not run: {reason}", flush=True)
+                continue
+            except (RuntimeError, OSError) as error:
+                print(f"{name}: failed: {error}", flush=True)
+                failed = True
                 continue
             print(f"{name}: {line}", flush=True)
             failed |= not worst <= TOLERANCE

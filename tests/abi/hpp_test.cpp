@@ -162,6 +162,19 @@ TEST(Hpp, state_buffers_and_settings_come_back_from_a_checkpoint) {
   EXPECT_EQ(std::system(("rm -r " + std::string(folder)).c_str()), 0);
 }
 
+TEST(Hpp, what_would_leave_its_memory_is_refused) {
+  const Comm comm = Comm::solo();
+  EXPECT_THROW(Arena<double>(comm, (size_t{1} << 61) + 2, ZERO_MEMORY_PER_RANK), std::length_error);
+  Arena<float> arena(comm, 3, ZERO_MEMORY_PER_RANK);
+  const Arena<float> moved = std::move(arena);
+  EXPECT_EQ(moved.size(), 3u);
+  EXPECT_EQ(arena.size(), 0u);
+  EXPECT_EQ(arena.begin(), arena.end());
+  Optimizer optimizer(comm);
+  optimizer.add({{"a", moved.data(), {1}}, {"b", moved.data() + 1, {1}}});
+  EXPECT_THROW(optimizer.bind({moved.data()}, {moved.data(), moved.data()}), std::invalid_argument);
+}
+
 TEST(Hpp, a_plan_lays_parameters_out_without_memory_for_them) {
   const libzero::Plan plan(
       {{"a", ZERO_FLOAT32, nullptr, {5000}}, {"b", ZERO_FLOAT32, nullptr, {7}}}, 2,

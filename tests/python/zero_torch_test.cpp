@@ -5,6 +5,7 @@
 #include <torch/nn.h>
 #include <torch/optim/sgd.h>
 
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -89,6 +90,45 @@ void parameters_stay_when_their_optimizer_goes(const libzero::Comm &comm) {
   expect(linear->weight.sum().item<float>() == 7 * 64, "values stay");
 }
 
+/// As torch::load gives parameters: other storage, which takes the place of what was registered.
+void parameters_with_other_storage_train_on(const libzero::Comm &comm, int32_t memory) {
+  torch::nn::Linear linear(8, 1);
+  libzero::TorchOptimizer optimizer(comm, *linear, sgd(), kRate, memory);
+  linear->weight.set_data(torch::full({1, 8}, 3.0));
+  optimizer.broadcast_params(0);
+  linear->forward(torch::ones({1, 8})).sum().backward();
+  optimizer.step();
+  comm.barrier();
+  expect(linear->weight.sum().item<float>() == 8 * 2.5f, "the new values are trained");
+  comm.barrier();
+  linear->weight.set_data(torch::full({1, 8}, 3.0, torch::kFloat64));
+  expect_refused("another dtype", [&] { optimizer.step(); });
+}
+
+void gradients_are_clipped_before_a_step(const libzero::Comm &comm, int32_t memory) {
+  torch::nn::Linear linear(4, 1);
+  linear->weight.detach().fill_(1);
+  libzero::TorchOptimizer optimizer(comm, *linear, sgd(), {{"lr", 1}}, memory);
+  (linear->forward(torch::full({1, 4}, 2.0)).sum()).backward();
+  optimizer.clip_grad_value(0.5);
+  expect(std::abs(optimizer.clip_grad_norm(1e9) - std::sqrt(5 * 0.25)) < 1e-12,
+         "the norm is of 5 halves");
+  optimizer.step();
+  comm.barrier();
+  expect(linear->weight.sum().item<float>() == 2, "a step is by what was clipped");
+  comm.barrier();
+}
+
+/// A mask of bools, as attention has one, and a buffer with two names.
+void buffers_that_libzero_lacks_are_left_out(const libzero::Comm &comm) {
+  torch::nn::Linear linear(2, 2);
+  linear->register_buffer("mask", torch::ones({2, 2}, torch::kBool));
+  const torch::Tensor twice = linear->register_buffer("once", torch::full({2}, comm.rank() + 1.0f));
+  linear->register_buffer("twice", twice);
+  libzero::TorchOptimizer optimizer(comm, *linear, sgd());
+  expect(twice[0].item<float>() == 1, "a buffer is rank 0's");
+}
+
 void what_cannot_be_trained_is_named(const libzero::Comm &comm) {
   torch::nn::Linear linear(2, 3);
   linear->weight.set_data(torch::zeros({2, 3}).t());
@@ -108,7 +148,12 @@ int main() {
   for (const int32_t memory : {0, int32_t{ZERO_MEMORY_PER_RANK}, int32_t{ZERO_MEMORY_SHARED}}) {
     trains_as_one_process(comm, memory);
   }
+  for (const int32_t memory : {0, int32_t{ZERO_MEMORY_PER_RANK}, int32_t{ZERO_MEMORY_SHARED}}) {
+    parameters_with_other_storage_train_on(comm, memory);
+    gradients_are_clipped_before_a_step(comm, memory);
+  }
   buffers_are_rank_0s_and_saved(comm);
+  buffers_that_libzero_lacks_are_left_out(comm);
   parameters_stay_when_their_optimizer_goes(comm);
   what_cannot_be_trained_is_named(comm);
   std::puts("sound");

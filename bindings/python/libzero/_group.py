@@ -26,6 +26,8 @@ class Group:
     <Group 0>
     """
 
+    __slots__ = ("_handle", "_known", "number")  # group.lr = 0.1 is an error, not a silence
+
     def __init__(self, handle: OptimHandle, number: int, known: Collection[str]) -> None:
         self._handle = handle
         self._known = known

@@ -37,7 +37,9 @@ _off = LogFn()
 def set_log_level(level: int | str | None = logging.INFO) -> None:
     """Send the library's messages of `level` and above to the logger "libzero", for the whole
     process; None turns them off, which is the start. A level is one of the module logging, by its
-    number or by its name in any case, "info". ValueError for another name.
+    number or by its name in any case, "info". ValueError for another name. The logger takes this
+    level if it has none of its own; what it shows where is for handlers, as logging.basicConfig
+    sets one up.
 
     >>> set_log_level("warning")
     >>> set_log_level(None)
@@ -51,6 +53,8 @@ def set_log_level(level: int | str | None = logging.INFO) -> None:
     if most == 0:
         lib().zero_set_log_callback(_off, None, 0)
         return
+    if _logger.level == logging.NOTSET:
+        _logger.setLevel(level)
     lib().zero_set_log_callback(_callback, None, most)
     # Threads may outlive the interpreter, and must not find its remains.
     atexit.unregister(set_log_level)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What an update rule of a C++ program throws through the shared library's frames is a failure of
-// its step, and the program's own runtime is none the worse for it. With "other-runtime" the library
-// may have one of another project, which cannot read the words.
+// its step, and the program's own runtime is none the worse for it. With "other-runtime" the
+// library may have one of another project, which cannot read the words.
 #include <cstdio>
 #include <cstring>
 #include <exception>

@@ -19,9 +19,9 @@
 namespace libzero {
 
 /// An optimizer of all parameters of a module, which are updated where they are. Its buffers are in
-/// checkpoints, but for those of types that libzero lacks. Calls are those of Optimizer, with the
-/// gradients that the module's parameters have at the time. On CUDA `stream` is
-/// c10::cuda::getCurrentCUDAStream().stream().
+/// checkpoints, but for those of types that libzero lacks. Calls do what those of Optimizer do, by
+/// the gradients that the module's parameters have at the time; get() is the handle for all others.
+/// On CUDA `stream` is c10::cuda::getCurrentCUDAStream().stream().
 class TorchOptimizer : private Optimizer {
  public:
   using Optimizer::get;
@@ -29,9 +29,12 @@ class TorchOptimizer : private Optimizer {
   using Optimizer::owned_ranges;
   using Optimizer::param_index;
   using Optimizer::param_wait;
+  using Optimizer::rebalance;
   using Optimizer::result;
   using Optimizer::set;
   using Optimizer::set_state_scalar;
+  using Optimizer::set_trainable;
+  using Optimizer::share_params;
   using Optimizer::state_gather;
   using Optimizer::state_get;
   using Optimizer::state_names;
@@ -106,7 +109,7 @@ class TorchOptimizer : private Optimizer {
     reduced_ = false;
   }
 
-  /// Whoever writes parameters himself, as torch::load does, calls this behind it on every rank.
+  /// After something else wrote parameters, as torch::load does, call this on every rank.
   void broadcast_params(int32_t root, void *stream = nullptr) {
     follow();
     Optimizer::broadcast_params(root, stream);

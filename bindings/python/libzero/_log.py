@@ -34,6 +34,17 @@ _callback = LogFn(_write)
 _off = LogFn()
 
 
+# The logger's level as it was set here, which is followed while the program sets none.
+_shown = logging.NOTSET
+
+
+def _show(level: int) -> None:
+    global _shown
+    if _logger.level == _shown:
+        _logger.setLevel(level)
+        _shown = level
+
+
 def set_log_level(level: int | str | None = logging.INFO) -> None:
     """Send the library's messages of `level` and above to the logger "libzero", for the whole
     process; None turns them off, which is the start. A level is one of the module logging, by its
@@ -46,15 +57,13 @@ def set_log_level(level: int | str | None = logging.INFO) -> None:
     """
     if isinstance(level, str):
         level = _values.choice({"error": 40, "warning": 30, "info": 20}, level.lower(), "level")
-    if level is None:
-        lib().zero_set_log_callback(_off, None, 0)
-        return
-    most = max((number for number, python in _LEVELS.items() if python >= level), default=0)
+    _show(logging.NOTSET if level is None else level)
+    most = 0
+    if level is not None:
+        most = max((number for number, python in _LEVELS.items() if python >= level), default=0)
     if most == 0:
         lib().zero_set_log_callback(_off, None, 0)
         return
-    if _logger.level == logging.NOTSET:
-        _logger.setLevel(level)
     lib().zero_set_log_callback(_callback, None, most)
     # Threads may outlive the interpreter, and must not find its remains.
     atexit.unregister(set_log_level)

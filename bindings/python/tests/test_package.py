@@ -228,6 +228,17 @@ class LogTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "level 'loud' is unknown; there are error, warn"):
             libzero.set_log_level("loud")
 
+    def test_the_logger_shows_that_level_unless_the_program_set_one(self) -> None:
+        logger = logging.getLogger("libzero")
+        for level in ("warning", "info", None):
+            libzero.set_log_level(level)
+            shown = logging.NOTSET if level is None else getattr(logging, level.upper())
+            self.assertEqual(logger.level, shown)
+        self.addCleanup(logger.setLevel, logging.NOTSET)
+        logger.setLevel(logging.ERROR)
+        libzero.set_log_level("info")
+        self.assertEqual(logger.level, logging.ERROR)
+
     def test_set_and_unset_really_reach_c(self) -> None:
         libzero.set_log_level()
         libzero.set_log_level(None)

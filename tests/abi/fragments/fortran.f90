@@ -22,12 +22,8 @@ program engine
 
   call zero_check(zero_comm_create_solo(comm, c_null_ptr), "zero_comm_create_solo")
   call zero_check(zero_create(optim, comm, c_null_ptr), "zero_create")
-  params(1)%name = c_loc(name)
-  params(1)%shape = c_loc(shape)
-  params(1)%ndim = 2
   include 'languages/fortran-1.f90'
   w = zero
-  call zero_check(zero_register_params(optim, c_null_ptr, params, 1_c_size_t), "zero_register_params")
   include 'languages/fortran-2.f90'
   if (.not. all(w < zero)) stop 1
   call check_state()

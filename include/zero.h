@@ -70,7 +70,7 @@ ZERO_API const char *zero_build_info(void);
 static inline void zero_init_object(void *object, size_t bytes)
 {
     memset(object, 0, bytes);
-    *(size_t *)object = bytes;
+    memcpy(object, &bytes, sizeof bytes);
 }
 
 typedef int32_t zero_status;

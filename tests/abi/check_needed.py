@@ -2,14 +2,15 @@
 """The library has its soname and needs nothing at run time but libc, libm and the loader.
 
 A libstdc++ in the list breaks host programs that carry another one, and a libcuda or libcudart every machine
-without a GPU: with `cuda` the runtime must be inside.
-usage: check_needed.py libzero.so READELF [cuda]
+without a GPU: with `cuda` the runtime must be inside. With `zig` the system's unwinder may be in the list, which
+scripts/wheels links to, and what was beside libc before 2.34.
+usage: check_needed.py libzero.so READELF [cuda] [zig]
 """
 import re
 import subprocess
 import sys
 
-library, readelf, *built_in = sys.argv[1:]
+library, readelf, *made = sys.argv[1:]
 dynamic = subprocess.run([readelf, "--dynamic", "--wide", library],
                          check=True, capture_output=True, text=True).stdout
 needed = re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic)
@@ -17,11 +18,13 @@ soname = re.findall(r"\(SONAME\).*\[(.*)\]", dynamic)
 segments = subprocess.run([readelf, "--program-headers", "--wide", library],
                           check=True, capture_output=True, text=True).stdout
 
-faults = [f"needs {name}" for name in needed
-          if not re.fullmatch(r"(libc|libm)\.so\.6|ld-linux[-\w]*\.so\.\d", name)]
+allowed = r"(libc|libm)\.so\.6|ld-linux[-\w]*\.so\.\d"
+if "zig" in made:
+    allowed += r"|lib(dl|pthread)\.so\.\d|libgcc_s\.so\.1"
+faults = [f"needs {name}" for name in needed if not re.fullmatch(allowed, name)]
 if "libc.so.6" not in needed:
     faults.append("does not need libc: was the list read?")
-if built_in == ["cuda"] and b"libcuda.so.1" not in open(library, "rb").read():
+if "cuda" in made and b"libcuda.so.1" not in open(library, "rb").read():
     faults.append("has no CUDA runtime inside, which would open the driver by that name")
 if soname != ["libzero.so.0.2"]:
     faults.append(f"soname is {soname}")

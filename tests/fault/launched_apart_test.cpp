@@ -2,6 +2,7 @@
 // Ranks with a GPU each, as launchers start them, that do not meet or cannot go on: what each is
 // told.
 #include "launched_ranks.h"
+#include "support/interrupted.h"
 
 namespace zero::test {
 namespace {
@@ -52,6 +53,20 @@ TEST(Launched, a_resolver_that_does_not_answer_ends_with_the_deadline) {
   const Variables lost = with(torchrun(0, 2, free_port()), "MASTER_ADDR=node1");
   const auto results = outcomes(ranks, {lost}, 200);
   EXPECT_TRUE(contains(results[0], "within 200 ms: the resolver did not answer"));
+}
+
+TEST(Launched, an_interrupt_ends_the_wait_for_the_resolver) {
+  for (const bool hangs : {false, true}) {
+    const OwnResolver resolver;
+    resolver_hangs = hangs;
+    const NcclRanks ranks(1);
+    const Variables lost = with(torchrun(0, 2, free_port()), "MASTER_ADDR=nowhere");
+    const Interrupted call;
+    const Deadline soon(5'000);
+    EXPECT_EQ(join(ranks, lost, 0, 60'000).failure().code(), ZERO_ERR_RENDEZVOUS);
+    EXPECT_FALSE(soon.passed());
+    EXPECT_TRUE(call.heeded());
+  }
 }
 
 TEST(Launched, a_port_that_another_program_has_is_named_by_rank_0) {

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "comm/comm.h"
 #include "support/clock.h"
+#include "support/interrupted.h"
 #include "support/nccl_ranks.h"
 #include "support/ranks.h"
 
@@ -221,6 +222,31 @@ TEST(NcclFault, a_call_that_is_never_taken_in_is_an_error_at_the_deadline) {
     EXPECT_EQ(outcome(seat->queued()->broadcast({&sent, 1}, queue.stream())), sentence);
   EXPECT_EQ(outcome(barrier(seat)), sentence);
   EXPECT_EQ(ranks.knobs().aborted, 2);
+}
+
+TEST(NcclFault, an_interrupt_ends_each_wait_for_nccl_and_for_queued_work) {
+  {
+    NcclRanks ranks(2);
+    const Interrupted call;
+    EXPECT_EQ(outcome(ranks.join(0, limits(20'000, 20'000)).status()),
+              "ZERO_ERR_RENDEZVOUS: rank 0 of an nccl comm of 2: this rank was interrupted");
+    EXPECT_TRUE(call.heeded());
+  }
+  for (const bool queued : {false, true}) {
+    NcclRanks ranks(1);
+    const Result<Seat> made = ranks.join(0, limits(20'000, 20'000));
+    ASSERT_TRUE(made.ok()) << made.failure().text();
+    const Seat seat = *made;
+    Queue queue(seat->device());
+    const Sent sent{queue.data(), 16, 0};
+    (queued ? ranks.knobs().stuck_rank : ranks.knobs().busy_polls) = queued ? 0 : -1;
+    const Interrupted call;
+    const Status sent_off = seat->queued()->broadcast({&sent, 1}, queue.stream());
+    EXPECT_EQ(outcome(queued ? queue.wait(*seat, 20'000) : sent_off),
+              "ZERO_ERR_ABORTED: queued work: rank 0 was interrupted");
+    EXPECT_TRUE(call.heeded());
+    EXPECT_TRUE(seat->aborted());
+  }
 }
 
 TEST(NcclFault, work_that_never_ends_is_ended_by_an_abort_of_any_rank) {

@@ -14,11 +14,11 @@
 #include <optional>
 #include <thread>
 
-#include "base/interrupt.h"
 #include "base/text.h"
 #include "comm/failure.h"
 #include "comm/tcp/rendezvous.h"
 #include "support/clock.h"
+#include "support/interrupted.h"
 #include "support/ranks.h"
 
 namespace zero::tcp {
@@ -26,6 +26,7 @@ namespace {
 
 using test::Clock;
 using test::contains;
+using test::Interrupted;
 using test::outcome;
 using test::RankEnd;
 using test::RankKind;
@@ -468,16 +469,17 @@ TEST(Tcp, without_progress_the_quietest_is_named) {
 
 // ---- Aborts.
 
-// On the main thread, and so as a process.
 TEST(Tcp, an_interrupt_of_any_rank_is_told_to_all) {
   for (int interrupted = 0; interrupted < 3; ++interrupted) {
     const Root root = make_root();
     const auto results = run_sound_ranks(RankKind::processes, 3, [&](int rank) {
       const Seat seat = sit(root, rank, 3);
       EXPECT_EQ(outcome(exchange(*seat, 3)), "ok");
-      if (rank != interrupted) usleep(200'000);
-      set_interrupt(rank == interrupted ? [](void*) { return 1; } : zero_interrupt_fn(), nullptr);
-      const InterruptibleCall call;
+      std::optional<Interrupted> call;
+      if (rank == interrupted)
+        call.emplace();
+      else
+        usleep(200'000);
       return outcome(exchange(*seat, 3));
     });
     for (const std::string& said : results)

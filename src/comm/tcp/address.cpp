@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/interrupt.h"
 #include "base/text.h"
 #include "comm/apart.h"
 
@@ -169,7 +170,7 @@ Result<std::vector<Address>> resolve(const std::string& host, int64_t limit_ms) 
     std::optional<Answer> found = apart.await(deadline.left_ms());
     if (!found) return failed("the resolver did not answer");
     if (found->error == 0) return std::move(found->addresses);
-    if (deadline.passed()) return failed(gai_strerror(found->error));
+    if (deadline.passed() || interrupted()) return failed(gai_strerror(found->error));
     // Wait: a slice of limit_ms.
     os().poll(nullptr, 0, static_cast<int>(std::min(kAgainMs, deadline.left_ms())));
   }

@@ -4,8 +4,8 @@
 // host's.
 #include <cuda_runtime.h>
 
+#include <utility>
 #include <variant>
-#include <vector>
 
 #include "device/cuda_launch.h"
 #include "kernels/launch_moves.h"
@@ -155,44 +155,64 @@ struct WorkOf {
   Work operator()(const Decide&) const { return work(decide_kernel, 1, 1, 1); }
 };
 
-/// Returns a launch of every kernel.
-std::vector<Launch> launch_each() {
-  std::vector<Launch> all = {Moves(), Fetch(), Prepare(), Advance(), Decide()};
+/// Visits a launch of every kernel.
+template <class Visit>
+void for_each_kernel(const Visit& visit) {
+  visit(Moves());
+  visit(Fetch());
+  visit(Prepare());
+  visit(Advance());
+  visit(Decide());
   for (const DType sum : {DType::f32, DType::f64}) {
     for (int32_t rule = 0; rule < kRuleCount; rule++)
-      all.push_back(Update{.format = {.sum = sum}, .optimizer = rule});
-    for (const uint32_t width : {1, 2})
-      all.push_back(Reduce{.format = {.sum = sum}, .width = width});
-    all.push_back(Clamp{.sum = sum});
+      visit(Update{.format = {.sum = sum}, .optimizer = rule});
+    for (const uint32_t width : {1, 2}) visit(Reduce{.format = {.sum = sum}, .width = width});
+    visit(Clamp{.sum = sum});
   }
-  return all;
+}
+
+template <size_t... each>
+Work work_of(size_t index, const void* record, std::index_sequence<each...>) {
+  Work found;
+  ((index == each
+        ? (void)(found = WorkOf()(
+                     *static_cast<const std::variant_alternative_t<each, Launch>*>(record)))
+        : (void)0),
+   ...);
+  return found;
 }
 
 }  // namespace
 
 /// Loads each kernel by asking how many of its blocks fit.
 int load_on_cuda(int multiprocessors, CudaKernels* kernels) {
-  for (const Launch& launch : launch_each()) {
-    const void* const kernel = std::visit(WorkOf(), launch).kernel;
-    if (kernel == nullptr) continue;
+  cudaError_t error = cudaSuccess;
+  for_each_kernel([&](const auto& launch) {
+    const void* const kernel = WorkOf()(launch).kernel;
+    if (kernel == nullptr || error != cudaSuccess) return;
+    if (kernels->count == CudaKernels::kMost) return (void)(error = cudaErrorInvalidValue);
     int blocks = 0;
-    const cudaError_t error = cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-        &blocks, kernel, kThreads, 0, cudaOccupancyDefault);
-    if (error != cudaSuccess) return error;
-    (*kernels)[kernel] = static_cast<uint32_t>(blocks * multiprocessors);
-  }
-  return cudaSuccess;
+    error = cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(&blocks, kernel, kThreads, 0,
+                                                                   cudaOccupancyDefault);
+    kernels->all[kernels->count++] = {kernel, static_cast<uint32_t>(blocks * multiprocessors)};
+  });
+  return error;
 }
 
 /// Starts no more blocks than the device holds at once. A block goes on until nothing is left for
 /// it.
-int launch_on_cuda(void* stream, const Launch& launch, const CudaKernels& kernels) {
-  const Work work = std::visit(WorkOf(), launch);
+int launch_record_on_cuda(void* stream, size_t index, const void* record,
+                          const CudaKernels& kernels) {
+  const Work work =
+      work_of(index, record, std::make_index_sequence<std::variant_size_v<Launch>>());
   if (work.kernel == nullptr) return cudaErrorNotSupported;
   if (work.count == 0) return cudaSuccess;
-  const uint32_t blocks = (work.count - 1) / work.each + 1, most = kernels.at(work.kernel);
-  Launch record = launch;
-  void* arguments[] = {std::visit([](auto& one) -> void* { return &one; }, record)};
+  const uint32_t blocks = (work.count - 1) / work.each + 1;
+  int k = 0;
+  while (k < kernels.count && kernels.all[k].function != work.kernel) k++;
+  if (k == kernels.count) return cudaErrorInvalidDeviceFunction;
+  const uint32_t most = kernels.all[k].blocks;
+  void* arguments[] = {const_cast<void*>(record)};
   return cudaLaunchKernel(work.kernel, dim3(blocks < most ? blocks : most), dim3(work.threads),
                           arguments, 0, static_cast<cudaStream_t>(stream));
 }

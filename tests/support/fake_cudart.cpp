@@ -165,12 +165,12 @@ CUresult address_range(CUdeviceptr* base, size_t* size, CUdeviceptr address) {
 namespace zero {
 
 int load_on_cuda(int multiprocessors, CudaKernels* kernels) {
-  kernels->emplace(nullptr, static_cast<uint32_t>(multiprocessors));
+  kernels->all[0] = {nullptr, static_cast<uint32_t>(multiprocessors)};
   return test::fake_cuda::wanted("load_on_cuda");
 }
 
-int launch_on_cuda(void*, const Launch&, const CudaKernels& kernels) {
-  return kernels.at(nullptr) == 132 ? cudaErrorNoKernelImageForDevice : cudaErrorInvalidValue;
+int launch_record_on_cuda(void*, size_t, const void*, const CudaKernels& kernels) {
+  return kernels.all[0].blocks == 132 ? cudaErrorNoKernelImageForDevice : cudaErrorInvalidValue;
 }
 
 }  // namespace zero

@@ -645,6 +645,23 @@ typedef struct zero_save_options {
 ZERO_API zero_status zero_state_save(zero_optim *optim, const char *directory,
                                      const zero_save_options *options);
 
+/* Begin the same save, and write it while training goes on: of the state as it is now. Threads of
+ * libzero's write; what a call is about to change before it is written is copied first, so memory
+ * for a copy of what this rank writes must be there. Until zero_state_save_wait change parameters
+ * by libzero's calls only. A save that has begun already is ZERO_ERR_BUSY. The checkpoint appears
+ * once all ranks have written and a later call on the optimizer has found that out; whatever fails
+ * before leaves the last one. zero_free drops a save that is not complete. Collective. */
+ZERO_API zero_status zero_state_save_begin(zero_optim *optim, const char *directory,
+                                           const zero_save_options *options);
+
+/* Write 1 to `*done` if collective calls on the optimizer have found that the save has ended or
+ * failed on some rank, else 0: on all ranks alike, and only such calls find out. Local. */
+ZERO_API zero_status zero_state_save_poll(zero_optim *optim, int32_t *done);
+
+/* Wait until the save that has begun has ended, as zero_state_save ends, and forget it: then it is
+ * on stable storage, or the status says why not. Collective. */
+ZERO_API zero_status zero_state_save_wait(zero_optim *optim);
+
 enum { ZERO_LOAD_KEEP_SETTINGS = 1 }; /* keep lr and the rest, and ignore the saved settings      */
 
 typedef struct zero_load_options {

@@ -6,6 +6,7 @@
 
 #include "api/options.h"
 #include "state/collective.h"
+#include "state/save_behind.h"
 #include "step/broadcast.h"
 #include "step/enter.h"
 #include "step/step.h"
@@ -37,11 +38,11 @@ Status enter_state(Made& made, Status local) {
 }
 
 Status save(Made& made) {
-  Status local;
+  Status local = check_no_save(made.optim);
   if (made.optim.not_loaded)
     local = Status(ZERO_ERR_NOT_LOADED, "a load failed half way: there is no state to save");
   ZERO_TRY(enter_state(made, std::move(local)));
-  return save_state(made.call, made.optim, made.with.words, made.with.flags);
+  return (made.call.operation() == Operation::save ? save_state : begin_save)(made.call, made.optim, made.with.words, made.with.flags);
 }
 
 Status load(Made& made) {
@@ -89,6 +90,12 @@ constexpr Command kCommands[] = {
     {Operation::rebalance, Streams::plain,
      [](Made& made) { return rebalance(made.call, made.optim, list_of<int32_t>(made.with)); }},
     {Operation::save, Streams::none, save},
+    {Operation::save_begin, Streams::none, save},
+    {Operation::save_wait, Streams::none,
+     [](Made& made) {
+       ZERO_TRY(enter(made.call, made.optim, {}));
+       return await_save(made.call, made.optim);
+     }},
     {Operation::load, Streams::none, load}};
 
 /// Returns nullptr if the operation is no call on an optimizer.

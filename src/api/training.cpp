@@ -7,6 +7,7 @@
 #include "api/options.h"
 #include "state/access.h"
 #include "state/layout.h"
+#include "state/save_behind.h"
 #include "step/backward.h"
 #include "step/queued/queue.h"
 #include "step/reduce.h"
@@ -202,6 +203,26 @@ zero_status zero_state_save(zero_optim* optim, const char* directory,
   return guard(command(optim, Operation::save, {.flags = flags, .words = directory}, [&] {
     return Own{.local = check_path(directory, options, ZERO_SAVE_REPLACE)};
   }));
+}
+
+zero_status zero_state_save_begin(zero_optim* optim, const char* directory,
+                                  const zero_save_options* options) {
+  const int32_t flags = peek(options, &zero_save_options::flags);
+  return guard(command(optim, Operation::save_begin, {.flags = flags, .words = directory}, [&] {
+    return Own{.local = check_path(directory, options, ZERO_SAVE_REPLACE)};
+  }));
+}
+
+zero_status zero_state_save_poll(zero_optim* optim, int32_t* done) {
+  return on_optim(optim, [&](Optimizer& found) -> Status {
+    if (done == nullptr) return bad_argument("done is NULL");
+    *done = ZERO_TRY(poll_save(found));
+    return {};
+  });
+}
+
+zero_status zero_state_save_wait(zero_optim* optim) {
+  return guard(command(optim, Operation::save_wait, {}, nullptr));
 }
 
 zero_status zero_state_load(zero_optim* optim, const char* directory,

@@ -37,8 +37,10 @@ const char* operation_name(Operation operation) {
                                     "zero_rebalance",
                                     "an optimizer with uneven_inputs",
                                     "zero_step_begin",
-                                    "zero_comm_create_env"};
-  static_assert(std::size(kNames) == static_cast<size_t>(Operation::create_env));
+                                    "zero_comm_create_env",
+                                    "zero_state_save_begin",
+                                    "zero_state_save_wait"};
+  static_assert(std::size(kNames) == static_cast<size_t>(Operation::save_wait));
   const size_t number = static_cast<size_t>(operation) - 1;
   return number < std::size(kNames) ? kNames[number] : "an unknown call";
 }

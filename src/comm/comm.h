@@ -61,6 +61,8 @@ enum class Operation : uint32_t {
   roll_call,  // in front of one of the others, with uneven inputs
   step_begin,
   create_env,
+  save_begin,
+  save_wait,
 };
 /// Returns "zero_step" and so on, as callers know it.
 const char* operation_name(Operation operation);

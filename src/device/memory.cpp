@@ -89,7 +89,7 @@ HostMemory::~HostMemory() {
   if (mapping_ != nullptr) os().munmap(mapping_, mapping_bytes_);
 }
 
-Result<HostMemory> HostMemory::allocate(size_t bytes, std::string_view what) {
+Result<HostMemory> HostMemory::map(size_t bytes, std::string_view what) {
   HostMemory memory;
   if (bytes == 0) return memory;
   const bool huge = bytes >= kHugePage;
@@ -107,8 +107,18 @@ Result<HostMemory> HostMemory::allocate(size_t bytes, std::string_view what) {
   memory.data_ = memory.mapping_ + (huge ? round_up(start, uintptr_t{kHugePage}) - start : 0);
   memory.bytes_ = bytes;
   if (huge) os().madvise(memory.data_, bytes, MADV_HUGEPAGE);  // advice: refusal costs speed only
+  return memory;
+}
+
+Result<HostMemory> HostMemory::allocate(size_t bytes, std::string_view what) {
+  HostMemory memory = ZERO_TRY(map(bytes, what));
   ZERO_TRY(populate(memory.data_, bytes, what));
   return memory;
+}
+
+Result<HostMemory> HostMemory::reserve(size_t bytes, std::string_view what) {
+  (void)ZERO_TRY(check_available(bytes, what));
+  return map(bytes, what);
 }
 
 }  // namespace zero

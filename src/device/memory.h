@@ -45,10 +45,16 @@ class HostMemory {
   /// Fails with ZERO_ERR_MEMORY, which names `what` and the bytes. Zero bytes are an empty block.
   static Result<HostMemory> allocate(size_t bytes, std::string_view what);
 
+  /// Does the same, but takes what the machine and its containers plainly have only when it is
+  /// touched.
+  static Result<HostMemory> reserve(size_t bytes, std::string_view what);
+
   std::byte* data() const { return data_; }
   size_t bytes() const { return bytes_; }
 
  private:
+  static Result<HostMemory> map(size_t bytes, std::string_view what);
+
   std::byte* data_ = nullptr;
   size_t bytes_ = 0;
   std::byte* mapping_ = nullptr;

@@ -25,6 +25,7 @@ Optimizer::Optimizer(std::shared_ptr<Comm> seat, const OptimizerOptions& given,
 
 Optimizer::~Optimizer() {
   step_memory.reset();  // it may have a thread that reads the rest
+  saving.reset();       // likewise
 }
 
 Result<int64_t> Optimizer::find(std::string_view name) const {

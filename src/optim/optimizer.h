@@ -19,12 +19,14 @@
 #include "base/hash.h"
 #include "base/status.h"
 #include "comm/comm.h"
+#include "device/image.h"
 #include "device/memory.h"
 #include "device/thread_pool.h"
 #include "kernels/kernels.h"
 #include "kernels/step_state.h"
 #include "optim/master.h"
 #include "optim/options.h"
+#include "optim/saving.h"
 #include "plan/plan.h"
 
 namespace zero {
@@ -272,6 +274,17 @@ class Optimizer {
   /// Changes whenever memory, owners, the set of frozen parameters or the place of a setting
   /// changes: launches that were captured before have other addresses.
   uint64_t layout = 1;
+
+  /// A save that has begun and was not waited for; and of what it still has to write, the image.
+  std::shared_ptr<Saving> saving;
+  std::shared_ptr<Image> image;
+  /// To be called before parameters or state change, wherever that is.
+  void keep(const std::byte* data, size_t bytes) const {
+    if (image != nullptr) image->keep(data, bytes);
+  }
+  void keep_all() const {
+    if (image != nullptr) image->keep_all();
+  }
 
   /// The data that src/step keeps between calls: tables, staging, the reduced gradients.
   std::shared_ptr<void> step_memory;

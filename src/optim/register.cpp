@@ -179,6 +179,7 @@ Result<int32_t> Optimizer::register_params(std::vector<double> group_settings,
 }
 
 Status Optimizer::bind(std::span<void* const> data, std::span<void* const> grads) {
+  keep_all();  // the caller may free the old memory
   const auto saved_memory = occupied_;
   std::vector<std::pair<std::byte*, std::byte*>> saved;
   for (const Param& param : params) saved.emplace_back(param.data, param.grad);

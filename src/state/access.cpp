@@ -245,6 +245,7 @@ Status set_state(Optimizer& optim, const Range& range, const char* name, const v
   ZERO_TRY(std::move(live));
   if (tensor.slot != kParameterItself) sets->second |= 1u << tensor.slot;
   optim.addresses++;  // classes depend on which slots are live
+  optim.keep_all();
   return for_each_owned(optim, range, static_cast<const std::byte*>(values),
                         [&](const Segment& part, const std::byte* in) {
                           return copy_in(optim, windows, tensor, part, in);

@@ -17,6 +17,9 @@ namespace zero {
 /// ZERO_SAVE_*. Changes nothing of the optimizer.
 Status save_state(Call& call, Optimizer& optim, std::string_view directory, int32_t flags);
 
+/// Agrees on the arguments of a save, in the name of the call.
+Status agree_save(Call& call, const Optimizer& optim, std::string_view directory, int32_t flags);
+
 /// Loads a checkpoint into parameters, state, settings and step: of any world and any partition,
 /// bit for bit.
 ///

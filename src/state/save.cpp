@@ -1,210 +1,141 @@
 // SPDX-License-Identifier: Apache-2.0
-// A save does this in order: agree; rank 0 makes the temporary directory; vote; every rank writes
-// its two files to stable storage; vote; rank 0 writes index and manifest and renames; vote.
+#include "state/save.h"
+
 #include <algorithm>
 #include <cerrno>
-#include <optional>
 
 #include "base/os.h"
 #include "base/refusals.h"
-#include "state/access.h"
-#include "state/blocks.h"
 #include "state/collective.h"
-#include "state/commit.h"
 #include "state/find.h"
-#include "state/layout.h"
 #include "step/memory.h"
 
 namespace zero {
 namespace {
 
-/// One save on one rank.
-class Save {
- public:
-  Save(Call& call, Optimizer& optim, std::string_view directory, int32_t flags)
-      : call_(call),
-        optim_(optim),
-        target_(directory),
-        replace_((flags & ZERO_SAVE_REPLACE) != 0) {}
-
-  Status run() {
-    Digest mine{};
-    const Status begun = begin(mine);
-    save_id_ = ZERO_TRY(call_.vote("begun", begun, mine))[0];
-
-    const Status written = write_own();
-    os().reached("save.written");
-    ZERO_TRY(call_.vote("written", written));
-    const std::vector<std::string> records = ZERO_TRY(call_.gather("checksums", record()));
-
-    const Status published = call_.rank() == 0 ? publish(records) : Status();
-    os().reached("save.published");
-    return conclude(call_.vote("published", published), published);
-  }
-
- private:
-  /// Checks what this rank must check before anything is written. Rank 0 makes the directory and
-  /// draws the id.
-  Status begin(Digest& save_id) {
-    ZERO_TRY(check_saveable(optim_));
-    windows_ = ZERO_TRY(windows_of(optim_));
-    block_ = ZERO_TRY(allocate_block());
-    if (call_.rank() != 0) return {};
-    staging_.emplace(
-        ZERO_TRY(Staging::begin(target_, replace_, file_names(call_.world()), progress())));
-    save_id = staging_->save_id();
-    os().reached("save.begun");
-    return {};
-  }
-
-  /// Writes a file: `head`, which is a header or the whole text, and the data of `tensors`.
-  Result<FileRecord> write(const BlockFiles& files, std::string name, std::string_view head,
-                           uint64_t data_bytes = 0, const std::vector<StoredTensor>& tensors = {}) {
-    BlockWriter file =
-        ZERO_TRY(BlockWriter::create(files, std::move(name), head.size() + data_bytes));
-    ZERO_TRY(file.append(zero::bytes_of(head)));
-    for (const StoredTensor& tensor : tensors) ZERO_TRY(append(file, tensor));
-    return file.finish();
-  }
-
-  Status append(BlockWriter& file, const StoredTensor& tensor) {
-    const Segment& part = tensor.part;
-    const auto index = static_cast<size_t>(part.param);
-    const size_t bytes = static_cast<size_t>(part.count) * size_of(tensor.dtype);
-    if (tensor.slot == kBufferItself) return append_all(file, optim_.buffers[index].data, bytes);
-    const Param& param = optim_.params[index];
-    if (tensor.slot == kParameterItself) return append_all(file, param.data, bytes);
-    if (part.count == 0) return {};
-    const std::byte* values = optim_.slot(tensor.slot, part);
-    if (!values) return internal_error("no memory of live state '", tensor.key, "'");
-    if (!keeps_remainders(optim_, part.param, tensor.slot)) return append_all(file, values, bytes);
-    return join_masters(optim_, *windows_, part, [&](std::span<const float> masters) {
-      return file.append(std::as_bytes(masters));
-    });
-  }
-
-  Status append_all(BlockWriter& file, const std::byte* values, size_t bytes) {
-    return windows_->values.show_all(
-        values, bytes, [&](std::span<const std::byte> shown) { return file.append(shown); });
-  }
-
-  Status write_own() {
-    const Directory directory = ZERO_TRY(enter_staging(target_, save_id_));
-    writers_ = ZERO_TRY(param_writers(optim_));
-    const BlockFiles files = files_in(directory);
-    const auto write_shard = [&](const char* kind,
-                                 const std::vector<StoredTensor>& tensors) -> Result<FileRecord> {
-      SafetensorsHeader header = file_header(tensors, save_id_, call_.rank(), call_.world());
-      const std::string head = ZERO_TRY(build_safetensors_header(header));
-      return write(files, shard_name(kind, call_.rank(), call_.world()), head, header.data_bytes(),
-                   tensors);
-    };
-    own_files_[0] = ZERO_TRY(write_shard("model", model_tensors(optim_, writers_, call_.rank())));
-    own_files_[1] = ZERO_TRY(write_shard("optim", optim_tensors(optim_, call_.rank())));
-    return sync(directory);
-  }
-
-  /// Returns the size of each file that this rank wrote, followed by the checksums of its blocks.
-  std::string record() const {
-    std::string out;
-    const auto add = [&](uint64_t number) {
-      out.append(reinterpret_cast<const char*>(&number), sizeof number);
-    };
-    for (const FileRecord& file : own_files_) {
-      add(file.bytes);
-      std::ranges::for_each(file.blocks, add);
-    }
-    return out;
-  }
-
-  /// Takes the sizes and checksums of a rank's two files from its record into the manifest.
-  Status take_record(Manifest& manifest, int32_t rank, std::string_view record) const {
-    const auto take = [&](void* numbers, size_t count) {
-      const size_t bytes = count * sizeof(uint64_t);
-      if (bytes > record.size()) return false;
-      record.copy(static_cast<char*>(numbers), bytes);
-      record.remove_prefix(bytes);
-      return true;
-    };
-    bool sound = true;
-    for (const int32_t index : {rank, call_.world() + rank}) {
-      FileRecord& file = manifest.files[static_cast<size_t>(index)];
-      sound = sound && take(&file.bytes, 1) && file.bytes > 0 &&
-              block_count(file.bytes) <= record.size();
-      if (sound) file.blocks.resize(block_count(file.bytes));
-      sound = sound && take(file.blocks.data(), file.blocks.size());
-    }
-    if (sound && record.empty()) return {};
-    return internal_error("rank ", rank, " sent no proper record of its files");
-  }
-
-  /// Checks that all files that ranks say they wrote stand in the directory that will be renamed.
-  Status check_present(const Manifest& manifest) const {
-    for (const FileRecord& file : manifest.files) {
-      if (file.name == kIndexName) continue;
-      const std::string path = staging_->directory().path_of(file.name);
-      struct stat info;
-      if (stat_entry(staging_->directory(), file.name, info) != 0)
-        return io_error(path, "stat", errno);
-      if (!S_ISREG(info.st_mode) || static_cast<uint64_t>(info.st_size) != file.bytes)
-        return {ZERO_ERR_CKPT_IO,
-                text("'", path, "': has ", info.st_size, " bytes, its rank wrote ", file.bytes)};
-    }
-    return {};
-  }
-
-  Status publish(const std::vector<std::string>& records) {
-    Manifest manifest = describe_checkpoint(optim_, save_id_, writers_);
-    for (int32_t rank = 0; rank < call_.world(); rank++)
-      ZERO_TRY(take_record(manifest, rank, records[static_cast<size_t>(rank)]));
-    ZERO_TRY(check_present(manifest));
-    const BlockFiles files = files_in(staging_->directory());
-    manifest.files.back() = ZERO_TRY(write(files, kIndexName, write_index(manifest)));
-    const std::string bytes = write_manifest(manifest);
-    if (bytes.size() > kLongestManifest)
-      return unsupported("the manifest has ", bytes.size(), " bytes, at most ", kLongestManifest);
-    ZERO_TRY(write(files, kManifestName, bytes));
-    os().reached("save.manifest_written");
-    return staging_->publish(progress());
-  }
-
-  /// Adds to the last vote's failure that the checkpoint may be there. Rank 0 knows whether it is,
-  /// the others do not.
-  Status conclude(Status status, const Status& published) const {
-    const Code code = status.code();
-    if (status.ok() || !published.ok() || code == ZERO_ERR_PEER) return status;
-    return {code, text(status.text(), " (the checkpoint '", target_,
-                       call_.rank() == 0 ? "' is complete)" : "' may be complete: a load tells)")};
-  }
-
-  Progress progress() {
-    return [this] { call_.progress(); };
-  }
-  BlockFiles files_in(const Directory& directory) { return {directory, block_.data(), progress()}; }
-
-  Call& call_;
-  Optimizer& optim_;
-  const std::string target_;
-  const bool replace_;
-  Windows* windows_ = nullptr;
-  HostMemory block_;
-  std::optional<Staging> staging_;  // rank 0's: removed with this object unless it was published
-  Digest save_id_{};
-  std::vector<int32_t> writers_;
-  FileRecord own_files_[2];  // of parameters, and of state
-};
+/// Writes a file that is all text.
+Result<FileRecord> write_text(const BlockFiles& files, std::string name, std::string_view words) {
+  BlockWriter file = ZERO_TRY(BlockWriter::create(files, std::move(name), words.size()));
+  ZERO_TRY(file.append(bytes_of(words)));
+  return file.finish();
+}
 
 }  // namespace
 
+Save::Save(const Optimizer& optim, std::string_view directory, int32_t flags)
+    : target_(directory),
+      replace_((flags & ZERO_SAVE_REPLACE) != 0),
+      rank_(optim.comm->rank()),
+      directory_(Status(ZERO_ERR_INTERNAL, "nothing has begun")) {}
+
+/// Rank 0 makes the directory and draws the id.
+Status Save::prepare(const Optimizer& optim, const Progress& progress) {
+  ZERO_TRY(check_saveable(optim));
+  block_ = ZERO_TRY(allocate_block());
+  writers_ = ZERO_TRY(param_writers(optim));
+  shards_ = ZERO_TRY(Shards::of(optim, writers_));
+  if (rank_ != 0) return {};
+  manifest_ = describe_checkpoint(optim, {}, writers_);
+  staging_.emplace(
+      ZERO_TRY(Staging::begin(target_, replace_, file_names(manifest_.world), progress)));
+  manifest_.save_id = staging_->save_id();
+  os().reached("save.begun");
+  return {};
+}
+
+Status Save::begin(Call& call, const Optimizer& optim, const std::function<Status()>& also) {
+  Status begun = prepare(optim, [&] { call.progress(); });
+  if (begun.ok()) begun = also();
+  save_id_ = ZERO_TRY(call.vote("begun", begun, manifest_.save_id))[0];
+  directory_ = enter_staging(target_, save_id_);
+  return {};
+}
+
+Status Save::write(const Show& show, const Progress& progress) {
+  const FileSizeSignal held;
+  const Status written = directory_.ok()
+                             ? shards_.write({*directory_, block_.data(), progress}, save_id_, show)
+                             : directory_.failure();
+  os().reached("save.written");
+  return written;
+}
+
+Status Save::agree_written(Call& call, const Status& written) {
+  ZERO_TRY(call.vote("written", written));
+  return gather_records(call);
+}
+
+Status Save::gather_records(Call& call) {
+  records_ = ZERO_TRY(call.gather("checksums", shards_.record()));
+  return {};
+}
+
+/// Checks that all files that ranks say they wrote stand in the directory that will be renamed.
+Status Save::check_present() const {
+  for (const FileRecord& file : manifest_.files) {
+    if (file.name == kIndexName) continue;
+    const std::string path = staging_->directory().path_of(file.name);
+    struct stat info;
+    if (stat_entry(staging_->directory(), file.name, info) != 0)
+      return io_error(path, "stat", errno);
+    if (!S_ISREG(info.st_mode) || static_cast<uint64_t>(info.st_size) != file.bytes)
+      return {ZERO_ERR_CKPT_IO,
+              text("'", path, "': has ", info.st_size, " bytes, its rank wrote ", file.bytes)};
+  }
+  return {};
+}
+
+Status Save::publish(const Progress& progress) {
+  if (rank_ != 0) return {};
+  const FileSizeSignal held;
+  for (int32_t rank = 0; rank < manifest_.world; rank++)
+    ZERO_TRY(take_record(manifest_, rank, records_[static_cast<size_t>(rank)]));
+  ZERO_TRY(check_present());
+  const BlockFiles files{staging_->directory(), block_.data(), progress};
+  manifest_.files.back() = ZERO_TRY(write_text(files, kIndexName, write_index(manifest_)));
+  const std::string bytes = write_manifest(manifest_);
+  if (bytes.size() > kLongestManifest)
+    return unsupported("the manifest has ", bytes.size(), " bytes, at most ", kLongestManifest);
+  ZERO_TRY(write_text(files, kManifestName, bytes));
+  os().reached("save.manifest_written");
+  return staging_->publish(progress);
+}
+
+/// Adds to the last vote's failure that the checkpoint may be there. Rank 0 knows whether it is,
+/// the others do not.
+Status Save::agree_published(Call& call, const Status& published) const {
+  os().reached("save.published");
+  Status status = call.vote("published", published);
+  const Code code = status.code();
+  if (status.ok() || !published.ok() || code == ZERO_ERR_PEER) return status;
+  return {code, text(status.text(), " (the checkpoint '", target_,
+                     rank_ == 0 ? "' is complete)" : "' may be complete: a load tells)")};
+}
+
+Status agree_save(Call& call, const Optimizer& optim, std::string_view directory, int32_t flags) {
+  return call.agree("arguments", operation_name(call.operation()),
+                    text("directory '", directory, "'\nflags ", flags, "\n", optim.agreed_lines()));
+}
+
 Status save_state(Call& call, Optimizer& optim, std::string_view directory, int32_t flags) {
   const Stopwatch watch(optim.counters.save_seconds);
-  const FileSizeSignal held;
   os().reached("save.begin");
-  ZERO_TRY(
-      call.agree("arguments", "zero_state_save",
-                 text("directory '", directory, "'\nflags ", flags, "\n", optim.agreed_lines())));
-  Status status =
-      with_working_directories(call, directory, Save(call, optim, directory, flags).run());
+  ZERO_TRY(agree_save(call, optim, directory, flags));
+  const auto save_all = [&]() -> Status {
+    const Progress progress = [&] { call.progress(); };
+    Windows* windows = nullptr;
+    Save save(optim, directory, flags);
+    ZERO_TRY(save.begin(call, optim, [&]() -> Status {
+      windows = ZERO_TRY(windows_of(optim));
+      return {};
+    }));
+    const Show show = [&](const std::byte* from, size_t bytes, const auto& visit) {
+      return windows->values.show_all(from, bytes, visit);
+    };
+    ZERO_TRY(save.agree_written(call, save.write(show, progress)));
+    return save.agree_published(call, save.publish(progress));
+  };
+  Status status = with_working_directories(call, directory, save_all());
   os().reached("save.done");
   return status;
 }

@@ -88,6 +88,8 @@ class Updater : Pass {
     std::byte* const kept = optim.slot(kMasterSlot, run.segment.section, share);
     std::byte* const master = load_master(optim, section, own, kept, master_, update.count);
     update.param = reinterpret_cast<Real*>(master);
+    if (optim.image != nullptr) [[unlikely]]
+      keep(section, run.segment.section, share, own, update.count);
     Scalars of_run = scalars[static_cast<size_t>(run.cls)];
     if (const Trust* const trust = optim.options.rule->trust) of_run.value[trust->scalar] *= ratio;
     if (steps_) {
@@ -106,6 +108,17 @@ class Updater : Pass {
     }
     store_master(optim, section, own, kept, master, update.count);
     copy_to_others(targets, done, update.count * size_of(section.dtype));
+  }
+
+  /// Keeps the tile for a save that has not written it yet.
+  void keep(const Section& section, int32_t number, int64_t share, const std::byte* own,
+            size_t count) {
+    if (optim.image->whole()) return;
+    optim.keep(own, count * size_of(section.dtype));
+    for (int slot = 0; slot < kSlotCount; slot++) {
+      const std::byte* const values = optim.slot(slot, number, share);
+      if (values != nullptr) optim.keep(values, count * optim.slot_size(slot, section));
+    }
   }
 
   /// Counts the tile at hand without the padding between parameters, which may hold anything.

@@ -29,7 +29,8 @@ struct EntryRecord {
   bool grads_in_place = false, data_in_place = false, shares_grads = false;
   uint64_t frozen = 0;  // hash of what is frozen
   Digest agreed{};      // of settings, step and arguments
-  Layouts layouts;      // of what travels in place
+  Saving::Word saving = Saving::Word::none;
+  Layouts layouts;  // of what travels in place
 };
 static_assert(std::has_unique_object_representations_v<EntryRecord>);  // no padding travels
 
@@ -181,6 +182,7 @@ EntryRecord record_of(Optimizer& optim, StepMemory& memory, const Entry& entry,
   record.version = memory.version;
   record.round = memory.round;
   record.all_present = !entry.grads || memory.all_present;
+  if (optim.saving != nullptr) record.saving = optim.saving->word();
   return record;
 }
 
@@ -231,6 +233,21 @@ Status adopt(const Call& call, const Optimizer& optim, StepMemory& memory,
     layouts.push_back(record.layouts);
   }
   return travel::use_arenas(call, optim, memory, layouts);
+}
+
+/// Keeps what the call may change in other places than a step does.
+void keep_for(Operation operation, const Optimizer& optim) {
+  constexpr Operation kChange[] = {Operation::load, Operation::broadcast_params,
+                                   Operation::share_params, Operation::rebalance};
+  if (std::ranges::find(kChange, operation) != std::end(kChange)) optim.keep_all();
+}
+
+/// Tells a save that was begun how far all ranks are.
+Status hear_of_save(Call& call, const Optimizer& optim, std::span<const EntryRecord> all) {
+  if (optim.saving == nullptr) return Status();
+  std::vector<Saving::Word> words;
+  for (const EntryRecord& record : all) words.push_back(record.saving);
+  return optim.saving->hear(call, words);
 }
 
 /// Finds out who has which gradient of the call, and makes room for sums that cannot stand where
@@ -286,6 +303,8 @@ Status enter(Call& call, Optimizer& optim, Entry entry) {
   std::vector<EntryRecord> all = ZERO_TRY(call.vote("enter", entry.local, mine));
   os().reached("enter.voted");
   agree_round(memory, all);
+  ZERO_TRY(hear_of_save(call, optim, all));
+  keep_for(call.operation(), optim);
 
   const bool all_present = std::ranges::all_of(all, &EntryRecord::all_present);
   const bool unsealed = std::ranges::any_of(all, [&](const EntryRecord& one) {

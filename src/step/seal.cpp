@@ -166,6 +166,7 @@ Status vote_ready(Call& call, Optimizer& optim, Status ready) {
     if (made.ok()) sums = std::move(*made);
     ready = made.failure();
   }
+  if (optim.saving != nullptr) optim.saving->keep_for_step();
   const uint64_t mine = compares ? hash64(std::as_bytes(std::span(sums))) : 0;
   const std::vector<uint64_t> all = ZERO_TRY(call.vote("ready", ready, mine));
   if (std::ranges::count(all, all[0]) != call.world()) return name_difference(call, optim, sums);

@@ -46,8 +46,15 @@ bool may_fail_with(Code code) {
          code == ZERO_ERR_STATE;
 }
 
-void fail_each_call_of_a_solo_save(const char* target, int32_t flags) {
-  Place run(small_model());
+/// Each way to save: at once, or begun and waited for.
+ModelSpec saved(bool behind) {
+  ModelSpec spec = small_model();
+  spec.saves_behind = behind;
+  return spec;
+}
+
+void fail_each_call_of_a_solo_save(bool behind, const char* target, int32_t flags) {
+  Place run(saved(behind));
   auto model = run.solo();
   const std::string new_state = model->state();
   int64_t calls = 1;
@@ -87,11 +94,12 @@ void fail_each_call_of_a_solo_save(const char* target, int32_t flags) {
 }
 
 TEST(Save, any_failing_call_of_one_rank_leaves_a_complete_checkpoint) {
-  fail_each_call_of_a_solo_save("new", 0);
+  for (const bool behind : {false, true}) fail_each_call_of_a_solo_save(behind, "new", 0);
 }
 
 TEST(Save, any_failing_call_of_a_replacement_leaves_a_complete_checkpoint) {
-  fail_each_call_of_a_solo_save("old", ZERO_SAVE_REPLACE);
+  for (const bool behind : {false, true})
+    fail_each_call_of_a_solo_save(behind, "old", ZERO_SAVE_REPLACE);
 }
 
 /// The numbered points that a save passes.
@@ -104,8 +112,8 @@ std::vector<std::string> points_of_a_save(Place& run) {
   return points;
 }
 
-void kill_each_call_of_a_solo_save(const char* target, int32_t flags) {
-  Place run(small_model());
+void kill_each_call_of_a_solo_save(bool behind, const char* target, int32_t flags) {
+  Place run(saved(behind));
   auto reference = run.solo();
   const std::string new_state = reference->state();
   int kills = 0;
@@ -125,11 +133,12 @@ void kill_each_call_of_a_solo_save(const char* target, int32_t flags) {
 }
 
 TEST(Save, a_kill_at_any_call_leaves_a_complete_checkpoint) {
-  kill_each_call_of_a_solo_save("new", 0);
+  for (const bool behind : {false, true}) kill_each_call_of_a_solo_save(behind, "new", 0);
 }
 
 TEST(Save, a_kill_at_any_call_of_a_replacement_leaves_a_complete_checkpoint) {
-  kill_each_call_of_a_solo_save("old", ZERO_SAVE_REPLACE);
+  for (const bool behind : {false, true})
+    kill_each_call_of_a_solo_save(behind, "old", ZERO_SAVE_REPLACE);
 }
 
 /// One rank's part of a run in which one call after the other fails, on ranks that are threads.
@@ -304,11 +313,13 @@ class KilledGroup {
 };
 
 TEST(Save, a_kill_of_any_rank_at_any_point_leaves_a_complete_checkpoint) {
-  Place run(small_model());
-  const std::vector<std::string> points = points_of_a_save(run);
-  EXPECT_GE(points.size(), 8u);
-  for (const int world : nightly_run() ? std::vector{2, 3} : std::vector{2})
-    KilledGroup(run, world, false).run(points);
+  for (const bool behind : {false, true}) {
+    Place run(saved(behind));
+    const std::vector<std::string> points = points_of_a_save(run);
+    EXPECT_GE(points.size(), behind ? 5u : 8u);
+    for (const int world : nightly_run() ? std::vector{2, 3} : std::vector{2})
+      KilledGroup(run, world, false).run(points);
+  }
 }
 
 TEST(Save, a_kill_of_all_ranks_at_once_leaves_a_complete_checkpoint) {

@@ -9,6 +9,7 @@
 #include "rules/list.h"
 #include "state/collective.h"
 #include "state/layout.h"
+#include "state/save_behind.h"
 #include "step/step.h"
 
 namespace zero::test {
@@ -128,7 +129,8 @@ ModelSpec odd_model() {
 
 Model::Model(std::shared_ptr<Comm> comm, const ModelSpec& spec)
     : optim_(std::move(comm), options_of(spec), settings_of(spec), one_thread()),
-      missing_from_(spec.missing_from) {
+      missing_from_(spec.missing_from),
+      saves_behind_(spec.saves_behind) {
   for (const auto& group : spec.groups) {
     std::vector<Param> added;
     for (const ModelParam& param : group) {
@@ -196,7 +198,21 @@ Status Model::step() {
   return status;
 }
 
+Status Model::begin_save(const std::string& directory, int32_t flags) {
+  Call call = ZERO_TRY(optim_.comm->begin(Operation::save_begin, optim_.object));
+  return zero::begin_save(call, optim_, directory, flags);
+}
+
+Status Model::await_save() {
+  Call call = ZERO_TRY(optim_.comm->begin(Operation::save_wait, optim_.object));
+  return zero::await_save(call, optim_);
+}
+
 Status Model::save(const std::string& directory, int32_t flags) {
+  if (saves_behind_) {
+    ZERO_TRY(begin_save(directory, flags));
+    return await_save();
+  }
   Call call = ZERO_TRY(optim_.comm->begin(Operation::save, optim_.object));
   return save_state(call, optim_, directory, flags);
 }

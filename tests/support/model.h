@@ -35,6 +35,7 @@ struct ModelSpec {
   int32_t partition = ZERO_PARTITION_EVEN;
   int64_t bucket_bytes = 16'384;
   int32_t master = ZERO_MASTER_FLOAT32;
+  bool saves_behind = false;           // begins each save, and waits for it
   uint32_t missing_from = UINT32_MAX;  // parameters from this number on never get a gradient
 };
 
@@ -52,6 +53,8 @@ class Model {
   /// that step count.
   Status step();
   Status save(const std::string& directory, int32_t flags = 0);
+  Status begin_save(const std::string& directory, int32_t flags = 0);
+  Status await_save();
   Status load(const std::string& directory, int32_t flags = 0);
 
   /// Collective: settings, step counts, parameters and buffers of this rank and the state of all
@@ -63,7 +66,8 @@ class Model {
   void fill_buffers();
 
   std::vector<std::vector<double>> data_, grad_, buffers_;  // room, aligned for any dtype
-  uint32_t missing_from_;
+  const uint32_t missing_from_;
+  const bool saves_behind_;
 };
 
 /// A group of one, sealed; aborts the test program if it cannot be made.

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory as it was at one moment, for a reader that takes its time: whoever is about to overwrite a
+// part of it keeps that part first.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "device/memory.h"
+#include "device/window.h"
+
+namespace zero {
+
+class Image {
+ public:
+  using Bytes = std::span<const std::byte>;
+
+  /// Makes the image of all that will be read, of each range as often as it is listed. Ranges may
+  /// overlap. Copies nothing yet, and reserves address space only. Fails with ZERO_ERR_MEMORY if
+  /// copies of all of it could not be kept.
+  static Result<std::shared_ptr<Image>> create(std::vector<Bytes> ranges);
+
+  /// Keeps what the image has of these bytes, unless it is kept or read already. Any thread may
+  /// call it, before it overwrites them.
+  void keep(const std::byte* data, size_t bytes);
+  void keep_all();
+  /// Does the same for memory of a device.
+  Status keep_all(Window& window);
+  /// True if nothing is left to keep.
+  bool whole() const { return live_.load(std::memory_order_acquire) == 0; }
+
+  /// Shows bytes as they were, part by part, for one reader. The range must be a part of one that
+  /// was listed.
+  Status show_all(const std::byte* from, size_t bytes, const std::function<Status(Bytes)>& visit);
+  /// From now on nobody reads the memory, and show_all() fails.
+  void close();
+
+ private:
+  static constexpr size_t kBlockBytes = 256 * 1024;  // a step's block of three arrays fits a cache
+
+  enum class Part : uint8_t { live, kept, read };
+  struct Block {
+    const std::byte* data;
+    size_t bytes;
+    std::byte* copy;      // its place
+    uint64_t unread = 0;  // bytes that will be shown still
+    std::atomic<Part> part{Part::live};
+    Block(const std::byte* data, size_t bytes, std::byte* copy)
+        : data(data), bytes(bytes), copy(copy) {}
+    Block(Block&& other) noexcept
+        : data(other.data), bytes(other.bytes), copy(other.copy), unread(other.unread) {}
+  };
+
+  size_t block_at(const std::byte* data) const;
+  std::mutex& lock_of(size_t block) { return locks_[block % locks_.size()]; }
+  void keep_block(size_t block);
+  void settle(Block& block, Part part);
+
+  std::vector<Block> blocks_;  // by address
+  HostMemory copies_, shown_;
+  std::array<std::mutex, 64> locks_;  // of a block, while it is copied
+  std::atomic<size_t> live_{0};       // blocks
+  std::atomic<bool> closed_{false};
+};
+
+}  // namespace zero

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of a save on one rank, in their order: agree; rank 0 makes the temporary directory;
+// vote; every rank writes its two files to stable storage; vote; rank 0 writes index and manifest
+// and renames; vote.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "state/commit.h"
+#include "state/shards.h"
+
+namespace zero {
+
+class Save {
+ public:
+  Save(const Optimizer& optim, std::string_view directory, int32_t flags);
+
+  /// Agrees with all ranks, and does all that can fail before anything is written. `also`: more of
+  /// that. Collective.
+  Status begin(Call& call, const Optimizer& optim, const std::function<Status()>& also);
+  /// Writes this rank's files, on any thread.
+  Status write(const Show& show, const Progress& progress);
+  /// Agrees that all ranks have written, and brings what they wrote to rank 0. Collective.
+  Status agree_written(Call& call, const Status& written);
+  Status gather_records(Call& call);
+  /// Makes it a checkpoint, on any thread of rank 0. Other ranks have nothing to do.
+  Status publish(const Progress& progress);
+  Status agree_published(Call& call, const Status& published) const;
+
+  const Shards& shards() const { return shards_; }
+  const std::vector<int32_t>& writers() const { return writers_; }
+  const std::string& target() const { return target_; }
+
+ private:
+  Status prepare(const Optimizer& optim, const Progress& progress);
+  Status check_present() const;
+
+  const std::string target_;
+  const bool replace_;
+  const int32_t rank_;
+  std::vector<int32_t> writers_;
+  Shards shards_;
+  HostMemory block_;
+  Digest save_id_{};
+  Result<Directory> directory_;
+  // Of rank 0.
+  std::optional<Staging> staging_;  // removed with this object unless it was published
+  Manifest manifest_;
+  std::vector<std::string> records_;
+};
+
+}  // namespace zero

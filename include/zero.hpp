@@ -382,6 +382,17 @@ class Optimizer {
     with.flags = flags;
     check(zero_state_save(get(), directory.c_str(), &with));
   }
+  void save_begin(const std::string &directory, int32_t flags = 0) {
+    Defaults<zero_save_options> with;
+    with.flags = flags;
+    check(zero_state_save_begin(get(), directory.c_str(), &with));
+  }
+  bool save_ended() const {
+    int32_t done = 0;
+    check(zero_state_save_poll(get(), &done));
+    return done != 0;
+  }
+  void save_wait() { check(zero_state_save_wait(get())); }
   void load(const std::string &directory, int32_t flags = 0) {
     Defaults<zero_load_options> with;
     with.flags = flags;

@@ -4,8 +4,6 @@
 // tells all.
 #include "state/save_behind.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <atomic>
 #include <memory>

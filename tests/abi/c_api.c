@@ -382,6 +382,27 @@ static void save(void) {
   CHECK_STATUS(ZERO_ERR_ARGUMENT, zero_state_save(g_optim, NULL, NULL));
 }
 
+static void save_behind(void) {
+  int32_t done = 7;
+  zero_save_options options;
+  ZERO_INIT(options);
+  options.flags = ZERO_SAVE_REPLACE;
+  CHECK_REFUSED(ZERO_ERR_STATE, "no save has begun", zero_state_save_poll(g_optim, &done));
+  CHECK_REFUSED(ZERO_ERR_STATE, "no save has begun", zero_state_save_wait(g_optim));
+  CHECK(done == 7);
+  CHECK_STATUS(ZERO_ERR_ARGUMENT, zero_state_save_begin(g_optim, NULL, NULL));
+  CHECK_REFUSED(ZERO_ERR_STATE, g_directory, zero_state_save_begin(g_optim, g_directory, NULL));
+  CHECK_STATUS(ZERO_OK, zero_state_save_begin(g_optim, g_directory, &options));
+  CHECK_REFUSED(ZERO_ERR_BUSY, "zero_state_save_wait",
+                zero_state_save_begin(g_optim, g_directory, &options));
+  CHECK_REFUSED(ZERO_ERR_BUSY, "zero_state_save_wait",
+                zero_state_save(g_optim, g_directory, &options));
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "done", zero_state_save_poll(g_optim, NULL));
+  CHECK_STATUS(ZERO_OK, zero_state_save_poll(g_optim, &done));
+  CHECK(done == 0 || done == 1);
+  CHECK_STATUS(ZERO_OK, zero_state_save_wait(g_optim));
+}
+
 static void load(void) {
   double lr = 0;
   zero_result result;
@@ -620,6 +641,7 @@ int main(void) {
   phase("owners", owners);
   phase("join", join);
   phase("save", save);
+  phase("save_behind", save_behind);
   phase("load", load);
   phase("load elsewhere", load_elsewhere);
   phase("freeze", freeze);

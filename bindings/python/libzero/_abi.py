@@ -199,6 +199,9 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "zero_join": (Status, [OptimHandle, c.POINTER(JoinOptions), c.POINTER(c.c_int32)]),
     # State
     "zero_state_save": (Status, [OptimHandle, c.c_char_p, c.POINTER(SaveOptions)]),
+    "zero_state_save_begin": (Status, [OptimHandle, c.c_char_p, c.POINTER(SaveOptions)]),
+    "zero_state_save_poll": (Status, [OptimHandle, c.POINTER(c.c_int32)]),
+    "zero_state_save_wait": (Status, [OptimHandle]),
     "zero_state_load": (Status, [OptimHandle, c.c_char_p, c.POINTER(LoadOptions)]),
     "zero_state_info": (
         Status,

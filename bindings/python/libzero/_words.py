@@ -29,6 +29,9 @@ _CALLS = {
     "zero_state_info": "Optimizer.state_names",
     "zero_state_load": "Optimizer.load",
     "zero_state_save": "Optimizer.save",
+    "zero_state_save_begin": "Optimizer.save_begin",
+    "zero_state_save_poll": "Optimizer.save_ended",
+    "zero_state_save_wait": "Optimizer.save_wait",
     "zero_step_result": "Optimizer.result",
 }
 _INTERNAL = {"zero_build_info", "zero_last_error", "zero_status_name", "zero_version"}

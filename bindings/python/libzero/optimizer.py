@@ -337,9 +337,33 @@ class Optimizer(Gradients, Closing):
 
         >>> optimizer.save("run/step-1000")
         """
-        options = _abi.create(_structs.SaveOptions)
-        options.flags = _abi.SAVE_REPLACE if replace else 0
-        lib().zero_state_save(self._handle.open(), _path(directory), c.byref(options))
+        lib().zero_state_save(self._handle.open(), _path(directory), _save_options(replace))
+
+    def save_begin(self, directory: str | os.PathLike[str], *, replace: bool = False) -> None:
+        """Begin a `save` of the state as it is now, which threads write while training goes on.
+        What a step is about to change is copied first: memory for a copy of what this rank writes
+        must be there. Until `save_wait`, change parameters by this package's calls only. The
+        checkpoint appears once a later collective call has found that all ranks have written.
+        Collective. ZeroError: another save has begun.
+
+        >>> optimizer.save_begin("run/step-1000")
+        >>> result = optimizer.step()
+        >>> optimizer.save_wait()
+        """
+        lib().zero_state_save_begin(self._handle.open(), _path(directory), _save_options(replace))
+
+    @property
+    def save_ended(self) -> bool:
+        """Whether collective calls have found that the save which has begun is complete or failed,
+        on all ranks alike; `save_wait` tells which. Local. ZeroError: none has begun."""
+        done = c.c_int32()
+        lib().zero_state_save_poll(self._handle.open(), c.byref(done))
+        return done.value != 0
+
+    def save_wait(self) -> None:
+        """Wait until the save that has begun is on stable storage. Collective. CheckpointError: why
+        there is no checkpoint; training may go on."""
+        lib().zero_state_save_wait(self._handle.open())
 
     def load(self, directory: str | os.PathLike[str], *, keep_settings: bool = False) -> None:
         """Load a checkpoint, or the latest sound one of a folder of them, whatever number of ranks
@@ -417,6 +441,12 @@ class Optimizer(Gradients, Closing):
             _params.memory_of(array, f"{what} {name!r}", shape, dtype, dtype, gpu=self._gpu)
             for array, name, shape, dtype in zip(arrays, self._names, self._shapes, dtypes)
         ]
+
+
+def _save_options(replace: bool) -> Any:
+    options = _abi.create(_structs.SaveOptions)
+    options.flags = _abi.SAVE_REPLACE if replace else 0
+    return c.byref(options)
 
 
 def _path(directory: str | os.PathLike[str]) -> bytes:

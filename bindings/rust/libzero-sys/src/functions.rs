@@ -200,6 +200,13 @@ functions! {
         directory: *const c_char,
         options: *const zero_save_options,
     ) -> zero_status;
+    pub fn zero_state_save_begin(
+        optim: *mut zero_optim,
+        directory: *const c_char,
+        options: *const zero_save_options,
+    ) -> zero_status;
+    pub fn zero_state_save_poll(optim: *mut zero_optim, done: *mut i32) -> zero_status;
+    pub fn zero_state_save_wait(optim: *mut zero_optim) -> zero_status;
     pub fn zero_state_load(
         optim: *mut zero_optim,
         directory: *const c_char,

@@ -492,6 +492,34 @@ impl Optim {
         check(unsafe { sys::zero_state_save(self.token(), path.as_ptr(), &options) }).map(drop)
     }
 
+    /// Begin a `save` of the state as it is now, which threads write while training goes on. What a
+    /// step is about to change is copied first: memory for a copy of what this rank writes must be
+    /// there. Collective.
+    pub fn save_begin(&mut self, directory: impl AsRef<Path>, replace: bool) -> Result<()> {
+        let path = c_path(directory.as_ref())?;
+        let flags = if replace { sys::ZERO_SAVE_REPLACE } else { 0 };
+        let options = sys::zero_save_options { flags, ..init() };
+        // SAFETY: as in save; what threads read is state of the library's and parameters that are
+        // ours until drop, which waits for the threads.
+        check(unsafe { sys::zero_state_save_begin(self.token(), path.as_ptr(), &options) })
+            .map(drop)
+    }
+
+    /// Whether collective calls have found that the save which has begun is complete or failed, on
+    /// all ranks alike. Local.
+    pub fn save_ended(&self) -> Result<bool> {
+        let mut done = 0;
+        // SAFETY: the token is checked, done lives for the call.
+        check(unsafe { sys::zero_state_save_poll(self.token(), &mut done) })?;
+        Ok(done != 0)
+    }
+
+    /// Wait until the save that has begun is on stable storage. Collective.
+    pub fn save_wait(&mut self) -> Result<()> {
+        // SAFETY: the token is checked.
+        check(unsafe { sys::zero_state_save_wait(self.token()) }).map(drop)
+    }
+
     /// Load a checkpoint, or the latest sound one of a folder of them. Collective.
     pub fn load(&mut self, directory: impl AsRef<Path>, keep_settings: bool) -> Result<()> {
         let path = c_path(directory.as_ref())?;

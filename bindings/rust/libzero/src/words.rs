@@ -27,6 +27,9 @@ const CALLS: &[(&str, &str)] = &[
     ("zero_state_info", "Optim::state_names"),
     ("zero_state_load", "Optim::load"),
     ("zero_state_save", "Optim::save"),
+    ("zero_state_save_begin", "Optim::save_begin"),
+    ("zero_state_save_poll", "Optim::save_ended"),
+    ("zero_state_save_wait", "Optim::save_wait"),
     ("zero_step_result", "Optim::result"),
 ];
 /// Calls that no message is about, and structs.

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a save costs training: GPT-2 124M on processes of one host, saved at once, saved behind the
+steps, and by torch's async_save of ZeroRedundancyOptimizer's state. Needs LIBZERO_PATH (or a build)
+and a disk: --directory. --torch needs requirements.txt.
+
+Times are those of the slowest rank, medians over rounds. `stall` is how long the call that begins a
+save keeps training; `total` is until the checkpoint is complete; steps are compared with steps of
+the same round without a save."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import resource
+import shutil
+import statistics
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Any, Callable
+
+from gpt2 import gpt2_shapes
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "bindings" / "python"))
+
+
+def timed(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def compute(seconds: float) -> None:
+    """Keeps this rank's core busy, as a backward pass does."""
+    import numpy as np
+
+    end = time.perf_counter() + seconds
+    a = np.ones((256, 256), np.float32)
+    while time.perf_counter() < end:
+        a = np.minimum(a @ a, 1)
+
+
+class Libzero:
+    def __init__(self, rank: int, world: int, name: str) -> None:
+        import libzero
+
+        self.comm = libzero.Comm.local(name, rank, world)
+        data, grads = libzero.allocate(self.comm, gpt2_shapes())
+        for array in [*data.values(), *grads.values()]:
+            array[...] = 0.01
+        self.optimizer = libzero.Optimizer(self.comm, "adamw", lr=1e-3)
+        self.optimizer.register(data, grads=grads)
+        self.step()
+
+    def step(self) -> None:
+        self.optimizer.step()
+
+    def stall(self, directory: str) -> float:
+        return timed(lambda: self.optimizer.save_begin(directory))
+
+    def finish(self) -> None:
+        self.optimizer.save_wait()
+
+    def at_once(self, directory: str) -> float:
+        return timed(lambda: self.optimizer.save(directory))
+
+
+class Torch:
+    def __init__(self, rank: int, world: int, name: str) -> None:
+        import torch
+        import torch.distributed as dist
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+
+        torch.set_num_threads(1)
+        dist.init_process_group("gloo", init_method=f"file:///tmp/{name}", rank=rank, world_size=world)
+        self.rank = rank
+        self.params = {k: torch.nn.Parameter(torch.full(s, 0.01)) for k, s in gpt2_shapes().items()}
+        for param in self.params.values():
+            param.grad = torch.full_like(param, 0.01)
+        self.optimizer = ZeroRedundancyOptimizer(self.params.values(), torch.optim.AdamW, lr=1e-3)
+        self.pending: Any = None
+        self.step()
+
+    def step(self) -> None:
+        self.optimizer.step()
+
+    def stall(self, directory: str) -> float:
+        import torch.distributed.checkpoint as dcp
+
+        def begin() -> None:
+            own = self.optimizer.optim.state_dict()["state"]
+            state: dict[str, Any] = {f"model.{key}": param.detach() for key, param in self.params.items()}
+            for number, slots in own.items():
+                state |= {f"optim.{self.rank}.{number}.{slot}": value for slot, value in slots.items()}
+            self.pending = dcp.async_save(state, checkpoint_id=directory)
+
+        return timed(begin)
+
+    def finish(self) -> None:
+        self.pending.result()
+
+    def at_once(self, directory: str) -> float:
+        return timed(lambda: (self.stall(directory), self.finish()))
+
+
+def rounds(subject: Any, given: argparse.Namespace, barrier: Any) -> list[dict[str, float]]:
+    rows = []
+    for number in range(given.rounds):
+        row: dict[str, float] = {}
+        target = os.path.join(given.directory, f"{type(subject).__name__}-{number}")
+        barrier.wait()
+        row["step"] = statistics.median(timed(subject.step) for _ in range(5))
+        barrier.wait()
+        row["save at once"] = subject.at_once(target + "-at-once")
+        for way, pause in (("bare", 0.0), ("computing", given.pause)):
+            barrier.wait()
+            before = resource.getrusage(resource.RUSAGE_SELF)
+            start = time.perf_counter()
+            row[f"{way}: stall"] = subject.stall(f"{target}-{way}")
+            for step in ("first step", "second step", "third step"):
+                compute(pause)
+                row[f"{way}: {step}"] = timed(subject.step)
+            row[f"{way}: end"] = timed(subject.finish)
+            row[f"{way}: total"] = time.perf_counter() - start
+            after = resource.getrusage(resource.RUSAGE_SELF)
+            row[f"{way}: CPU"] = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        barrier.wait()
+        rows.append(row)
+        for way in ("at-once", "bare", "computing"):
+            if given.rank == 0:
+                shutil.rmtree(f"{target}-{way}", ignore_errors=True)
+    return rows
+
+
+def one_rank(rank: int, given: argparse.Namespace, name: str, barrier: Any, queue: Any) -> None:
+    given.rank = rank
+    subject = {"libzero": Libzero, "torch": Torch}[given.subject](rank, given.world, name)
+    queue.put(rounds(subject, given, barrier))
+
+
+def measure(given: argparse.Namespace) -> None:
+    context = multiprocessing.get_context("spawn")
+    barrier, queue = context.Barrier(given.world), context.Queue()
+    name = f"save-behind-{uuid.uuid4().hex}"
+    ranks = [
+        context.Process(target=one_rank, args=(rank, given, name, barrier, queue))
+        for rank in range(given.world)
+    ]
+    for process in ranks:
+        process.start()
+    of_ranks = [queue.get() for _ in ranks]
+    for process in ranks:
+        process.join()
+    print(f"{given.subject}, {given.world} ranks, {given.rounds} rounds, pause {given.pause} s")
+    for key in of_ranks[0][0]:
+        slowest = [max(rows[n][key] for rows in of_ranks) for n in range(given.rounds)]
+        line = f"  {key:24} {statistics.median(slowest) * 1e3:9.1f} ms"
+        if key.endswith("step") and key != "step":
+            ratios = [
+                max(rows[n][key] for rows in of_ranks) / max(rows[n]["step"] for rows in of_ranks)
+                for n in range(given.rounds)
+            ]
+            line += f"  {statistics.median(ratios):.2f} of a step"
+        print(line)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
+    parser.add_argument("--world", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--pause", type=float, default=2.0, help="seconds of computing before a step")
+    parser.add_argument("--directory", required=True, help="on the disk that is measured")
+    parser.add_argument("--torch", action="store_true", help="torch's async_save, too")
+    given = parser.parse_args()
+    os.makedirs(given.directory, exist_ok=True)
+    for given.subject in ("libzero", "torch") if given.torch else ("libzero",):
+        measure(given)
+
+
+if __name__ == "__main__":
+    main()

@@ -660,6 +660,26 @@ typedef struct zero_load_options {
 ZERO_API zero_status zero_state_load(zero_optim *optim, const char *directory,
                                      const zero_load_options *options);
 
+/* Bytes of your own that belong to a checkpoint: a random state, the position in the data. */
+
+/* Let every later save hold `count` bytes (copied) of this rank under `name`, UTF-8 of 1 to 255
+ * bytes, in place of those before; a NULL `bytes` with a `count` of 0 removes them. A rank has at
+ * most 256 names and 16 MiB. What all ranks shall read one rank sets. Local. */
+ZERO_API zero_status zero_state_extra_set(zero_optim *optim, const char *name, const void *bytes,
+                                          size_t count);
+
+/* After a load, of any world size, copy what `rank` of those that saved had set to `bytes`, at most
+ * `capacity` of them, and write their number to `*count`. A load also sets, in place of all that
+ * this rank has set, what the rank of the same number saved: set after it what shall differ.
+ * ZERO_ERR_ARGUMENT if nothing of that rank and name was loaded. Local. */
+ZERO_API zero_status zero_state_extra_get(const zero_optim *optim, int32_t rank, const char *name,
+                                          void *bytes, size_t capacity, size_t *count);
+
+/* Write the ranks and names of all that was loaded, sorted, to `ranks` and `names`, at most
+ * `capacity` of each, and their number to `*count`. Names live until the next load. Local. */
+ZERO_API zero_status zero_state_extra_list(const zero_optim *optim, int32_t *ranks,
+                                           const char **names, size_t capacity, size_t *count);
+
 /* Each parameter's state has torch's names: "exp_avg" and so on (docs/checkpoint-format.md), and
  * "master". NULL names the values that are updated: the master, or the parameter itself. Elements
  * are double for ZERO_FLOAT64 parameters, integers for integers and float for all others. "step",

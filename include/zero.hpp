@@ -388,6 +388,31 @@ class Optimizer {
     check(zero_state_load(get(), directory.c_str(), &with));
   }
 
+  void state_extra_set(const std::string &name, const std::string &bytes) {
+    check(zero_state_extra_set(get(), name.c_str(), bytes.data(), bytes.size()));
+  }
+  void state_extra_remove(const std::string &name) {
+    check(zero_state_extra_set(get(), name.c_str(), nullptr, 0));
+  }
+  std::string state_extra_get(int32_t rank, const std::string &name) const {
+    size_t count = 0;
+    check(zero_state_extra_get(get(), rank, name.c_str(), nullptr, 0, &count));
+    std::string bytes(count, '\0');
+    check(zero_state_extra_get(get(), rank, name.c_str(), &bytes[0], count, &count));
+    return bytes;
+  }
+  /// Pairs of rank and name.
+  std::vector<std::pair<int32_t, std::string>> state_extra_list() const {
+    size_t count = 0;
+    check(zero_state_extra_list(get(), nullptr, nullptr, 0, &count));
+    std::vector<int32_t> ranks(count);
+    std::vector<const char *> names(count);
+    check(zero_state_extra_list(get(), ranks.data(), names.data(), count, &count));
+    std::vector<std::pair<int32_t, std::string>> extras;
+    for (size_t i = 0; i < count; i++) extras.emplace_back(ranks[i], names[i]);
+    return extras;
+  }
+
   /// The type of a parameter's state and of its reduced gradient is double for ZERO_FLOAT64, and
   /// float for other floating types. std::invalid_argument where T is another one.
   template <class T = float>

@@ -40,7 +40,7 @@ OPTIONAL = {
     ("zero_state_gather", "name"),
 }
 # Arrays that a call fills.
-FILLED = {"ranges", "names"}
+FILLED = {"ranges", "names", "ranks"}
 WIDTH = 120
 
 TOP = """\

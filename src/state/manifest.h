@@ -20,7 +20,9 @@ namespace zero {
 
 inline constexpr const char* kManifestName = "zero.json";
 inline constexpr const char* kIndexName = "model.safetensors.index.json";
+inline constexpr const char* kExtra = "extra";          // the kind of files with extras
 inline constexpr uint64_t kLongestManifest = 1u << 28;  // parsed, it takes some times that
+inline constexpr uint64_t kLongestExtrasFile = 1u << 25;
 inline constexpr int64_t kFormat = 1;
 
 /// Elements [start, start + count) of a tensor, as the tensor `key` of a file.
@@ -57,6 +59,13 @@ struct ManifestParam : ManifestBuffer {
   bool operator==(const ManifestParam&) const = default;
 };
 
+/// A file with bytes of the caller's own, as tensors of U8.
+struct ManifestExtras {
+  int32_t rank = 0;  // that saved them
+  int32_t file = 0;
+  bool operator==(const ManifestExtras&) const = default;
+};
+
 using Settings = std::vector<std::pair<std::string, double>>;
 
 inline constexpr const char* kLossScale = "loss_scale";
@@ -75,6 +84,7 @@ struct Manifest {
   std::vector<FileRecord> files;
   std::vector<ManifestParam> params;
   std::vector<ManifestBuffer> buffers;  // in the file only if there are any
+  std::vector<ManifestExtras> extras;   // of each rank that has some; the same
   bool operator==(const Manifest&) const = default;
 };
 
@@ -118,11 +128,12 @@ Result<Manifest> parse_manifest(std::string_view bytes);
 /// that are not in the file, and sorts slices.
 Status check_manifest(Manifest& manifest);
 
-/// Returns "optim-00002-of-00004.safetensors" for rank 1 of 4. `kind` is "optim" or "model".
+/// Returns "optim-00002-of-00004.safetensors" for rank 1 of 4. `kind` is "optim", "model" or
+/// "extra".
 std::string shard_name(std::string_view kind, int32_t rank, int32_t world);
 
-/// Returns all files that a save of `world` ranks writes: model files by rank, optim files by rank,
-/// the index, the manifest.
+/// Returns all files that a save of `world` ranks may write: model files by rank, optim files by
+/// rank, the index, the manifest, files of extras by rank.
 std::vector<std::string> file_names(int32_t world);
 
 /// True for a name that a save of some world gives a file. Such files may be removed with a

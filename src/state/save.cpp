@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A save does this in order: agree; rank 0 makes the temporary directory; vote; every rank writes
-// its two files to stable storage; vote; rank 0 writes index and manifest and renames; vote.
+// its files to stable storage; vote; rank 0 writes index and manifest and renames; vote.
 #include <algorithm>
 #include <cerrno>
 #include <optional>
@@ -11,6 +11,7 @@
 #include "state/blocks.h"
 #include "state/collective.h"
 #include "state/commit.h"
+#include "state/extras.h"
 #include "state/find.h"
 #include "state/layout.h"
 #include "step/memory.h"
@@ -99,8 +100,13 @@ class Save {
       return write(files, shard_name(kind, call_.rank(), call_.world()), head, header.data_bytes(),
                    tensors);
     };
-    own_files_[0] = ZERO_TRY(write_shard("model", model_tensors(optim_, writers_, call_.rank())));
-    own_files_[1] = ZERO_TRY(write_shard("optim", optim_tensors(optim_, call_.rank())));
+    const int32_t rank = call_.rank(), world = call_.world();
+    own_files_.push_back(ZERO_TRY(write_shard("model", model_tensors(optim_, writers_, rank))));
+    own_files_.push_back(ZERO_TRY(write_shard("optim", optim_tensors(optim_, rank))));
+    if (!optim_.extras.empty()) {
+      const std::string all = ZERO_TRY(extras_file(optim_.extras, save_id_, rank, world));
+      own_files_.push_back(ZERO_TRY(write(files, shard_name(kExtra, rank, world), all)));
+    }
     return sync(directory);
   }
 
@@ -117,7 +123,8 @@ class Save {
     return out;
   }
 
-  /// Takes the sizes and checksums of a rank's two files from its record into the manifest.
+  /// Takes the sizes and checksums of a rank's two or three files from its record into the
+  /// manifest.
   Status take_record(Manifest& manifest, int32_t rank, std::string_view record) const {
     const auto take = [&](void* numbers, size_t count) {
       const size_t bytes = count * sizeof(uint64_t);
@@ -126,13 +133,19 @@ class Save {
       record.remove_prefix(bytes);
       return true;
     };
-    bool sound = true;
-    for (const int32_t index : {rank, call_.world() + rank}) {
-      FileRecord& file = manifest.files[static_cast<size_t>(index)];
-      sound = sound && take(&file.bytes, 1) && file.bytes > 0 &&
-              block_count(file.bytes) <= record.size();
-      if (sound) file.blocks.resize(block_count(file.bytes));
-      sound = sound && take(file.blocks.data(), file.blocks.size());
+    const auto take_file = [&](FileRecord& file) {
+      if (!take(&file.bytes, 1) || file.bytes == 0 || block_count(file.bytes) > record.size())
+        return false;
+      file.blocks.resize(block_count(file.bytes));
+      return take(file.blocks.data(), file.blocks.size());
+    };
+    std::vector<FileRecord>& files = manifest.files;
+    bool sound = take_file(files[static_cast<size_t>(rank)]) &&
+                 take_file(files[static_cast<size_t>(call_.world() + rank)]);
+    if (sound && !record.empty()) {
+      manifest.extras.push_back({rank, static_cast<int32_t>(files.size())});
+      sound =
+          take_file(files.emplace_back(FileRecord{shard_name(kExtra, rank, call_.world()), 0, {}}));
     }
     if (sound && record.empty()) return {};
     return internal_error("rank ", rank, " sent no proper record of its files");
@@ -159,7 +172,8 @@ class Save {
       ZERO_TRY(take_record(manifest, rank, records[static_cast<size_t>(rank)]));
     ZERO_TRY(check_present(manifest));
     const BlockFiles files = files_in(staging_->directory());
-    manifest.files.back() = ZERO_TRY(write(files, kIndexName, write_index(manifest)));
+    manifest.files[static_cast<size_t>(2 * call_.world())] =
+        ZERO_TRY(write(files, kIndexName, write_index(manifest)));
     const std::string bytes = write_manifest(manifest);
     if (bytes.size() > kLongestManifest)
       return unsupported("the manifest has ", bytes.size(), " bytes, at most ", kLongestManifest);
@@ -191,7 +205,7 @@ class Save {
   std::optional<Staging> staging_;  // rank 0's: removed with this object unless it was published
   Digest save_id_{};
   std::vector<int32_t> writers_;
-  FileRecord own_files_[2];  // of parameters, and of state
+  std::vector<FileRecord> own_files_;  // of parameters, of state, and of extras if there are any
 };
 
 }  // namespace

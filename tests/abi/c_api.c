@@ -371,6 +371,32 @@ static void join(void) {
   CHECK(last == 7);
 }
 
+static void extras(void) {
+  const char *names[2];
+  int32_t ranks[2];
+  size_t count = 7;
+  CHECK_STATUS(ZERO_OK, zero_state_extra_set(g_optim, "position", "12345", 5));
+  CHECK_STATUS(ZERO_OK, zero_state_extra_set(g_optim, "seed", "abc", 3));
+  CHECK_STATUS(ZERO_OK, zero_state_extra_set(g_optim, "seed", NULL, 0));
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "0 bytes", zero_state_extra_set(g_optim, "seed", "abc", 0));
+  CHECK_STATUS(ZERO_OK, zero_state_extra_list(g_optim, ranks, names, 2, &count));
+  CHECK(count == 0);
+}
+
+/* After the load of what extras() has set. */
+static void loaded_extras(void) {
+  const char *names[2];
+  int32_t ranks[2];
+  char bytes[4] = "";
+  size_t count = 0;
+  CHECK_STATUS(ZERO_OK, zero_state_extra_list(g_optim, ranks, names, 2, &count));
+  CHECK(count == 1 && ranks[0] == 0 && strcmp(names[0], "position") == 0);
+  CHECK_STATUS(ZERO_OK, zero_state_extra_get(g_optim, 0, "position", bytes, 3, &count));
+  CHECK(count == 5 && strcmp(bytes, "123") == 0);
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "'seed' of rank 0",
+                zero_state_extra_get(g_optim, 0, "seed", bytes, 3, &count));
+}
+
 static void save(void) {
   CHECK_STATUS(ZERO_OK, zero_state_save(g_optim, g_directory, NULL));
   CHECK_REFUSED(ZERO_ERR_STATE, g_directory, zero_state_save(g_optim, g_directory, NULL));
@@ -619,8 +645,10 @@ int main(void) {
   phase("buffers", buffers);
   phase("owners", owners);
   phase("join", join);
+  phase("extras", extras);
   phase("save", save);
   phase("load", load);
+  phase("loaded extras", loaded_extras);
   phase("load elsewhere", load_elsewhere);
   phase("freeze", freeze);
   phase("own rule", own_rule);

@@ -200,6 +200,28 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     # State
     "zero_state_save": (Status, [OptimHandle, c.c_char_p, c.POINTER(SaveOptions)]),
     "zero_state_load": (Status, [OptimHandle, c.c_char_p, c.POINTER(LoadOptions)]),
+    "zero_state_extra_set": (Status, [OptimHandle, c.c_char_p, c.c_void_p, c.c_size_t]),
+    "zero_state_extra_get": (
+        Status,
+        [
+            OptimHandle,
+            c.c_int32,
+            c.c_char_p,
+            c.c_void_p,
+            c.c_size_t,
+            c.POINTER(c.c_size_t),
+        ],
+    ),
+    "zero_state_extra_list": (
+        Status,
+        [
+            OptimHandle,
+            c.POINTER(c.c_int32),
+            c.POINTER(c.c_char_p),
+            c.c_size_t,
+            c.POINTER(c.c_size_t),
+        ],
+    ),
     "zero_state_info": (
         Status,
         [

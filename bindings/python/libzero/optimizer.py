@@ -15,6 +15,7 @@ from ._buffers import Buffer
 from ._closing import Closing
 from ._custom import Rule
 from ._errors import ZeroError
+from ._extras import Extras
 from ._gradients import Gradients
 from ._group import Group
 from ._model_buffers import ModelBuffers
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class Optimizer(Gradients, Closing):
+class Optimizer(Gradients, Extras, Closing):
     """One model's optimizer state, sharded over the ranks of `comm`.
 
         optimizer = Optimizer(comm, "adamw", lr=3e-4)

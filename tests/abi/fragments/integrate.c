@@ -138,7 +138,13 @@ int main(void) {
     expect(found, "there is a checkpoint");
   }
   {
+    int64_t position = 17;
+    snprintf(directory, sizeof directory, "run/with-position");
 #include "integrate/checkpoints-3.c"
+    expect(bytes == sizeof position && position == 17, "the position comes back");
+  }
+  {
+#include "integrate/checkpoints-4.c"
     expect(name_count == 2 && steps > 0, "AdamW has two moments and a step count");
   }
   {

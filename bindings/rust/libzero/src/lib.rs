@@ -71,6 +71,7 @@ mod custom;
 mod device;
 mod dtype;
 mod error;
+mod extras;
 mod half;
 mod interrupt;
 mod join;

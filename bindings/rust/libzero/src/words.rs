@@ -148,6 +148,7 @@ mod tests {
             include_str!("arena.rs"),
             include_str!("buffers.rs"),
             include_str!("comm.rs"),
+            include_str!("extras.rs"),
             include_str!("interrupt.rs"),
             include_str!("join.rs"),
             include_str!("log.rs"),

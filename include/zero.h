@@ -680,6 +680,30 @@ ZERO_API zero_status zero_state_extra_get(const zero_optim *optim, int32_t rank,
 ZERO_API zero_status zero_state_extra_list(const zero_optim *optim, int32_t *ranks,
                                            const char **names, size_t capacity, size_t *count);
 
+/* A complete checkpoint in a folder of them. */
+typedef struct zero_checkpoint {
+    size_t struct_size;
+    int64_t step;
+    int64_t bytes;    /* of all its files                                                         */
+    int32_t world;    /* ranks that saved it                                                      */
+    int32_t reserved;
+    char name[256];   /* of its directory in the folder                                           */
+} zero_checkpoint;
+
+/* Write the complete checkpoints in the folder `directory` to `checkpoints`, at most `capacity` of
+ * them, and their number to `*count`: newest first, as zero_state_load takes them. A folder that
+ * does not exist has none. Local, from any thread. */
+ZERO_API zero_status zero_state_list(const char *directory, zero_checkpoint *checkpoints,
+                                     size_t capacity, size_t *count);
+
+/* Delete the complete checkpoints in the folder `directory`, but the newest `keep_last` (at least
+ * 1) and those whose step is a multiple of `keep_every` (0: no others), and write how many to
+ * `*deleted`, unless that is NULL. First the newest is verified, byte by byte: if it is damaged,
+ * nothing is deleted. Nothing but checkpoints is ever deleted. One rank calls it after a save.
+ * Local, from any thread. */
+ZERO_API zero_status zero_state_prune(const char *directory, int64_t keep_last, int64_t keep_every,
+                                      size_t *deleted);
+
 /* Each parameter's state has torch's names: "exp_avg" and so on (docs/checkpoint-format.md), and
  * "master". NULL names the values that are updated: the master, or the parameter itself. Elements
  * are double for ZERO_FLOAT64 parameters, integers for integers and float for all others. "step",

@@ -506,6 +506,26 @@ class Optimizer {
   int32_t rank_ = 0;
 };
 
+/// Returns the complete checkpoints in a folder, newest first.
+inline std::vector<zero_checkpoint> list_checkpoints(const std::string &folder) {
+  std::vector<zero_checkpoint> found;
+  for (size_t count = 0;; found.assign(count, Defaults<zero_checkpoint>())) {
+    check(zero_state_list(folder.c_str(), found.data(), found.size(), &count));
+    if (count <= found.size()) {
+      found.resize(count);
+      return found;
+    }
+  }
+}
+
+/// Returns how many it has deleted.
+inline size_t prune_checkpoints(const std::string &folder, int64_t keep_last,
+                                int64_t keep_every = 0) {
+  size_t deleted = 0;
+  check(zero_state_prune(folder.c_str(), keep_last, keep_every, &deleted));
+  return deleted;
+}
+
 /// A division of parameters over `world` ranks, and a layout of them that travels unpacked.
 struct Plan {
   Plan(const std::vector<Param> &params, int32_t world, const Options &options = {},

@@ -436,6 +436,21 @@ static void load(void) {
   CHECK(lr == 0.5);
 }
 
+static void folder(void) {
+  zero_checkpoint found[2];
+  size_t count = 7;
+  char parent[sizeof g_directory];
+  memcpy(parent, g_directory, sizeof parent);
+  *strrchr(parent, '/') = '\0';
+  for (int i = 0; i < 2; i++) ZERO_INIT(found[i]);
+  CHECK_STATUS(ZERO_OK, zero_state_list(parent, found, 2, &count));
+  CHECK(count == 1 && found[0].step == 5 && found[0].world == 1 && found[0].bytes > 4096);
+  CHECK(strstr(g_directory, found[0].name) != NULL);
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "keep_last is 0", zero_state_prune(parent, 0, 0, &count));
+  CHECK_STATUS(ZERO_OK, zero_state_prune(parent, 1, 0, &count));
+  CHECK(count == 0);
+}
+
 /* Of another model: the differences are listed, and nothing changes. */
 static void load_elsewhere(void) {
   zero_optim *other = NULL;
@@ -649,6 +664,7 @@ int main(void) {
   phase("save", save);
   phase("load", load);
   phase("loaded extras", loaded_extras);
+  phase("folder", folder);
   phase("load elsewhere", load_elsewhere);
   phase("freeze", freeze);
   phase("own rule", own_rule);

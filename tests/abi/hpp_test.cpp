@@ -165,6 +165,11 @@ TEST(Hpp, state_buffers_and_settings_come_back_from_a_checkpoint) {
       EXPECT_EQ(optimizer.state_gather(0, "exp_avg", 4), std::vector<float>(4, 5.0f));
     }
   }
+  const auto found = libzero::list_checkpoints(folder);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_STREQ(found[0].name, "checkpoint");
+  EXPECT_EQ(found[0].step, 1);
+  EXPECT_EQ(libzero::prune_checkpoints(folder, 1), 0u);
   EXPECT_EQ(std::system(("rm -r " + std::string(folder)).c_str()), 0);
 }
 

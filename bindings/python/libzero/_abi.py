@@ -15,6 +15,7 @@ from . import _load, typing
 from ._errors import ZeroError, error_of, pending, raise_failure
 from ._structs import (
     STRUCTS,
+    CheckpointOf,
     CommFunctions,
     CommHandle,
     CommOptions,
@@ -222,6 +223,11 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
             c.POINTER(c.c_size_t),
         ],
     ),
+    "zero_state_list": (
+        Status,
+        [c.c_char_p, c.POINTER(CheckpointOf), c.c_size_t, c.POINTER(c.c_size_t)],
+    ),
+    "zero_state_prune": (Status, [c.c_char_p, c.c_int64, c.c_int64, c.POINTER(c.c_size_t)]),
     "zero_state_info": (
         Status,
         [

@@ -27,7 +27,9 @@ _CALLS = {
     "zero_set_interrupt_callback": "interrupt_waits",
     "zero_set_log_callback": "set_log_level",
     "zero_state_info": "Optimizer.state_names",
+    "zero_state_list": "list_checkpoints",
     "zero_state_load": "Optimizer.load",
+    "zero_state_prune": "prune_checkpoints",
     "zero_state_save": "Optimizer.save",
     "zero_step_result": "Optimizer.result",
 }

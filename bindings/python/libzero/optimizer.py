@@ -340,7 +340,7 @@ class Optimizer(Gradients, Extras, Closing):
         """
         options = _abi.create(_structs.SaveOptions)
         options.flags = _abi.SAVE_REPLACE if replace else 0
-        lib().zero_state_save(self._handle.open(), _path(directory), c.byref(options))
+        lib().zero_state_save(self._handle.open(), _values.path(directory), c.byref(options))
 
     def load(self, directory: str | os.PathLike[str], *, keep_settings: bool = False) -> None:
         """Load a checkpoint, or the latest sound one of a folder of them, whatever number of ranks
@@ -353,7 +353,7 @@ class Optimizer(Gradients, Extras, Closing):
         """
         options = _abi.create(_structs.LoadOptions)
         options.flags = _abi.LOAD_KEEP_SETTINGS if keep_settings else 0
-        lib().zero_state_load(self._handle.open(), _path(directory), c.byref(options))
+        lib().zero_state_load(self._handle.open(), _values.path(directory), c.byref(options))
 
     # ---- Look inside ----
 
@@ -418,10 +418,3 @@ class Optimizer(Gradients, Extras, Closing):
             _params.memory_of(array, f"{what} {name!r}", shape, dtype, dtype, gpu=self._gpu)
             for array, name, shape, dtype in zip(arrays, self._names, self._shapes, dtypes)
         ]
-
-
-def _path(directory: str | os.PathLike[str]) -> bytes:
-    path = os.fsencode(directory)
-    if b"\0" in path:
-        raise ValueError("directory has a NUL character in it")
-    return path

@@ -226,6 +226,18 @@ functions! {
         capacity: usize,
         count: *mut usize,
     ) -> zero_status;
+    pub fn zero_state_list(
+        directory: *const c_char,
+        checkpoints: *mut zero_checkpoint,
+        capacity: usize,
+        count: *mut usize,
+    ) -> zero_status;
+    pub fn zero_state_prune(
+        directory: *const c_char,
+        keep_last: i64,
+        keep_every: i64,
+        deleted: *mut usize,
+    ) -> zero_status;
     pub fn zero_state_info(
         optim: *const zero_optim,
         param: i64,

@@ -677,6 +677,50 @@ typedef struct zero_load_options {
 ZERO_API zero_status zero_state_load(zero_optim *optim, const char *directory,
                                      const zero_load_options *options);
 
+/* Bytes of your own that belong to a checkpoint: a random state, the position in the data. */
+
+/* Let every later save hold `count` bytes (copied) of this rank under `name`, UTF-8 of 1 to 255
+ * bytes, in place of those before; a NULL `bytes` with a `count` of 0 removes them. A rank has at
+ * most 256 names and 16 MiB. What all ranks shall read one rank sets. Local. */
+ZERO_API zero_status zero_state_extra_set(zero_optim *optim, const char *name, const void *bytes,
+                                          size_t count);
+
+/* After a load, of any world size, copy what `rank` of those that saved had set to `bytes`, at most
+ * `capacity` of them, and write their number to `*count`. A load also sets, in place of all that
+ * this rank has set, what the rank of the same number saved: set after it what shall differ.
+ * ZERO_ERR_ARGUMENT if nothing of that rank and name was loaded. Local. */
+ZERO_API zero_status zero_state_extra_get(const zero_optim *optim, int32_t rank, const char *name,
+                                          void *bytes, size_t capacity, size_t *count);
+
+/* Write the ranks and names of all that was loaded, sorted, to `ranks` and `names`, at most
+ * `capacity` of each, and their number to `*count`. Names live until the next load. Local. */
+ZERO_API zero_status zero_state_extra_list(const zero_optim *optim, int32_t *ranks,
+                                           const char **names, size_t capacity, size_t *count);
+
+/* A complete checkpoint in a folder of them. */
+typedef struct zero_checkpoint {
+    size_t struct_size;
+    int64_t step;
+    int64_t bytes;    /* of all its files                                                         */
+    int32_t world;    /* ranks that saved it                                                      */
+    int32_t reserved;
+    char name[256];   /* of its directory in the folder                                           */
+} zero_checkpoint;
+
+/* Write the complete checkpoints in the folder `directory` to `checkpoints`, at most `capacity` of
+ * them, and their number to `*count`: newest first, as zero_state_load takes them. A folder that
+ * does not exist has none. Local, from any thread. */
+ZERO_API zero_status zero_state_list(const char *directory, zero_checkpoint *checkpoints,
+                                     size_t capacity, size_t *count);
+
+/* Delete the complete checkpoints in the folder `directory`, but the newest `keep_last` (at least
+ * 1) and those whose step is a multiple of `keep_every` (0: no others), and write how many to
+ * `*deleted`, unless that is NULL. First the newest is verified, byte by byte: if it is damaged,
+ * nothing is deleted. Nothing but checkpoints is ever deleted. One rank calls it after a save.
+ * Local, from any thread. */
+ZERO_API zero_status zero_state_prune(const char *directory, int64_t keep_last, int64_t keep_every,
+                                      size_t *deleted);
+
 /* Each parameter's state has torch's names: "exp_avg" and so on (docs/checkpoint-format.md), and
  * "master". NULL names the values that are updated: the master, or the parameter itself. Elements
  * are double for ZERO_FLOAT64 parameters, integers for integers and float for all others. "step",

@@ -399,6 +399,31 @@ class Optimizer {
     check(zero_state_load(get(), directory.c_str(), &with));
   }
 
+  void state_extra_set(const std::string &name, const std::string &bytes) {
+    check(zero_state_extra_set(get(), name.c_str(), bytes.data(), bytes.size()));
+  }
+  void state_extra_remove(const std::string &name) {
+    check(zero_state_extra_set(get(), name.c_str(), nullptr, 0));
+  }
+  std::string state_extra_get(int32_t rank, const std::string &name) const {
+    size_t count = 0;
+    check(zero_state_extra_get(get(), rank, name.c_str(), nullptr, 0, &count));
+    std::string bytes(count, '\0');
+    check(zero_state_extra_get(get(), rank, name.c_str(), &bytes[0], count, &count));
+    return bytes;
+  }
+  /// Pairs of rank and name.
+  std::vector<std::pair<int32_t, std::string>> state_extra_list() const {
+    size_t count = 0;
+    check(zero_state_extra_list(get(), nullptr, nullptr, 0, &count));
+    std::vector<int32_t> ranks(count);
+    std::vector<const char *> names(count);
+    check(zero_state_extra_list(get(), ranks.data(), names.data(), count, &count));
+    std::vector<std::pair<int32_t, std::string>> extras;
+    for (size_t i = 0; i < count; i++) extras.emplace_back(ranks[i], names[i]);
+    return extras;
+  }
+
   /// The type of a parameter's state and of its reduced gradient is double for ZERO_FLOAT64, and
   /// float for other floating types. std::invalid_argument where T is another one.
   template <class T = float>
@@ -491,6 +516,26 @@ class Optimizer {
   std::unique_ptr<zero_optim, detail::Release<zero_free>> optim_;
   int32_t rank_ = 0;
 };
+
+/// Returns the complete checkpoints in a folder, newest first.
+inline std::vector<zero_checkpoint> list_checkpoints(const std::string &folder) {
+  std::vector<zero_checkpoint> found;
+  for (size_t count = 0;; found.assign(count, Defaults<zero_checkpoint>())) {
+    check(zero_state_list(folder.c_str(), found.data(), found.size(), &count));
+    if (count <= found.size()) {
+      found.resize(count);
+      return found;
+    }
+  }
+}
+
+/// Returns how many it has deleted.
+inline size_t prune_checkpoints(const std::string &folder, int64_t keep_last,
+                                int64_t keep_every = 0) {
+  size_t deleted = 0;
+  check(zero_state_prune(folder.c_str(), keep_last, keep_every, &deleted));
+  return deleted;
+}
 
 /// A division of parameters over `world` ranks, and a layout of them that travels unpacked.
 struct Plan {

@@ -35,6 +35,10 @@ class TorchOptimizer : private Optimizer {
   using Optimizer::set_state_scalar;
   using Optimizer::set_trainable;
   using Optimizer::share_params;
+  using Optimizer::state_extra_get;
+  using Optimizer::state_extra_list;
+  using Optimizer::state_extra_remove;
+  using Optimizer::state_extra_set;
   using Optimizer::state_gather;
   using Optimizer::state_get;
   using Optimizer::state_names;

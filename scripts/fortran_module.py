@@ -34,13 +34,14 @@ OPTIONAL = {
     ("zero_clip_grad_norm", "params"),
     ("zero_clip_grad_norm", "norm"),
     ("zero_join", "last_rank"),
+    ("zero_state_prune", "deleted"),
     ("zero_state_info", "dtype"),
     ("zero_state_get", "name"),
     ("zero_state_set", "name"),
     ("zero_state_gather", "name"),
 }
 # Arrays that a call fills.
-FILLED = {"ranges", "names"}
+FILLED = {"ranges", "names", "ranks"}
 WIDTH = 120
 
 TOP = """\
@@ -146,7 +147,7 @@ def argument_of(header: zero_header.Header, function: str, kind: str, name: str)
         return f"type(c_ptr), intent(out) :: {name}"  # a new handle or address
     if base in header.structs and name != "options":
         intent = "in" if constant else "inout"
-        return f"type({base}), intent({intent}) :: {name}{'(*)' if name in ('params', 'buffers') else ''}"
+        return f"type({base}), intent({intent}) :: {name}{'(*)' if name in ('params', 'buffers', 'checkpoints') else ''}"
     if stars == 1 and base in KINDS:
         array = "(*)" if constant else ""
         return f"{KINDS[base]}, intent({'in' if constant else 'out'}){optional} :: {name}{array}"

@@ -26,6 +26,7 @@ struct Sized;
     static constexpr size_t kOldest = oldest;   \
   }
 ZERO_SIZED(zero_buffer, sizeof(zero_buffer));
+ZERO_SIZED(zero_checkpoint, sizeof(zero_checkpoint));
 ZERO_SIZED(zero_comm_functions, sizeof(zero_comm_functions));
 ZERO_SIZED(zero_comm_options, offsetof(zero_comm_options, device));
 ZERO_SIZED(zero_custom_optimizer, sizeof(zero_custom_optimizer));
@@ -106,6 +107,23 @@ Status write_struct(Struct* out, Struct value, const char* name) {
   if (!has_size<Struct>(size)) return wrong_size<Struct>(size);
   value.struct_size = size;
   std::memcpy(out, &value, std::min(size, sizeof(Struct)));
+  return Status();
+}
+
+/// Writes values into an array of a caller's out-structs, all or none. The array's stride is the
+/// first struct's size.
+template <class Struct>
+Status write_array(Struct* out, const std::vector<Struct>& values, const char* name) {
+  if (values.empty()) return Status();
+  const size_t stride = out->struct_size;
+  auto* const bytes = reinterpret_cast<std::byte*>(out);
+  const auto place = [&](size_t i) { return reinterpret_cast<Struct*>(bytes + i * stride); };
+  for (size_t i = 0; i < values.size(); i++) {
+    const size_t size = place(i)->struct_size;
+    if (!has_size<Struct>(size) || size % alignof(Struct) != 0 || size != stride)
+      return wrong_size<Struct>(size);
+  }
+  for (size_t i = 0; i < values.size(); i++) ZERO_TRY(write_struct(place(i), values[i], name));
   return Status();
 }
 

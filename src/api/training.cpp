@@ -6,6 +6,7 @@
 #include "api/commands.h"
 #include "api/options.h"
 #include "state/access.h"
+#include "state/extras.h"
 #include "state/layout.h"
 #include "state/save_behind.h"
 #include "step/backward.h"
@@ -231,6 +232,48 @@ zero_status zero_state_load(zero_optim* optim, const char* directory,
   return guard(command(optim, Operation::load, {.flags = flags, .words = directory}, [&] {
     return Own{.local = check_path(directory, options, ZERO_LOAD_KEEP_SETTINGS)};
   }));
+}
+
+zero_status zero_state_extra_set(zero_optim* optim, const char* name, const void* bytes,
+                                 size_t count) {
+  const auto set = [&](Optimizer& found) -> Status {
+    ZERO_TRY(check_out(name, "name"));
+    return set_extra(found, name, bytes, count);
+  };
+  return on_optim(optim, set, Steps::behind);
+}
+
+zero_status zero_state_extra_get(const zero_optim* optim, int32_t rank, const char* name,
+                                 void* bytes, size_t capacity, size_t* count) {
+  const auto get = [&](const Optimizer& found) -> Status {
+    ZERO_TRY(check_out(name, "name"));
+    ZERO_TRY(check_out(count, "count"));
+    if (bytes == nullptr && capacity > 0) return bad_argument("bytes is NULL");
+    const std::string_view saved = ZERO_TRY(find_extra(found, rank, name));
+    saved.copy(static_cast<char*>(bytes), capacity);
+    *count = saved.size();
+    return Status();
+  };
+  return on_query(optim, get, Steps::behind);
+}
+
+zero_status zero_state_extra_list(const zero_optim* optim, int32_t* ranks, const char** names,
+                                  size_t capacity, size_t* count) {
+  const auto list = [&](const Optimizer& found) -> Status {
+    ZERO_TRY(check_out(count, "count"));
+    if (capacity > 0) ZERO_TRY(check_out(ranks, "ranks"));
+    if (capacity > 0) ZERO_TRY(check_out(names, "names"));
+    size_t there = 0;
+    for (const auto& [rank, extras] : found.loaded_extras) {
+      for (const auto& [name, bytes] : extras) {
+        if (there < capacity) ranks[there] = rank, names[there] = name.c_str();
+        there++;
+      }
+    }
+    *count = there;
+    return Status();
+  };
+  return on_query(optim, list, Steps::behind);
 }
 
 zero_status zero_state_info(const zero_optim* optim, int64_t param, int32_t* dtype,

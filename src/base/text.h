@@ -50,4 +50,11 @@ constexpr bool continues_character(char c) {
 /// Returns the longest prefix of `text` that has at most `bytes` bytes and cuts no character.
 std::string_view utf8_prefix(std::string_view text, size_t bytes);
 
+/// Takes `prefix` off the front of `words`, if it stands there.
+inline bool take_prefix(std::string_view& words, std::string_view prefix) {
+  if (!words.starts_with(prefix)) return false;
+  words.remove_prefix(prefix.size());
+  return true;
+}
+
 }  // namespace zero

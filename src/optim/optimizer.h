@@ -107,6 +107,9 @@ struct Buffer {
 /// This rank's state of one section: for each slot one array of share_elements, empty if unused.
 using SectionState = std::array<Memory, kSlotCount>;
 
+/// Bytes of the caller's own by their names, as one rank set them.
+using Extras = std::map<std::string, std::string, std::less<>>;
+
 enum class Phase : uint16_t { open, reducing, begun, reduced };
 
 /// Seconds and bytes so far, as zero_stats reports them.
@@ -261,6 +264,9 @@ class Optimizer {
     state.loss_scale = now.scale;
     state.good_steps = now.good_steps;
   }
+
+  Extras extras;                            // this rank's: each save holds them
+  std::map<int32_t, Extras> loaded_extras;  // of the latest load, by the ranks that saved them
 
   /// By rank: true if it has joined, by the latest roll call. Empty if nobody has.
   std::vector<bool> joined;

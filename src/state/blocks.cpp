@@ -82,6 +82,12 @@ Result<FileRecord> BlockWriter::finish() {
   return std::move(record_);
 }
 
+Result<FileRecord> write_text(const BlockFiles& files, std::string name, std::string_view words) {
+  BlockWriter file = ZERO_TRY(BlockWriter::create(files, std::move(name), words.size()));
+  ZERO_TRY(file.append(bytes_of(words)));
+  return file.finish();
+}
+
 Result<BlockReader> BlockReader::open(const BlockFiles& files, const FileRecord& record) {
   BlockReader reader;
   reader.files_ = &files;

@@ -58,6 +58,9 @@ class BlockWriter {
   size_t filled_ = 0;  // of the block
 };
 
+/// Writes a file that is all text.
+Result<FileRecord> write_text(const BlockFiles& files, std::string name, std::string_view words);
+
 /// Reads a file by the size and checksums in its manifest. Every byte that it gives out is
 /// verified. `files` and `record` must outlive it.
 class BlockReader {

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/refusals.h"
 #include "base/secret.h"
+#include "state/find.h"
 #include "state/json.h"
 #include "state/manifest.h"
 
@@ -74,6 +75,19 @@ void remove_checkpoint(const Directory& parent, const std::string& name, const D
     warn(io_error(parent.path_of(name), "rmdir", errno));
 }
 
+/// Gives an open directory the name of one that a dead save has left, by which the next save knows
+/// it. Returns that name.
+Result<std::string> set_aside(const Directory& parent, const std::string& name,
+                              Directory& directory) {
+  const auto same = is_same_directory(parent, name, directory, Links::refused);
+  if (!same) return io_error(directory.path, "stat", errno);
+  if (!*same) return wrong_state("'", directory.path, "' was replaced meanwhile");
+  std::string aside = text(kPrefix, hex(ZERO_TRY(draw_id())));
+  if (rename_entry(parent, name, aside, 0) != 0) return io_error(directory.path, "rename", errno);
+  directory.path = parent.path_of(aside);
+  return aside;
+}
+
 /// Removes one directory that a save has left, if that save is dead. Renames it first: if locks do
 /// not reach another host, a save that lives after all then fails to rename its directory, and
 /// loses nothing that is published.
@@ -81,14 +95,11 @@ void sweep_one(const Directory& parent, const std::string& name, const Progress&
   auto directory = open_directory(parent, name, Links::refused);
   if (!directory.ok() || try_lock(*directory) != 0) return;
   // The lock may be free because that save has just been published, under another name.
-  if (!is_same(parent, name, *directory)) return;
-  auto id = draw_id();
-  if (!id.ok()) return;
-  const std::string doomed = text(kPrefix, hex(*id));
-  if (rename_entry(parent, name, doomed, 0) != 0) return;
-  log(ZERO_LOG_INFO, text("removing '", directory->path, "', which a save that died has left"));
-  directory->path = parent.path_of(doomed);
-  remove_checkpoint(parent, doomed, *directory, progress);
+  const auto doomed = set_aside(parent, name, *directory);
+  if (!doomed.ok()) return;
+  log(ZERO_LOG_INFO,
+      text("removing '", parent.path_of(name), "', which a save that died has left"));
+  remove_checkpoint(parent, *doomed, *directory, progress);
 }
 
 /// Removes what dead saves have left in `parent`: only directories that have exactly our kind of
@@ -101,6 +112,16 @@ void sweep(const Directory& parent, const Progress& progress) {
   }
 }
 
+/// Checks that a directory holds nothing but files that a checkpoint may have.
+Status check_entries(const Directory& directory, const char* wanted) {
+  for (const std::string& entry : ZERO_TRY(list_directory(directory))) {
+    if (!is_checkpoint_file(entry))
+      return wrong_state("'", directory.path, "' holds ", shown(entry),
+                         ", which is no file of a checkpoint: it is not ", wanted);
+  }
+  return {};
+}
+
 /// Checks that nothing stands at the place of the new checkpoint, or, with `replace`, nothing but a
 /// checkpoint.
 Status check_target(const Directory& parent, const std::string& name, bool replace) {
@@ -111,13 +132,7 @@ Status check_target(const Directory& parent, const std::string& name, bool repla
     return errno == ENOENT ? Status() : io_error(path, "stat", errno);
   if (!replace) return refuse("exists: save elsewhere, or with ZERO_SAVE_REPLACE");
   if (!S_ISDIR(info.st_mode)) return refuse("is not a directory: it is not replaced");
-  const Directory directory = ZERO_TRY(open_directory(parent, name, Links::refused));
-  for (const std::string& entry : ZERO_TRY(list_directory(directory))) {
-    if (!is_checkpoint_file(entry))
-      return refuse("holds ", shown(entry),
-                    ", which is no file of a checkpoint: it is not replaced");
-  }
-  return {};
+  return check_entries(ZERO_TRY(open_directory(parent, name, Links::refused)), "replaced");
 }
 
 }  // namespace
@@ -126,6 +141,31 @@ Result<Directory> enter_staging(std::string_view directory, const Digest& id) {
   const SplitPath split = ZERO_TRY(split_path(directory));
   return open_directory(start_of_paths(), joined(split.parent, text(kPrefix, hex(id))),
                         Links::refused);
+}
+
+Result<bool> delete_checkpoint(const Directory& parent, const std::string& name, const Digest& id) {
+  Directory directory = ZERO_TRY(open_directory(parent, name, Links::refused));
+  const auto set_aside_if_ours = [&]() -> Result<std::string> {
+    const std::string path = directory.path;
+    if (try_lock(directory) != 0 && !means_no_locks(errno)) {
+      if (errno != EWOULDBLOCK) return io_error(path, "flock", errno);
+      return wrong_state("'", path, "' is in the hands of a save: it is not deleted");
+    }
+    if (ZERO_TRY(read_manifest(directory)).manifest.save_id != id)
+      return wrong_state("'", path, "' was replaced meanwhile: it is not deleted");
+    ZERO_TRY(check_entries(directory, "deleted"));
+    return set_aside(parent, name, directory);
+  };
+  auto aside = set_aside_if_ours();
+  if (!aside.ok() && aside.failure().code() == ZERO_ERR_STATE) {
+    log(ZERO_LOG_WARNING, aside.failure().text());
+    return false;
+  }
+  const std::string doomed = ZERO_TRY(std::move(aside));
+  os().reached("prune.renamed");
+  ZERO_TRY(sync(parent));  // or a power failure could bring back the name without the files
+  remove_checkpoint(parent, doomed, directory, [] {});
+  return true;
 }
 
 Result<Staging> Staging::begin(std::string_view directory, bool replace,

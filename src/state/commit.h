@@ -51,6 +51,11 @@ class Staging {
   Directory directory_;  // holds the lock
 };
 
+/// Deletes the checkpoint with that save id. Its name changes first, durably, to one that the next
+/// save sweeps, so that it is never there in part. Returns false, and logs why, if something else
+/// is there or in it.
+Result<bool> delete_checkpoint(const Directory& parent, const std::string& name, const Digest& id);
+
 /// Opens the directory that rank 0 made for the save `id` of `directory`.
 Result<Directory> enter_staging(std::string_view directory, const Digest& id);
 

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <functional>
 #include <optional>
+#include <tuple>
 
 #include "base/log.h"
 #include "base/os.h"
@@ -38,6 +40,8 @@ Result<bool> has_manifest(const Directory& directory) {
   return io_error(directory.path_of(kManifestName), "stat", errno);
 }
 
+}  // namespace
+
 Result<FoundCheckpoint> read_manifest(const Directory& directory) {
   const InputFile file = ZERO_TRY(open_input(directory, kManifestName));
   if (file.bytes > kLongestManifest)
@@ -47,6 +51,8 @@ Result<FoundCheckpoint> read_manifest(const Directory& directory) {
   found.manifest = ZERO_TRY(parse_manifest(found.bytes).within(text("'", file.path, "'")));
   return found;
 }
+
+namespace {
 
 /// Returns the checkpoint in a directory. Looks again if a save has meanwhile put another directory
 /// in its place and removed the files of this one.
@@ -60,10 +66,11 @@ Result<FoundCheckpoint> look_at(const Directory& parent, const std::string& name
   }
 }
 
-/// Returns the newest sound checkpoint among the sub-directories, or the one with the later name if
-/// steps are equal.
-Result<FoundCheckpoint> find_newest(const Directory& directory, const Progress& progress) {
-  std::optional<FoundCheckpoint> best;
+/// Calls visit(checkpoint) for each sub-directory that is a sound one. Returns why others are none.
+/// Fails at one that may be the newest, with `so` in its words.
+template <class Visit>
+Result<std::string> visit_checkpoints(const Directory& directory, const Progress& progress,
+                                      const char* so, const Visit& visit) {
   std::string skipped;
   for (const std::string& name : ZERO_TRY(list_directory(directory))) {
     const std::string path = directory.path_of(name);
@@ -74,18 +81,30 @@ Result<FoundCheckpoint> find_newest(const Directory& directory, const Progress& 
     }
     progress();
     auto found = look_at(directory, name, Links::refused);
-    if (!found.ok()) {
-      const Status& why = found.failure();
-      if (why.code() != ZERO_ERR_CKPT_INVALID)
-        return Status(why.code(), text(why.text(), "; '", path,
-                                       "' may be the newest checkpoint, so none is loaded: name "
-                                       "the one to load"));
-      log(ZERO_LOG_WARNING, text("skipped: ", why.text()));
-      if (skipped.empty()) skipped = why.text();
-    } else if (!best || found->manifest.step >= best->manifest.step) {
-      best = std::move(*found);
+    if (found.ok()) {
+      visit(name, std::move(*found));
+      continue;
     }
+    const Status& why = found.failure();
+    if (why.code() != ZERO_ERR_CKPT_INVALID)
+      return Status(why.code(),
+                    text(why.text(), "; '", path, "' may be the newest checkpoint, so ", so));
+    log(ZERO_LOG_WARNING, text("skipped: ", why.text()));
+    if (skipped.empty()) skipped = why.text();
   }
+  return skipped;
+}
+
+/// Returns the newest sound checkpoint among the sub-directories, or the one with the later name if
+/// steps are equal.
+Result<FoundCheckpoint> find_newest(const Directory& directory, const Progress& progress) {
+  std::optional<FoundCheckpoint> best;
+  const std::string skipped =
+      ZERO_TRY(visit_checkpoints(directory, progress, "none is loaded: name the one to load",
+                                 [&](const std::string&, FoundCheckpoint found) {
+                                   if (!best || found.manifest.step >= best->manifest.step)
+                                     best = std::move(found);
+                                 }));
   if (best) return std::move(*best);
   return invalid("'", directory.path,
                  "': neither it nor a directory in it is a complete checkpoint",
@@ -102,6 +121,24 @@ Result<FoundCheckpoint> find_checkpoint(const std::string& path, const Progress&
     if (attempt == kMostReplacements || stands(start, path, directory, Links::followed))
       return find_newest(directory, progress);
   }
+}
+
+Result<std::vector<ListedCheckpoint>> list_checkpoints(const std::string& folder) {
+  std::vector<ListedCheckpoint> listed;
+  const Directory directory = enter(start_of_paths(), folder, Links::followed);
+  if (!directory.fd.valid() && errno == ENOENT) return listed;  // before the first save
+  if (!directory.fd.valid()) return io_error(folder, "open", errno);
+  ZERO_TRY(visit_checkpoints(
+      directory, [] {}, "the list would be wrong",
+      [&](const std::string& name, const auto& found) {
+        uint64_t bytes = found.bytes.size();
+        for (const FileRecord& file : found.manifest.files) bytes += file.bytes;
+        listed.push_back(
+            {found.manifest.step, name, found.manifest.world, bytes, found.manifest.save_id});
+      }));
+  std::ranges::sort(listed, std::greater(),
+                    [](const auto& one) { return std::tie(one.step, one.name); });
+  return listed;
 }
 
 bool is_replaced(const FoundCheckpoint& found) {

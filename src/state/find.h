@@ -2,8 +2,11 @@
 // Finds the checkpoint that a path means, on each rank: itself, or the newest sound one in it.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
+#include "base/hash.h"
 #include "comm/comm.h"
 #include "state/manifest.h"
 
@@ -17,6 +20,22 @@ struct FoundCheckpoint {
   std::string bytes;  // of the manifest's file
   Manifest manifest;
 };
+
+/// A complete checkpoint of a folder.
+struct ListedCheckpoint {
+  int64_t step;
+  std::string name;  // of its directory
+  int32_t world;
+  uint64_t bytes;  // of all its files
+  Digest save_id;
+};
+
+/// Returns the checkpoints in a folder, newest first, which a load would take. It skips and fails
+/// as the search of a load does. A folder that does not exist has none.
+Result<std::vector<ListedCheckpoint>> list_checkpoints(const std::string& folder);
+
+/// Fails with ZERO_ERR_CKPT_INVALID unless a sound manifest is there.
+Result<FoundCheckpoint> read_manifest(const Directory& directory);
 
 /// Fails with ZERO_ERR_CKPT_INVALID if there is none. A search of a folder skips entries that are
 /// no checkpoint, and logs them. It fails at an entry that the system refuses, or whose format this

@@ -146,7 +146,8 @@ Manifest describe_checkpoint(const Optimizer& optim, const Digest& save_id,
       settings.emplace_back(options.rule->settings[s].name, group.settings[s]);
   }
   for (std::string& name : file_names(world)) {
-    if (name != kManifestName) manifest.files.push_back({std::move(name), 0, {}});
+    if (name == kManifestName) break;  // extras come behind it: not every rank has some
+    manifest.files.push_back({std::move(name), 0, {}});
   }
   manifest.params = describe_params(optim, writers);
   for (const Buffer& buffer : optim.buffers) manifest.buffers.push_back(describe_whole(buffer, 0));

@@ -44,8 +44,8 @@ std::vector<StoredTensor> optim_tensors(const Optimizer& optim, int32_t rank);
 SafetensorsHeader file_header(const std::vector<StoredTensor>& tensors, const Digest& save_id,
                               int32_t rank, int32_t world);
 
-/// Returns the manifest, without the sizes and checksums of its files. Files are in this order:
-/// model files by rank, optim files by rank, the index.
+/// Returns the manifest, without extras, and without the sizes and checksums of its files. Files
+/// are in this order: model files by rank, optim files by rank, the index.
 Manifest describe_checkpoint(const Optimizer& optim, const Digest& save_id,
                              const std::vector<int32_t>& writers);
 

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // A load does this in order: agree; rank 0 finds the checkpoint, parses its manifest and hands that
-// to all; compare; verify every byte; vote; read the owned ranges; vote; share the parameters and
-// broadcast rank 0's buffers; take over step and settings. If a save replaces the checkpoint
-// meanwhile, which its save id tells, the load begins again.
+// to all; compare; verify every byte; vote; hand out extras; read the owned ranges; vote; share the
+// parameters and broadcast rank 0's buffers; take over step and settings. If a save replaces the
+// checkpoint meanwhile, which its save id tells, the load begins again.
 #include "state/load.h"
 
 #include "base/log.h"
 #include "base/os.h"
 #include "base/refusals.h"
 #include "state/collective.h"
+#include "state/extras.h"
 #include "state/find.h"
 #include "step/broadcast.h"
 #include "step/walk.h"
@@ -52,6 +53,7 @@ class Load {
     ZERO_TRY(call_.vote("verified", verify()));
     os().reached("load.verified");
     ZERO_TRY(call_.vote("allocated", allocate()));
+    ZERO_TRY(share_extras());
     os().reached("load.voted");
 
     optim_.not_loaded = true;
@@ -120,12 +122,32 @@ class Load {
 
   Status verify() {
     opened_ = ZERO_TRY(open_directory(start_of_paths(), found_.path, Links::followed));
-    return verify_files(files(), manifest(), call_.rank(), call_.world());
+    ZERO_TRY(verify_files(files(), manifest(), call_.rank(), call_.world()));
+    if (call_.rank() == 0) extras_ = ZERO_TRY(read_extras(files(), manifest()));
+    return {};
   }
 
   Status allocate() {
     ZERO_TRY(optim_.allocate_slots(slots_));
+    extras_.resize(extras_bytes(manifest()));
     return make_batch(step_memory(optim_));
+  }
+
+  /// Gives every rank the extras of all. 64 KiB each of 1,024 ranks are 64 MiB: rank 0 opens 1,024
+  /// files once; if every rank did, they would be opened a million times. Nobody reads them later,
+  /// because the checkpoint may be gone by then.
+  Status share_extras() {
+    saved_extras_.clear();
+    own_extras_.clear();
+    if (manifest().extras.empty()) return {};
+    ZERO_TRY(call_.broadcast("extras", std::as_writable_bytes(std::span(extras_)), 0));
+    const auto take = [&]() -> Status {
+      saved_extras_ = ZERO_TRY(parse_extras(std::exchange(extras_, {}), manifest()));
+      const auto own = saved_extras_.find(call_.rank());
+      if (own != saved_extras_.end()) own_extras_ = own->second;
+      return {};
+    };
+    return call_.vote("extras", take());
   }
 
   /// Takes over step and settings. Nothing here can fail.
@@ -142,6 +164,8 @@ class Load {
       optim_.groups[i].settings = std::move(groups_[i].settings);
     if (optim_.options.loss_scale.dynamic()) optim_.set_loss_scale(loss_scale_);
     optim_.state.steps = manifest().step;
+    optim_.extras = std::move(own_extras_);
+    optim_.loaded_extras = std::move(saved_extras_);
     optim_.phase = Phase::open;
     optim_.not_loaded = false;
     optim_.alike_params = optim_.sealed_params();
@@ -166,6 +190,9 @@ class Load {
   std::vector<Group> groups_;
   LossScale loss_scale_;
   uint32_t slots_ = 0;  // those that need memory
+  std::string extras_;  // the files of all
+  std::map<int32_t, Extras> saved_extras_;
+  Extras own_extras_;
 };
 
 }  // namespace

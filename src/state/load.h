@@ -9,6 +9,7 @@
 #include "optim/optimizer.h"
 #include "state/blocks.h"
 #include "state/manifest.h"
+#include "state/safetensors.h"
 #include "step/memory.h"
 
 namespace zero {
@@ -32,6 +33,9 @@ Result<LossScale> saved_loss_scale(const Manifest& manifest, const LossScale& cu
 /// Fails with ZERO_ERR_CKPT_INVALID unless exactly those parameters have a mu_product for which the
 /// rule made one.
 Status check_products(const Manifest& manifest, const Rule& rule);
+
+/// Fails with ZERO_ERR_CKPT_INVALID unless the header says that its file is of this save.
+Status check_metadata(const SafetensorsHeader& header, const Manifest& manifest);
 
 /// Does this rank's part of the verification. All ranks together cover everything.
 Status verify_files(const BlockFiles& files, const Manifest& manifest, int32_t rank, int32_t world);

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <set>
 #include <unordered_set>
 
 #include "base/text.h"
@@ -116,6 +117,10 @@ struct JsonForm<ManifestBuffer>
              Field<"shape", &ManifestBuffer::shape, ManifestShape>,
              Field<"file", &ManifestBuffer::file>> {};
 
+template <>
+struct JsonForm<ManifestExtras>
+    : Object<Field<"rank", &ManifestExtras::rank>, Field<"file", &ManifestExtras::file>> {};
+
 using OptimizerFields =
     Object<Field<"name", &Manifest::rule>, Field<"options", &Manifest::options>,
            Field<"groups", &Manifest::groups, Lines<Object<Part<"settings", JsonForm<Settings>>>>>,
@@ -131,6 +136,7 @@ struct JsonForm<Manifest>
                Field<"files", &Manifest::files, Lines<JsonForm<FileRecord>>>,
                Field<"params", &Manifest::params, Lines<JsonForm<ManifestParam>>>,
                Optional<"buffers", &Manifest::buffers, Lines<JsonForm<ManifestBuffer>>>,
+               Optional<"extras", &Manifest::extras, Lines<JsonForm<ManifestExtras>>>,
                Part<"end", End>> {};
 
 // ---- The file as a whole.
@@ -138,21 +144,6 @@ struct JsonForm<Manifest>
 namespace {
 
 constexpr JsonLimits kLimits = {.max_depth = 16, .ignore_unknown_keys = true, .most_keys = 1000};
-
-bool take_prefix(std::string_view& text, std::string_view prefix) {
-  if (!text.starts_with(prefix)) return false;
-  text.remove_prefix(prefix.size());
-  return true;
-}
-
-/// Takes at least five digits off the front, as "%05d" writes a number above zero.
-bool take_number(std::string_view& text) {
-  size_t digits = 0;
-  while (digits < text.size() && text[digits] >= '0' && text[digits] <= '9') digits++;
-  if (digits < 5 || digits > 10 || (digits > 5 && text[0] == '0')) return false;
-  text.remove_prefix(digits);
-  return true;
-}
 
 /// Checks that the trailer stands where write_manifest puts it, and is byte for byte what its body
 /// asks for.
@@ -253,6 +244,24 @@ Status check_param(const Manifest& manifest, ManifestParam& param) {
   return {};
 }
 
+Status check_extras(const Manifest& manifest) {
+  std::set<int32_t> ranks, files;
+  for (const auto [rank, file] : manifest.extras) {
+    const auto bad = [&](const auto&... parts) {
+      return invalid("extras of rank ", rank, ": ", parts...);
+    };
+    if (rank >= manifest.world) return bad("the world is ", manifest.world);
+    if (static_cast<size_t>(file) >= manifest.files.size() || holds_tensors(manifest, file))
+      return bad("file ", file, " cannot hold extras");
+    if (!ranks.insert(rank).second || !files.insert(file).second)
+      return bad("they, or file ", file, ", come twice");
+    if (const uint64_t bytes = manifest.files[static_cast<size_t>(file)].bytes;
+        bytes > kLongestExtrasFile)
+      return bad("file ", file, " has ", bytes, " bytes, at most ", kLongestExtrasFile);
+  }
+  return {};
+}
+
 /// Checks that no tensor of a file is used twice.
 Status check_keys(const Manifest& manifest) {
   std::vector<std::pair<int32_t, std::string_view>> keys;
@@ -280,6 +289,7 @@ Status check_manifest(Manifest& manifest) {
     if (!names.insert(buffer.name).second)
       return invalid("buffer ", shown(buffer.name), " is listed twice, or is a parameter, too");
   }
+  ZERO_TRY(check_extras(manifest));
   return check_keys(manifest);
 }
 
@@ -320,33 +330,6 @@ std::string write_index(const Manifest& manifest) {
   for (const ManifestBuffer* tensor : tensors)
     json.line().key(tensor->name).value(manifest.files[static_cast<size_t>(tensor->file)].name);
   return json.close('}').close('}').take() += '\n';
-}
-
-std::string shard_name(std::string_view kind, int32_t rank, int32_t world) {
-  char numbers[48];
-  std::snprintf(numbers, sizeof numbers, "-%05d-of-%05d.safetensors", rank + 1, world);
-  return text(kind, numbers);
-}
-
-std::vector<std::string> file_names(int32_t world) {
-  std::vector<std::string> names;
-  for (const char* kind : {"model", "optim"}) {
-    for (int32_t rank = 0; rank < world; rank++) names.push_back(shard_name(kind, rank, world));
-  }
-  names.insert(names.end(), {kIndexName, kManifestName});
-  return names;
-}
-
-bool is_checkpoint_file(std::string_view name) {
-  if (name == kManifestName || name == kIndexName) return true;
-  if (!take_prefix(name, "model-") && !take_prefix(name, "optim-")) return false;
-  return take_number(name) && take_prefix(name, "-of-") && take_number(name) &&
-         name == ".safetensors";
-}
-
-bool is_tensor_file(std::string_view name) {
-  constexpr std::string_view kEnding = ".safetensors";
-  return name.size() > kEnding.size() && name.ends_with(kEnding);
 }
 
 bool parse_hex_double(std::string_view text, double& value) {

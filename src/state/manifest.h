@@ -15,12 +15,12 @@
 #include "base/status.h"
 #include "plan/plan.h"
 #include "state/blocks.h"
+#include "state/file_names.h"
 
 namespace zero {
 
-inline constexpr const char* kManifestName = "zero.json";
-inline constexpr const char* kIndexName = "model.safetensors.index.json";
 inline constexpr uint64_t kLongestManifest = 1u << 28;  // parsed, it takes some times that
+inline constexpr uint64_t kLongestExtrasFile = 1u << 25;
 inline constexpr int64_t kFormat = 1;
 
 /// Elements [start, start + count) of a tensor, as the tensor `key` of a file.
@@ -57,6 +57,13 @@ struct ManifestParam : ManifestBuffer {
   bool operator==(const ManifestParam&) const = default;
 };
 
+/// A file with bytes of the caller's own, as tensors of U8.
+struct ManifestExtras {
+  int32_t rank = 0;  // that saved them
+  int32_t file = 0;
+  bool operator==(const ManifestExtras&) const = default;
+};
+
 using Settings = std::vector<std::pair<std::string, double>>;
 
 inline constexpr const char* kLossScale = "loss_scale";
@@ -75,6 +82,7 @@ struct Manifest {
   std::vector<FileRecord> files;
   std::vector<ManifestParam> params;
   std::vector<ManifestBuffer> buffers;  // in the file only if there are any
+  std::vector<ManifestExtras> extras;   // of each rank that has some; the same
   bool operator==(const Manifest&) const = default;
 };
 
@@ -117,20 +125,6 @@ Result<Manifest> parse_manifest(std::string_view bytes);
 /// Fails with ZERO_ERR_CKPT_INVALID unless the manifest is consistent in itself. Sets the members
 /// that are not in the file, and sorts slices.
 Status check_manifest(Manifest& manifest);
-
-/// Returns "optim-00002-of-00004.safetensors" for rank 1 of 4. `kind` is "optim" or "model".
-std::string shard_name(std::string_view kind, int32_t rank, int32_t world);
-
-/// Returns all files that a save of `world` ranks writes: model files by rank, optim files by rank,
-/// the index, the manifest.
-std::vector<std::string> file_names(int32_t world);
-
-/// True for a name that a save of some world gives a file. Such files may be removed with a
-/// checkpoint.
-bool is_checkpoint_file(std::string_view name);
-
-/// True for files with tensors that are loaded. Others are only listed and verified.
-bool is_tensor_file(std::string_view name);
 
 /// Reads what hex_double wrote. Returns false for anything else, and for NaN.
 bool parse_hex_double(std::string_view text, double& value);

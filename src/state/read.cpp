@@ -32,6 +32,8 @@ std::vector<ManifestTensor> expected_in(const Manifest& manifest, int32_t file) 
   return expected;
 }
 
+}  // namespace
+
 Status check_metadata(const SafetensorsHeader& header, const Manifest& manifest) {
   const std::pair<const char*, std::string> wanted[] = {{"zero.format", text(kFormat)},
                                                         {"zero.save_id", hex(manifest.save_id)}};
@@ -45,6 +47,8 @@ Status check_metadata(const SafetensorsHeader& header, const Manifest& manifest)
   }
   return {};
 }
+
+namespace {
 
 Status check_tensor(const TensorEntry& tensor, const ManifestTensor& expected) {
   if (tensor.dtype != expected.dtype)

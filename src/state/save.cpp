@@ -11,16 +11,6 @@
 #include "step/memory.h"
 
 namespace zero {
-namespace {
-
-/// Writes a file that is all text.
-Result<FileRecord> write_text(const BlockFiles& files, std::string name, std::string_view words) {
-  BlockWriter file = ZERO_TRY(BlockWriter::create(files, std::move(name), words.size()));
-  ZERO_TRY(file.append(bytes_of(words)));
-  return file.finish();
-}
-
-}  // namespace
 
 Save::Save(const Optimizer& optim, std::string_view directory, int32_t flags)
     : target_(directory),
@@ -92,7 +82,8 @@ Status Save::publish(const Progress& progress) {
     ZERO_TRY(take_record(manifest_, rank, records_[static_cast<size_t>(rank)]));
   ZERO_TRY(check_present());
   const BlockFiles files{staging_->directory(), block_.data(), progress};
-  manifest_.files.back() = ZERO_TRY(write_text(files, kIndexName, write_index(manifest_)));
+  manifest_.files[static_cast<size_t>(2 * manifest_.world)] =
+      ZERO_TRY(write_text(files, kIndexName, write_index(manifest_)));
   const std::string bytes = write_manifest(manifest_);
   if (bytes.size() > kLongestManifest)
     return unsupported("the manifest has ", bytes.size(), " bytes, at most ", kLongestManifest);

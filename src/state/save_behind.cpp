@@ -27,8 +27,8 @@ constexpr int64_t kEndMs = 10'000;
 
 constexpr int64_t kLookMs = 50;
 
-/// A thread that writes takes a processor only when nobody else wants it.
-constexpr int kNice = 19;
+/// Beside a thread that computes, one that writes has a thirtieth of their core.
+constexpr int kNice = 15;
 
 /// What threads use; it outlives whoever gives them up.
 struct Work {

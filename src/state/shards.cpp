@@ -7,6 +7,7 @@
 #include "base/refusals.h"
 #include "kernels/kernels.h"
 #include "state/access.h"
+#include "state/extras.h"
 
 namespace zero {
 namespace {
@@ -23,8 +24,9 @@ Result<Shards> Shards::of(const Optimizer& optim, const std::vector<int32_t>& wr
   Shards shards;
   shards.rank_ = optim.comm->rank();
   shards.world_ = optim.world();
-  shards.shards_[0] = {"model", model_tensors(optim, writers, shards.rank_), {}, {}};
-  shards.shards_[1] = {"optim", optim_tensors(optim, shards.rank_), {}, {}};
+  shards.shards_[0] = {"model", model_tensors(optim, writers, shards.rank_), {}};
+  shards.shards_[1] = {"optim", optim_tensors(optim, shards.rank_), {}};
+  shards.extras_ = optim.extras;
   for (Shard& shard : shards.shards_) {
     for (const StoredTensor& tensor : shard.tensors)
       shard.sources.push_back(ZERO_TRY(source_of(optim, tensor)));
@@ -91,14 +93,18 @@ Status Shards::append(BlockWriter& file, const Source& source, const Show& show)
 }
 
 Status Shards::write(const BlockFiles& files, const Digest& save_id, const Show& show) {
-  for (Shard& shard : shards_) {
+  for (const Shard& shard : shards_) {
     SafetensorsHeader header = file_header(shard.tensors, save_id, rank_, world_);
     const std::string head = ZERO_TRY(build_safetensors_header(header));
     BlockWriter file = ZERO_TRY(BlockWriter::create(files, shard_name(shard.kind, rank_, world_),
                                                     head.size() + header.data_bytes()));
     ZERO_TRY(file.append(bytes_of(head)));
     for (const Source& source : shard.sources) ZERO_TRY(append(file, source, show));
-    shard.written = ZERO_TRY(file.finish());
+    written_.push_back(ZERO_TRY(file.finish()));
+  }
+  if (!extras_.empty()) {
+    const std::string all = ZERO_TRY(extras_file(extras_, save_id, rank_, world_));
+    written_.push_back(ZERO_TRY(write_text(files, shard_name(kExtra, rank_, world_), all)));
   }
   return sync(files.directory);
 }
@@ -108,9 +114,9 @@ std::string Shards::record() const {
   const auto add = [&](uint64_t number) {
     out.append(reinterpret_cast<const char*>(&number), sizeof number);
   };
-  for (const Shard& shard : shards_) {
-    add(shard.written.bytes);
-    std::ranges::for_each(shard.written.blocks, add);
+  for (const FileRecord& file : written_) {
+    add(file.bytes);
+    std::ranges::for_each(file.blocks, add);
   }
   return out;
 }
@@ -123,13 +129,19 @@ Status take_record(Manifest& manifest, int32_t rank, std::string_view record) {
     record.remove_prefix(bytes);
     return true;
   };
-  bool sound = true;
-  for (const int32_t index : {rank, manifest.world + rank}) {
-    FileRecord& file = manifest.files[static_cast<size_t>(index)];
+  const auto take_file = [&](FileRecord& file) {
+    if (!take(&file.bytes, 1) || file.bytes == 0 || block_count(file.bytes) > record.size())
+      return false;
+    file.blocks.resize(block_count(file.bytes));
+    return take(file.blocks.data(), file.blocks.size());
+  };
+  std::vector<FileRecord>& files = manifest.files;
+  bool sound = take_file(files[static_cast<size_t>(rank)]) &&
+               take_file(files[static_cast<size_t>(manifest.world + rank)]);
+  if (sound && !record.empty()) {
+    manifest.extras.push_back({rank, static_cast<int32_t>(files.size())});
     sound =
-        sound && take(&file.bytes, 1) && file.bytes > 0 && block_count(file.bytes) <= record.size();
-    if (sound) file.blocks.resize(block_count(file.bytes));
-    sound = sound && take(file.blocks.data(), file.blocks.size());
+        take_file(files.emplace_back(FileRecord{shard_name(kExtra, rank, manifest.world), 0, {}}));
   }
   if (sound && record.empty()) return {};
   return internal_error("rank ", rank, " sent no proper record of its files");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two files that one rank writes of a checkpoint, of parameters and of state. Where their bytes
-// lie is found out first, so that they can be written without the optimizer.
+// The files that one rank writes of a checkpoint: of parameters, of state, and of extras if it has
+// set any. Where their bytes lie is found out first, so that they can be written without the
+// optimizer.
 #pragma once
 
 #include <array>
@@ -43,7 +44,6 @@ class Shards {
     const char* kind;
     std::vector<StoredTensor> tensors;
     std::vector<Source> sources;  // of each tensor
-    FileRecord written;
   };
 
   static Result<Source> source_of(const Optimizer& optim, const StoredTensor& tensor);
@@ -52,9 +52,11 @@ class Shards {
 
   int32_t rank_ = 0, world_ = 1;
   std::array<Shard, 2> shards_;
+  Extras extras_;
+  std::vector<FileRecord> written_;
 };
 
-/// Takes the sizes and checksums of a rank's two files from its record into the manifest.
+/// Takes the sizes and checksums of a rank's two or three files from its record into the manifest.
 Status take_record(Manifest& manifest, int32_t rank, std::string_view record);
 
 }  // namespace zero

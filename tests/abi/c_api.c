@@ -371,6 +371,32 @@ static void join(void) {
   CHECK(last == 7);
 }
 
+static void extras(void) {
+  const char *names[2];
+  int32_t ranks[2];
+  size_t count = 7;
+  CHECK_STATUS(ZERO_OK, zero_state_extra_set(g_optim, "position", "12345", 5));
+  CHECK_STATUS(ZERO_OK, zero_state_extra_set(g_optim, "seed", "abc", 3));
+  CHECK_STATUS(ZERO_OK, zero_state_extra_set(g_optim, "seed", NULL, 0));
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "0 bytes", zero_state_extra_set(g_optim, "seed", "abc", 0));
+  CHECK_STATUS(ZERO_OK, zero_state_extra_list(g_optim, ranks, names, 2, &count));
+  CHECK(count == 0);
+}
+
+/* After the load of what extras() has set. */
+static void loaded_extras(void) {
+  const char *names[2];
+  int32_t ranks[2];
+  char bytes[4] = "";
+  size_t count = 0;
+  CHECK_STATUS(ZERO_OK, zero_state_extra_list(g_optim, ranks, names, 2, &count));
+  CHECK(count == 1 && ranks[0] == 0 && strcmp(names[0], "position") == 0);
+  CHECK_STATUS(ZERO_OK, zero_state_extra_get(g_optim, 0, "position", bytes, 3, &count));
+  CHECK(count == 5 && strcmp(bytes, "123") == 0);
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "'seed' of rank 0",
+                zero_state_extra_get(g_optim, 0, "seed", bytes, 3, &count));
+}
+
 static void save(void) {
   CHECK_STATUS(ZERO_OK, zero_state_save(g_optim, g_directory, NULL));
   CHECK_REFUSED(ZERO_ERR_STATE, g_directory, zero_state_save(g_optim, g_directory, NULL));
@@ -429,6 +455,21 @@ static void load(void) {
   CHECK_STATUS(ZERO_OK, zero_state_load(g_optim, g_directory, &options));
   CHECK_STATUS(ZERO_OK, zero_group_get(g_optim, 0, "lr", &lr));
   CHECK(lr == 0.5);
+}
+
+static void folder(void) {
+  zero_checkpoint found[2];
+  size_t count = 7;
+  char parent[sizeof g_directory];
+  memcpy(parent, g_directory, sizeof parent);
+  *strrchr(parent, '/') = '\0';
+  for (int i = 0; i < 2; i++) ZERO_INIT(found[i]);
+  CHECK_STATUS(ZERO_OK, zero_state_list(parent, found, 2, &count));
+  CHECK(count == 1 && found[0].step == 5 && found[0].world == 1 && found[0].bytes > 4096);
+  CHECK(strstr(g_directory, found[0].name) != NULL);
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "keep_last is 0", zero_state_prune(parent, 0, 0, &count));
+  CHECK_STATUS(ZERO_OK, zero_state_prune(parent, 1, 0, &count));
+  CHECK(count == 0);
 }
 
 /* Of another model: the differences are listed, and nothing changes. */
@@ -640,9 +681,12 @@ int main(void) {
   phase("buffers", buffers);
   phase("owners", owners);
   phase("join", join);
+  phase("extras", extras);
   phase("save", save);
   phase("save_behind", save_behind);
   phase("load", load);
+  phase("loaded extras", loaded_extras);
+  phase("folder", folder);
   phase("load elsewhere", load_elsewhere);
   phase("freeze", freeze);
   phase("own rule", own_rule);

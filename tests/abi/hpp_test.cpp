@@ -145,6 +145,9 @@ TEST(Hpp, state_buffers_and_settings_come_back_from_a_checkpoint) {
     if (first) {
       optimizer.broadcast_params(0);
       optimizer.step();
+      optimizer.state_extra_set("position", std::string("1\0", 2));
+      optimizer.state_extra_set("gone", "x");
+      optimizer.state_extra_remove("gone");
       optimizer.save(saved);
       EXPECT_EQ(optimizer.state_names(0), (std::vector<std::string>{"exp_avg", "exp_avg_sq"}));
       moments = optimizer.state_get(0, "exp_avg", 0, 4);
@@ -155,10 +158,18 @@ TEST(Hpp, state_buffers_and_settings_come_back_from_a_checkpoint) {
       EXPECT_EQ(optimizer.state_scalar(0, "step"), 1);
       EXPECT_EQ(optimizer.get("lr", 0), 0.25);
       EXPECT_EQ(seen[0], 7);
+      using Place = std::pair<int32_t, std::string>;
+      EXPECT_EQ(optimizer.state_extra_list(), (std::vector<Place>{{0, "position"}}));
+      EXPECT_EQ(optimizer.state_extra_get(0, "position"), std::string("1\0", 2));
       optimizer.state_set(0, "exp_avg", 0, std::vector<float>(4, 5.0f));
       EXPECT_EQ(optimizer.state_gather(0, "exp_avg", 4), std::vector<float>(4, 5.0f));
     }
   }
+  const auto found = libzero::list_checkpoints(folder);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_STREQ(found[0].name, "checkpoint");
+  EXPECT_EQ(found[0].step, 1);
+  EXPECT_EQ(libzero::prune_checkpoints(folder, 1), 0u);
   EXPECT_EQ(std::system(("rm -r " + std::string(folder)).c_str()), 0);
 }
 

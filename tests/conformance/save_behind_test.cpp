@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "state/access.h"
 #include "state/collective.h"
+#include "state/extras.h"
 #include "step/broadcast.h"
 #include "step/enter.h"
 #include "step/step.h"
@@ -124,9 +125,10 @@ constexpr Change kChanges[] = {
        ZERO_TRY(move_params(model.optim(), room));
        return model.step();
      }},
-    {"settings",
+    {"settings and extras",
      [](Model& model, const std::string&, auto&) {
        ZERO_TRY(model.optim().set(ZERO_ALL_GROUPS, "lr", 0.5));
+       ZERO_TRY(set_extra(model.optim(), "seed", "later", 5));
        return model.step();
      }},
 };
@@ -139,6 +141,7 @@ struct Case {
 
 std::vector<Case> cases() {
   ModelSpec remainders = odd_model();
+  remainders.extras = true;
   remainders.master = ZERO_MASTER_REMAINDER;
   ModelSpec trust = odd_model();
   trust.rule = "lamb";

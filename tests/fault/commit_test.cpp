@@ -50,7 +50,7 @@ TEST(Commit, is_on_stable_storage_when_it_returns) {
     }
     if (call.operation == "fsync" && call.name == folder) parent_synced = i;
   }
-  EXPECT_EQ(written.size(), 4u);
+  EXPECT_EQ(written.size(), 5u);
   for (const auto& [name, at] : written) {
     EXPECT_LT(at, synced[name]) << name;
     EXPECT_LT(synced[name], synced[temporary]) << name;

@@ -69,7 +69,7 @@ class Damage : public testing::Test {
 };
 
 TEST_F(Damage, every_flipped_byte_of_every_file_is_refused_with_its_name) {
-  ASSERT_EQ(files().size(), 4u);
+  ASSERT_EQ(files().size(), 5u);
   for (const std::string& name : files()) {
     const std::string path = directory_ + "/" + name, sound = read_file(path);
     for (size_t i = 0; i < sound.size(); i++) {
@@ -236,6 +236,22 @@ const Lie kLies[] = {
      "'skipped': is 9007199254740993, must be at most 2^53"},
     {"more steps of a parameter", [](Manifest& m) { m.params[1].step = INT64_MAX; },
      "'params'[1].'step': is 9223372036854775807, must be at most 2^53"},
+    {"extras of a rank that did not save", [](Manifest& m) { m.extras[0].rank = 1; },
+     "extras of rank 1: the world is 1"},
+    {"extras in no file", [](Manifest& m) { m.extras[0].file = 4; }, "file 4 cannot hold extras"},
+    {"extras in a file of tensors", [](Manifest& m) { m.extras[0].file = 0; },
+     "file 0 cannot hold extras"},
+    {"extras in the index", [](Manifest& m) { m.extras[0].file = 2; }, "index.json"},
+    {"extras twice", [](Manifest& m) { m.extras.push_back(m.extras[0]); }, "come twice"},
+    {"a file of extras of two ranks",
+     [](Manifest& m) {
+       m.world = 2;
+       m.extras.push_back({1, m.extras[0].file});
+     },
+     "come twice"},
+    {"a huge file of extras",
+     [](Manifest& m) { m.files[3].bytes = (1 << 25) + 1, m.files[3].blocks.resize(9); },
+     "has 33554433 bytes, at most 33554432"},
     {"one group more", [](Manifest& m) { m.groups.push_back(m.groups[0]); },
      "has 2 groups, and this optimizer has 1", ZERO_ERR_CKPT_MISMATCH},
 };
@@ -276,7 +292,10 @@ TEST_F(Damage, a_header_that_lies_is_refused_although_all_checksums_are_right) {
               {0, "\"dtype\":\"I64\"", "\"dtype\":\"F64\"", "tensor 'seen' has dtype 'F64'"},
               {0, "\"shape\":[3]", "\"shape\":[4]", "do not span"},
               {0, "\"seen\"", "\"sewn\"", "has no tensor 'seen'"},
-              {0, "\"mean\"", "\"lean\"", "has a tensor 'lean'"}};
+              {0, "\"mean\"", "\"lean\"", "has a tensor 'lean'"},
+              {3, "\"U8\"", "\"I8\"", "extra 'position' has dtype 'I8', not U8"},
+              {3, "[13]", "[12]", "do not span"},
+              {3, "zero.save_id", "zero.save_ie", "has no zero.save_id"}};
   const Manifest honest = manifest();
   for (const auto& lie : lies) {
     const std::string name = honest.files[lie.file].name, path = directory_ + "/" + name;

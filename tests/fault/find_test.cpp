@@ -42,8 +42,8 @@ class Find : public testing::Test {
     newest_ = model->state();
   }
   /// The state of a save of three steps that replaces "two".
-  void replace() {
-    auto model = solo_model(tiny_model());
+  void replace(const ModelSpec& spec = tiny_model()) {
+    auto model = solo_model(spec);
     for (int i = 0; i < 3; i++) ASSERT_EQ(told(model->step()), "");
     ASSERT_EQ(told(model->save(folder_ + "/two", ZERO_SAVE_REPLACE)), "");
     replaced_ = model->state();
@@ -168,6 +168,21 @@ TEST_F(Find, a_load_whose_checkpoint_is_replaced_takes_the_new_one) {
     });
     EXPECT_TRUE(done);
   }
+}
+
+TEST_F(Find, a_load_whose_checkpoint_is_replaced_by_one_without_extras_has_none) {
+  ModelSpec without = tiny_model();
+  without.extras = false;
+  FailingCalls calls;
+  bool done = false;
+  FailingCalls::on_point([&](const char* point) {
+    if (std::strcmp(point, "load.voted") == 0 && !std::exchange(done, true)) replace(without);
+  });
+  auto model = solo_model(tiny_model());
+  EXPECT_EQ(told(model->load(folder_ + "/two")), "");
+  EXPECT_TRUE(done);
+  EXPECT_TRUE(model->optim().extras.empty());
+  EXPECT_TRUE(model->optim().loaded_extras.empty());
 }
 
 TEST_F(Find, a_checkpoint_that_is_replaced_again_and_again_ends_the_load_and_says_so) {

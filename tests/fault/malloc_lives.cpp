@@ -10,6 +10,7 @@ namespace zero::test {
 namespace {
 
 constexpr int64_t kDeadlineMs = 20'000;
+constexpr char kLong[] = "an extra that is too long to be kept without memory of its own";
 constexpr int64_t kFirst = 3000, kSecond = 777;  // elements of "a" and "b"
 
 /// Holds what a life makes, remembers its first failure, and makes no call after that.
@@ -114,6 +115,8 @@ LifeEnd train(const LifeOf& of) {
     seat.then("param_wait", [&] { return zero_param_wait(seat.optim, 0, nullptr); });
   }
   const std::string place = of.folder + "/saved";
+  seat.then("state_extra_set",
+            [&] { return zero_state_extra_set(seat.optim, "position", kLong, sizeof kLong); });
   seat.then("state_save", [&] { return zero_state_save(seat.optim, place.c_str(), nullptr); });
   seat.then("state_load", [&] { return zero_state_load(seat.optim, of.folder.c_str(), nullptr); });
   zero_save_options again;
@@ -230,6 +233,8 @@ LifeEnd user(const LifeOf& of) {
   seat.then("broadcast_params", [&] { return zero_broadcast_params(seat.optim, 0, nullptr); });
   seat.step().step("second step");
   const std::string place = of.folder + "/saved-" + std::to_string(of.rank);
+  seat.then("state_extra_set",
+            [&] { return zero_state_extra_set(seat.optim, "position", kLong, sizeof kLong); });
   seat.then("state_save", [&] { return zero_state_save(seat.optim, place.c_str(), nullptr); });
   seat.then("state_load", [&] { return zero_state_load(seat.optim, place.c_str(), nullptr); });
   seat.then("comm_split", [&] { return zero_comm_split(&seat.child, seat.comm, 0, 0); });

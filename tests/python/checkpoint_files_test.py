@@ -40,6 +40,7 @@ BUFFERS = {"bn.mean": (1, "F32", "f", [2, 3], [0.5, -1.0, 2.0, 0.0, 8.25, -0.125
            "wide": (2, "F64", "d", [1, 2], [1e300, -0.1]),
            "nothing": (6, "F16", "e", [0, 4], []),
            "half": (6, "F16", "e", [2], [1.5, -65504.0])}
+EXTRAS = {"position": b"\0\1\2", "\u00e9": bytes(range(256)) * 40}
 SHAPES = {"wte.weight": [5, 7], "none": [0], "scalar": [], "h.0.\u00e9\"q\"": [2, 3, 4], "bias": [1300]}
 
 
@@ -88,6 +89,8 @@ def save(directory):
         buffer.data, buffer.dtype = ctypes.addressof(data), dtype
     check(lib.zero_register_buffers(optim, buffers, ctypes.c_size_t(len(BUFFERS))))
     check(lib.zero_step(optim, None))
+    for name, value in EXTRAS.items():
+        check(lib.zero_state_extra_set(optim, name.encode(), value, ctypes.c_size_t(len(value))))
     check(lib.zero_state_save(optim, os.fsencode(directory), None))
     check(lib.zero_free(optim))
     check(lib.zero_comm_free(comm))
@@ -159,6 +162,13 @@ class CheckpointFiles(unittest.TestCase):
             path = self.path(found[name]["file"])
             self.assertEqual(read_tensor(path, name, dtype, code), (shape, values))
 
+    def test_a_reader_of_the_specification_finds_extras(self):
+        (extras,) = self.manifest["extras"]
+        self.assertEqual(extras["rank"], 0)
+        for name, value in EXTRAS.items():
+            shape, values = read_tensor(self.path(extras["file"]), name, "U8", "B")
+            self.assertEqual((shape, bytes(values)), ([len(value)], value))
+
     def test_the_index_leads_hugging_face_readers_to_every_parameter(self):
         with open(os.path.join(self.directory, "model.safetensors.index.json"), encoding="utf-8") as file:
             index = json.load(file)
@@ -174,7 +184,7 @@ class CheckpointFiles(unittest.TestCase):
 
     def test_data_begins_on_a_page(self):
         for file in self.manifest["files"]:
-            if file["name"].endswith(".safetensors"):
+            if file["name"].endswith((".safetensors", ".st")):
                 with open(os.path.join(self.directory, file["name"]), "rb") as opened:
                     self.assertEqual((8 + struct.unpack("<Q", opened.read(8))[0]) % 4096, 0)
 
@@ -182,7 +192,7 @@ class CheckpointFiles(unittest.TestCase):
     def test_the_safetensors_package_opens_every_file(self):
         found = {}
         for file in self.manifest["files"]:
-            if not file["name"].endswith(".safetensors"):
+            if not file["name"].endswith((".safetensors", ".st")):
                 continue
             path = os.path.join(self.directory, file["name"])
             found.update(load_file(path))
@@ -197,6 +207,8 @@ class CheckpointFiles(unittest.TestCase):
         for name, (_, _, _, shape, values) in BUFFERS.items():
             self.assertEqual(list(found[name].shape), shape)
             self.assertEqual(found[name].ravel().tolist(), values)
+        for name, value in EXTRAS.items():
+            self.assertEqual(found[name].tobytes(), value)
 
 
 if __name__ == "__main__":

@@ -130,7 +130,8 @@ ModelSpec odd_model() {
 Model::Model(std::shared_ptr<Comm> comm, const ModelSpec& spec)
     : optim_(std::move(comm), options_of(spec), settings_of(spec), one_thread()),
       missing_from_(spec.missing_from),
-      saves_behind_(spec.saves_behind) {
+      saves_behind_(spec.saves_behind),
+      extras_(spec.extras) {
   for (const auto& group : spec.groups) {
     std::vector<Param> added;
     for (const ModelParam& param : group) {
@@ -166,6 +167,8 @@ Model::Model(std::shared_ptr<Comm> comm, const ModelSpec& spec)
 }
 
 void Model::fill_buffers() {
+  if (extras_)
+    optim_.extras["position"] = text("rank ", optim_.comm->rank(), " step ", optim_.state.steps);
   for (size_t b = 0; b < optim_.buffers.size(); b++) {
     const Buffer& buffer = optim_.buffers[b];
     for (size_t i = 0; i < buffer.bytes(); i++) {
@@ -228,10 +231,15 @@ std::string Model::state() {
   const auto records = call->gather("state", owned_state(optim_));
   if (!records.ok()) return "failed: " + records.failure().text();
 
+  std::string extras;
+  for (const auto& [name, bytes] : optim_.extras) extras += text(name, " ", bytes, "\n");
+  const auto set = call->gather("extras", extras);
+  if (!set.ok()) return "failed: " + set.failure().text();
+
   Slots slots(optim_.params.size());
   for (const std::string& record : *records) place_runs(optim_, record, slots);
 
-  std::string out = text(optim_.options.rule->name, " step ", optim_.state.steps, "\n");
+  std::string out = text(optim_.options.rule->name, " step ", optim_.state.steps, "\n") + (*set)[0];
   for (const Group& group : optim_.groups) {
     for (const double setting : group.settings) append_bits(out, setting);
   }

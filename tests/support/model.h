@@ -36,6 +36,7 @@ struct ModelSpec {
   int64_t bucket_bytes = 16'384;
   int32_t master = ZERO_MASTER_FLOAT32;
   bool saves_behind = false;           // begins each save, and waits for it
+  bool extras = false;                 // each rank sets one, which depends on the step count
   uint32_t missing_from = UINT32_MAX;  // parameters from this number on never get a gradient
 };
 
@@ -57,17 +58,18 @@ class Model {
   Status await_save();
   Status load(const std::string& directory, int32_t flags = 0);
 
-  /// Collective: settings, step counts, parameters and buffers of this rank and the state of all
-  /// ranks, with exact bits. "failed: ..." instead if the group is broken.
+  /// Collective: settings, step counts, parameters and buffers of this rank, the state of all ranks
+  /// and the extras of rank 0, with exact bits. "failed: ..." instead if the group is broken.
   std::string state();
 
  private:
   Optimizer optim_;
-  void fill_buffers();
+  void fill_buffers();  // and extras
 
   std::vector<std::vector<double>> data_, grad_, buffers_;  // room, aligned for any dtype
   const uint32_t missing_from_;
   const bool saves_behind_;
+  const bool extras_;
 };
 
 /// A group of one, sealed; aborts the test program if it cannot be made.

@@ -19,6 +19,7 @@ inline ModelSpec small_model() {
   ModelSpec spec;
   spec.groups = {{{"w", {33, 40}}, {"b", {1}}}, {{"none", {0}}, {"cut", {2500}}}};
   spec.buffers = {{"mean", {40}}, {"seen", {}, DType::i64}};
+  spec.extras = true;
   return spec;
 }
 
@@ -27,6 +28,7 @@ inline ModelSpec tiny_model() {
   ModelSpec spec;
   spec.groups = {{{"w", {3, 5}}, {"b", {7}}}};
   spec.buffers = {{"seen", {}, DType::i64}, {"mean", {3}}};
+  spec.extras = true;
   return spec;
 }
 

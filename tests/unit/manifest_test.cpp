@@ -79,6 +79,10 @@ void expect_refused(const Result<Manifest>& parsed, const std::string& words,
 
 TEST(Manifest, what_is_written_reads_back) { expect_reads_back(sample()); }
 
+TEST(Manifest, a_checkpoint_without_extras_says_nothing_of_them) {
+  EXPECT_EQ(write_manifest(sample()).find("extra"), std::string::npos);
+}
+
 /// A manifest in which no field that a file has is absent, or what it is by default.
 Manifest full() {
   Manifest m = sample();
@@ -89,6 +93,8 @@ Manifest full() {
   m.params[0].dtype = "F64";
   m.params[0].file = 2;
   m.buffers[1].file = 1;
+  m.files.push_back({"extra-00002-of-00002.st", 4100, {6}});
+  m.extras = {{1, 4}};
   return m;
 }
 
@@ -108,7 +114,8 @@ constexpr const char* kFull =
 {"name":"model-00001-of-00002.safetensors","bytes":4136,"blocks":["0000000000000001"]},
 {"name":"optim-00001-of-00002.safetensors","bytes":4194305,"blocks":["0000000000000002","ffffffffffffffff"]},
 {"name":"optim-00002-of-00002.safetensors","bytes":4096,"blocks":["0000000000000004"]},
-{"name":"model.safetensors.index.json","bytes":100,"blocks":["0000000000000005"]}],
+{"name":"model.safetensors.index.json","bytes":100,"blocks":["0000000000000005"]},
+{"name":"extra-00002-of-00002.st","bytes":4100,"blocks":["0000000000000006"]}],
 "params":[
 {"name":"h.0.w","dtype":"F64","shape":[2,5],"group":1,"step":1100,"mu_product":"0x1.8p-1","file":2,"slots":[{"name":"exp_avg","slices":[{"file":1,"key":"h.0.w.exp_avg","start":0,"count":4},{"file":2,"key":"h.0.w.exp_avg","start":4,"count":6}]},{"name":"exp_avg_sq","slices":[{"file":1,"key":"h.0.w.exp_avg_sq","start":0,"count":10}]}]},
 {"name":"empty \")"
@@ -117,7 +124,9 @@ constexpr const char* kFull =
 "buffers":[
 {"name":"seen","dtype":"I64","shape":[],"file":0},
 {"name":"running.mean","dtype":"BF16","shape":[3,7],"file":1}],
-"end":{"bytes":1431,"xxh3":"d69cded0a9c4ce9a"}}
+"extras":[
+{"rank":1,"file":4}],
+"end":{"bytes":1543,"xxh3":"ba8a6e4bf189cd8e"}}
 )";
 
 TEST(Manifest, every_field_is_written_at_its_place_and_reads_back) {
@@ -411,9 +420,9 @@ TEST(Manifest, doubles_keep_their_bits) {
 }
 
 TEST(Manifest, only_names_that_a_save_gives_count_as_checkpoint_files) {
-  for (const char* name :
-       {"zero.json", "model.safetensors.index.json", "model-00001-of-00001.safetensors",
-        "optim-00012-of-99999.safetensors", "optim-100000-of-123456.safetensors"}) {
+  for (const char* name : {"zero.json", "model.safetensors.index.json",
+                           "model-00001-of-00001.safetensors", "optim-00012-of-99999.safetensors",
+                           "optim-100000-of-123456.safetensors", "extra-00001-of-00002.st"}) {
     EXPECT_TRUE(is_checkpoint_file(name)) << name;
   }
   for (const char* name :
@@ -421,7 +430,8 @@ TEST(Manifest, only_names_that_a_save_gives_count_as_checkpoint_files) {
         "model-1-of-1.safetensors", "model-00001-of-00001.safetensors.bak", "model-00001-of-00001",
         "xmodel-00001-of-00001.safetensors", "model-00001-of-.safetensors",
         "model--0001-of-00001.safetensors", "model-000001-of-00001.safetensors",
-        "optim-00001-of-00001.safetensors/x"}) {
+        "optim-00001-of-00001.safetensors/x", "extra-00001-of-00002.safetensors",
+        "model-00001-of-00001.st", "extra-1-of-00002.st"}) {
     EXPECT_FALSE(is_checkpoint_file(name)) << name;
   }
   EXPECT_EQ(shard_name("optim", 1, 4), "optim-00002-of-00004.safetensors");

@@ -26,6 +26,7 @@ from ._ranks import OwnedRange
 from ._results import Result, Statistics
 from ._rule_info import RuleInfo, rules
 from ._user import Collectives
+from .checkpoints import Checkpoint, list_checkpoints, prune_checkpoints
 from .comm import Comm, Failure, nccl_unique_id
 from .optimizer import Optimizer
 from .plan import OWNER_SPLIT, Allocation, Plan, allocate, partition_plan
@@ -37,6 +38,7 @@ __all__ = [
     "Allocation",
     "ArgumentError",
     "CallbackError",
+    "Checkpoint",
     "CheckpointError",
     "Collectives",
     "Comm",
@@ -64,8 +66,10 @@ __all__ = [
     "interrupt_waits",
     "library_path",
     "library_version",
+    "list_checkpoints",
     "nccl_unique_id",
     "partition_plan",
+    "prune_checkpoints",
     "rules",
     "set_log_level",
 ]

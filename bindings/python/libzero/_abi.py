@@ -15,6 +15,7 @@ from . import _load, typing
 from ._errors import ZeroError, error_of, pending, raise_failure
 from ._structs import (
     STRUCTS,
+    CheckpointOf,
     CommFunctions,
     CommHandle,
     CommOptions,
@@ -203,6 +204,33 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "zero_state_save_poll": (Status, [OptimHandle, c.POINTER(c.c_int32)]),
     "zero_state_save_wait": (Status, [OptimHandle]),
     "zero_state_load": (Status, [OptimHandle, c.c_char_p, c.POINTER(LoadOptions)]),
+    "zero_state_extra_set": (Status, [OptimHandle, c.c_char_p, c.c_void_p, c.c_size_t]),
+    "zero_state_extra_get": (
+        Status,
+        [
+            OptimHandle,
+            c.c_int32,
+            c.c_char_p,
+            c.c_void_p,
+            c.c_size_t,
+            c.POINTER(c.c_size_t),
+        ],
+    ),
+    "zero_state_extra_list": (
+        Status,
+        [
+            OptimHandle,
+            c.POINTER(c.c_int32),
+            c.POINTER(c.c_char_p),
+            c.c_size_t,
+            c.POINTER(c.c_size_t),
+        ],
+    ),
+    "zero_state_list": (
+        Status,
+        [c.c_char_p, c.POINTER(CheckpointOf), c.c_size_t, c.POINTER(c.c_size_t)],
+    ),
+    "zero_state_prune": (Status, [c.c_char_p, c.c_int64, c.c_int64, c.POINTER(c.c_size_t)]),
     "zero_state_info": (
         Status,
         [

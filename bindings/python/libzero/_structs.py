@@ -259,6 +259,18 @@ class LoadOptions(Struct):
     _fields_ = [("struct_size", c.c_size_t), ("flags", c.c_int32), ("reserved", c.c_int32)]
 
 
+class CheckpointOf(Struct):
+    c_name = "zero_checkpoint"
+    _fields_ = [
+        ("struct_size", c.c_size_t),
+        ("step", c.c_int64),
+        ("bytes", c.c_int64),
+        ("world", c.c_int32),
+        ("reserved", c.c_int32),
+        ("name", c.c_char * 256),
+    ]
+
+
 class Plan(Struct):
     c_name = "zero_plan"
     _fields_ = [
@@ -331,6 +343,7 @@ STRUCTS: tuple[type[Struct], ...] = (
     JoinOptions,
     SaveOptions,
     LoadOptions,
+    CheckpointOf,
     Plan,
     Rule,
     Statistics,

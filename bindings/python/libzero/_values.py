@@ -7,6 +7,7 @@ import ctypes as c
 import difflib
 import math
 import operator
+import os
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Optional
 
@@ -70,6 +71,14 @@ def text(value: str, what: str) -> bytes:
     encoded = value.encode()
     if b"\0" in encoded:
         raise ValueError(f"{what} {value!r} has a NUL character in it")
+    return encoded
+
+
+def path(value: str | os.PathLike[str]) -> bytes:
+    """`value` as the directory of a call."""
+    encoded = os.fsencode(value)
+    if b"\0" in encoded:
+        raise ValueError("directory has a NUL character in it")
     return encoded
 
 

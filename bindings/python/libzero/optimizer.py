@@ -15,6 +15,7 @@ from ._buffers import Buffer
 from ._closing import Closing
 from ._custom import Rule
 from ._errors import ZeroError
+from ._extras import Extras
 from ._gradients import Gradients
 from ._group import Group
 from ._model_buffers import ModelBuffers
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class Optimizer(Gradients, Closing):
+class Optimizer(Gradients, Extras, Closing):
     """One model's optimizer state, sharded over the ranks of `comm`.
 
         optimizer = Optimizer(comm, "adamw", lr=3e-4)
@@ -337,7 +338,7 @@ class Optimizer(Gradients, Closing):
 
         >>> optimizer.save("run/step-1000")
         """
-        lib().zero_state_save(self._handle.open(), _path(directory), _save_options(replace))
+        lib().zero_state_save(self._handle.open(), _values.path(directory), _save_options(replace))
 
     def save_begin(self, directory: str | os.PathLike[str], *, replace: bool = False) -> None:
         """Begin a `save` of the state as it is now, which threads write while training goes on.
@@ -350,7 +351,7 @@ class Optimizer(Gradients, Closing):
         >>> result = optimizer.step()
         >>> optimizer.save_wait()
         """
-        lib().zero_state_save_begin(self._handle.open(), _path(directory), _save_options(replace))
+        lib().zero_state_save_begin(self._handle.open(), _values.path(directory), _save_options(replace))
 
     @property
     def save_ended(self) -> bool:
@@ -376,7 +377,7 @@ class Optimizer(Gradients, Closing):
         """
         options = _abi.create(_structs.LoadOptions)
         options.flags = _abi.LOAD_KEEP_SETTINGS if keep_settings else 0
-        lib().zero_state_load(self._handle.open(), _path(directory), c.byref(options))
+        lib().zero_state_load(self._handle.open(), _values.path(directory), c.byref(options))
 
     # ---- Look inside ----
 
@@ -448,9 +449,3 @@ def _save_options(replace: bool) -> Any:
     options.flags = _abi.SAVE_REPLACE if replace else 0
     return c.byref(options)
 
-
-def _path(directory: str | os.PathLike[str]) -> bytes:
-    path = os.fsencode(directory)
-    if b"\0" in path:
-        raise ValueError("directory has a NUL character in it")
-    return path

@@ -58,6 +58,28 @@ def save(rank: int, world: int) -> Any:
     return bits([*pair.params[0], *pair.mine.buffers()]), again
 
 
+def extras(rank: int, world: int) -> Any:
+    """What a rank set is saved also after a state_dict came, and loads."""
+    path = f"{folder(os.getppid())}/extras-of-{world}"
+    pair = Pair(rank, world)
+    optimizer = pair.optimizer
+    optimizer.state_extra_set("position", bytearray([rank, 7]))
+    optimizer.state_extra_set("gone", b"x")
+    train_alike(pair, range(1))
+    optimizer.consolidate_state_dict(to=None)
+    optimizer.load_state_dict(optimizer.state_dict())
+    optimizer.state_extra_set("gone", None)
+    optimizer.save(path)
+    optimizer.state_extra_set("position", b"newer")
+    optimizer.load(path)
+    optimizer.save(path, replace=True)
+    optimizer.load(path)
+    return [
+        (of, name, list(optimizer.state_extra_get(name, of)))
+        for of, name in optimizer.state_extra_list()
+    ]
+
+
 def load(rank: int, world: int) -> Any:
     found = []
     for saved in WORLDS:
@@ -244,6 +266,7 @@ CASES = (
     equal_starts,
     frozen_ones_travel_no_more,
     groups_collectives,
+    extras,
 )
 
 
@@ -273,6 +296,11 @@ class NativeState(unittest.TestCase):
                 self.assertEqual(options, [(0.01, (0.9, 0.999)), (0.03, (0.8, 0.9))], what)
                 self.assertLess(difference, 1, what)
                 self.assertEqual((steps, kept), (7, 0.5), what)
+
+    def test_what_ranks_set_of_their_own_is_in_checkpoints(self) -> None:
+        for world in WORLDS:
+            wanted = [(rank, "position", [rank, 7]) for rank in range(world)]
+            self.assertEqual(results_of(self.found[world], extras), [wanted] * world)
 
     def test_a_checkpoint_is_replaced_only_when_asked(self) -> None:
         for world in WORLDS:

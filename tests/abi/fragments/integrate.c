@@ -24,7 +24,6 @@ static void forward_backward(char *weights, char *grads, int64_t step, int32_t r
 static double schedule(int64_t step) { return 1e-3 / (double)(step + 1); }
 static int next_batch(int64_t *batch) { return ++*batch < 3; }
 static void report_copies(int64_t bytes) { (void)bytes, expect(0, "nothing is packed"); }
-static int has_checkpoint(const char *directory) { return directory[0] == 'r'; }
 static float *room_for(int64_t param, const char *name) { return (void)param, (void)name, malloc(1 << 24); }
 static size_t elements(int64_t param) { return param == 0 ? 4096 * 1024 : 4096; }
 static void go_on(void) {}
@@ -138,7 +137,16 @@ int main(void) {
     expect(found, "there is a checkpoint");
   }
   {
+    int64_t position = 17;
+    snprintf(directory, sizeof directory, "run/with-position");
 #include "integrate/checkpoints-3.c"
+    expect(bytes == sizeof position && position == 17, "the position comes back");
+    snprintf(directory, sizeof directory, "run/behind");
+#include "integrate/checkpoints-4.c"
+#include "integrate/checkpoints-5.c"
+  }
+  {
+#include "integrate/checkpoints-6.c"
     expect(name_count == 2 && steps > 0, "AdamW has two moments and a step count");
   }
   {

@@ -98,6 +98,7 @@ class NativeShard(Shard):
         self._wishes = wishes
         self._homes: dict[torch.Tensor, Optional[torch.Tensor]] = {}
         self.buffers = Buffers()
+        self._extras: dict[str, bytes] = {}  # of this rank: a state_dict that comes makes a new core
         self._begin()
         try:
             self._add(groups)
@@ -314,17 +315,31 @@ class NativeShard(Shard):
     ) -> None:
         self._push(groups)
         self.follow_memory()
+        for name, value in self._extras.items():
+            self._core.optimizer.state_extra_set(name, value)
         self._core.optimizer.save(directory, replace=replace)
 
     def load(self, directory: Union[str, os.PathLike[str]], groups: Optional[Groups]) -> None:
         """A checkpoint, with settings for `groups` unless that is None."""
         self.drop()
         self.follow_memory()
-        self._core.optimizer.load(directory, keep_settings=groups is None)
+        optimizer = self._core.optimizer
+        optimizer.load(directory, keep_settings=groups is None)
+        saved = optimizer.state_extra_list()
+        own = [name for rank, name in saved if rank == self.comm.rank]
+        self._extras = {name: optimizer.state_extra_get(name) for name in own}
         self.wrote_all()
         self.buffers.wrote()
         if groups is not None:
             self._pull(groups)
+
+    def set_extra(
+        self, name: str, value: Optional[Union[bytes, bytearray, memoryview]]
+    ) -> None:
+        self._core.optimizer.state_extra_set(name, value)
+        self._extras.pop(name, None)
+        if value is not None:
+            self._extras[name] = bytes(value)
 
     def owned(self, groups: Groups) -> Owned:
         return Owned(self._core, self._wishes.choice.rule, groups)

@@ -307,6 +307,40 @@ class Optimizer(ShardedOptimizer):
         self._fresh = False
         self._gathered = None
 
+    def state_extra_set(
+        self, name: str, value: Optional[Union[bytes, bytearray, memoryview]]
+    ) -> None:
+        """Let every later save hold these bytes of this rank under `name`, in place of those before;
+        None removes them: random states, the position in the data. A rank has at most 256 names of
+        1 to 255 bytes, and 16 MiB. A load sets what the rank of the same number saved, and nothing
+        else.
+
+        >>> optimizer.state_extra_set("random", torch.get_rng_state().numpy().tobytes())
+        """
+        self._sharded()
+        self._native.set_extra(name, value)
+
+    def state_extra_get(self, name: str, rank: Optional[int] = None) -> bytes:
+        """What `rank` of those that saved had set, after a load and until load_state_dict; the rank of
+        the same number as this one by default. libzero.ArgumentError for what was not loaded.
+
+        >>> optimizer.state_extra_set("position", b"17")
+        >>> optimizer.step()
+        >>> optimizer.save("run/step-1")
+        >>> optimizer.load("run")
+        >>> optimizer.state_extra_get("position")
+        b'17'
+        """
+        return self._sharded().core.optimizer.state_extra_get(name, rank)
+
+    def state_extra_list(self) -> list[tuple[int, str]]:
+        """The rank and the name of all that state_extra_get gives.
+
+        >>> optimizer.state_extra_list()
+        []
+        """
+        return self._sharded().core.optimizer.state_extra_list()
+
     def consolidate_state_dict(self, to: Optional[int] = 0) -> None:
         """Bring the whole state to rank `to`, or all (None), for its state_dict(). Collective.
 

@@ -212,6 +212,39 @@ functions! {
         directory: *const c_char,
         options: *const zero_load_options,
     ) -> zero_status;
+    pub fn zero_state_extra_set(
+        optim: *mut zero_optim,
+        name: *const c_char,
+        bytes: *const c_void,
+        count: usize,
+    ) -> zero_status;
+    pub fn zero_state_extra_get(
+        optim: *const zero_optim,
+        rank: i32,
+        name: *const c_char,
+        bytes: *mut c_void,
+        capacity: usize,
+        count: *mut usize,
+    ) -> zero_status;
+    pub fn zero_state_extra_list(
+        optim: *const zero_optim,
+        ranks: *mut i32,
+        names: *mut *const c_char,
+        capacity: usize,
+        count: *mut usize,
+    ) -> zero_status;
+    pub fn zero_state_list(
+        directory: *const c_char,
+        checkpoints: *mut zero_checkpoint,
+        capacity: usize,
+        count: *mut usize,
+    ) -> zero_status;
+    pub fn zero_state_prune(
+        directory: *const c_char,
+        keep_last: i64,
+        keep_every: i64,
+        deleted: *mut usize,
+    ) -> zero_status;
     pub fn zero_state_info(
         optim: *const zero_optim,
         param: i64,

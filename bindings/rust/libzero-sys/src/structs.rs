@@ -262,6 +262,17 @@ pub struct zero_load_options {
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
+pub struct zero_checkpoint {
+    pub struct_size: usize,
+    pub step: i64,
+    pub bytes: i64,
+    pub world: i32,
+    pub reserved: i32,
+    pub name: [c_char; 256],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
 pub struct zero_plan {
     pub struct_size: usize,
     pub offsets: *mut i64,
@@ -328,6 +339,8 @@ mod layout {
     const _: () = assert!(
         size_of::<zero_comm_functions>() == 56 && offset_of!(zero_comm_functions, free) == 48
     );
+    const _: () =
+        assert!(size_of::<zero_checkpoint>() == 288 && offset_of!(zero_checkpoint, name) == 32);
     const _: () = assert!(size_of::<zero_failure>() == 576 && offset_of!(zero_failure, text) == 60);
     const _: () =
         assert!(size_of::<zero_update>() == 152 && offset_of!(zero_update, message_bytes) == 144);

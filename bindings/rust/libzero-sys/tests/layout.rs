@@ -54,6 +54,7 @@ fn rust_layout() -> String {
         zero_join_options { struct_size, grads, grad_count, stream },
         zero_save_options { struct_size, flags, reserved },
         zero_load_options { struct_size, flags, reserved },
+        zero_checkpoint { struct_size, step, bytes, world, reserved, name },
         zero_plan { struct_size, offsets, owners, elements, arena_bytes, state_bytes, grad_offsets, grad_arena_bytes, comm },
         zero_statistics { struct_size, parameter_elements, owned_elements, state_bytes, staging_bytes, control_bytes, copied_bytes, moved_bytes, steps, skipped, nonfinite_elements, gather_seconds, vote_seconds, apply_seconds, publish_seconds, save_seconds, load_seconds, early_elements, early_updates, host_waits, idle_ranks },
     }

@@ -66,11 +66,13 @@
 
 mod arena;
 mod buffers;
+mod checkpoints;
 mod comm;
 mod custom;
 mod device;
 mod dtype;
 mod error;
+mod extras;
 mod half;
 mod interrupt;
 mod join;
@@ -90,6 +92,7 @@ mod words;
 
 pub use arena::{Arena, Memory};
 pub use buffers::{Buffer, RawBuffer};
+pub use checkpoints::{Checkpoint, list_checkpoints, prune_checkpoints};
 pub use comm::{Comm, Deadlines, Failure, NcclId, Operation, Watcher};
 pub use custom::{Arrays, CustomRule, Update};
 pub use device::{DeviceParam, DeviceSlice};

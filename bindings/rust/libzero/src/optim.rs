@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Optim: one model's sharded optimizer state on one rank. What it allocates itself it lends as slices
 //! between calls, so that no rank can touch memory that another one is updating.
-use std::ffi::{CString, c_void};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::c_void;
 use std::path::Path;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -11,10 +10,11 @@ use libzero_sys as sys;
 
 use crate::Statistics;
 use crate::arena::Arena;
+use crate::checkpoints::c_path;
 use crate::comm::{Comm, failure_of};
 use crate::custom::{CustomRule, Declared};
 use crate::dtype::Dtype;
-use crate::error::{Error, Result, c_text, check};
+use crate::error::{Result, c_text, check};
 use crate::options::{CSettings, Options, Reduce, Reduction, init};
 use crate::seat::Seat;
 use crate::slices::{GRADS, MutSlices, Slices, Slot, WEIGHTS};
@@ -563,9 +563,4 @@ impl Optim {
 
 pub(crate) fn addresses(given: Option<&[*mut c_void]>) -> *const *mut c_void {
     given.map_or(ptr::null(), <[_]>::as_ptr)
-}
-
-fn c_path(path: &Path) -> Result<CString> {
-    CString::new(path.as_os_str().as_bytes())
-        .map_err(|_| Error::argument(format!("{} has a NUL character in it", path.display())))
 }

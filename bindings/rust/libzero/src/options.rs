@@ -324,6 +324,7 @@ c_struct!(
     zero_join_options,
     zero_save_options,
     zero_load_options,
+    zero_checkpoint,
     zero_plan,
     zero_statistics,
     zero_comm_functions,

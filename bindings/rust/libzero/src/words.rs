@@ -25,7 +25,9 @@ const CALLS: &[(&str, &str)] = &[
     ("zero_set_interrupt_callback", "set_interrupt"),
     ("zero_set_log_callback", "set_logger"),
     ("zero_state_info", "Optim::state_names"),
+    ("zero_state_list", "list_checkpoints"),
     ("zero_state_load", "Optim::load"),
+    ("zero_state_prune", "prune_checkpoints"),
     ("zero_state_save", "Optim::save"),
     ("zero_state_save_begin", "Optim::save_begin"),
     ("zero_state_save_poll", "Optim::save_ended"),
@@ -36,6 +38,7 @@ const CALLS: &[(&str, &str)] = &[
 const OTHERS: &[&str] = &[
     "zero_buffer",
     "zero_build_info",
+    "zero_checkpoint",
     "zero_comm_functions",
     "zero_custom_optimizer",
     "zero_failure",
@@ -150,7 +153,9 @@ mod tests {
         let sources = concat!(
             include_str!("arena.rs"),
             include_str!("buffers.rs"),
+            include_str!("checkpoints.rs"),
             include_str!("comm.rs"),
+            include_str!("extras.rs"),
             include_str!("interrupt.rs"),
             include_str!("join.rs"),
             include_str!("log.rs"),

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Optim: a rank's own bytes in checkpoints. Random states, the position in the data, a configuration.
+use std::ffi::CStr;
+use std::ptr;
+
+use libzero_sys as sys;
+
+use crate::error::{Result, c_text, check};
+use crate::optim::Optim;
+
+impl Optim {
+    /// Let every later save hold `bytes` of this rank under `name`, in place of those before; None removes
+    /// them. A rank has at most 256 names of 1 to 255 bytes, and 16 MiB. What all ranks shall read one rank
+    /// sets. Local.
+    pub fn state_extra_set(&mut self, name: &str, bytes: Option<&[u8]>) -> Result<()> {
+        let name = c_text(name, "name")?;
+        let (from, count) = bytes.map_or((ptr::null(), 0), |bytes| (bytes.as_ptr(), bytes.len()));
+        // SAFETY: the token is checked, name and bytes live for the call.
+        check(unsafe { sys::zero_state_extra_set(self.token(), name.as_ptr(), from.cast(), count) })
+            .map(drop)
+    }
+
+    /// After a load, what `rank` of those that saved had set. A load also sets, in place of all that this
+    /// rank has set, what the rank of the same number saved: set after it what shall differ. Local.
+    pub fn state_extra_get(&self, rank: i32, name: &str) -> Result<Vec<u8>> {
+        let (name, mut bytes, mut count) = (c_text(name, "name")?, Vec::new(), 0);
+        for _ in 0..2 {
+            bytes.resize(count, 0);
+            // SAFETY: the token is checked, the name lives for the call, `bytes` has room for `count`.
+            check(unsafe {
+                let room = bytes.as_mut_ptr().cast();
+                let token = self.token();
+                sys::zero_state_extra_get(token, rank, name.as_ptr(), room, bytes.len(), &mut count)
+            })?;
+        }
+        Ok(bytes)
+    }
+
+    /// The rank and the name of all that was loaded, sorted. Local.
+    pub fn state_extra_list(&self) -> Result<Vec<(i32, String)>> {
+        let (mut ranks, mut names, mut count) = (Vec::new(), Vec::new(), 0);
+        for _ in 0..2 {
+            ranks.resize(count, 0);
+            names.resize(count, ptr::null());
+            // SAFETY: the token is checked, and there is room for that many ranks and names.
+            check(unsafe {
+                let (ranks, rooms) = (ranks.as_mut_ptr(), names.as_mut_ptr());
+                sys::zero_state_extra_list(self.token(), ranks, rooms, names.len(), &mut count)
+            })?;
+        }
+        // SAFETY: names are NUL-terminated and live until the next load, for which `self` is mutable.
+        let text = |name: *const _| unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
+        Ok(ranks.into_iter().zip(names.into_iter().map(text)).collect())
+    }
+}

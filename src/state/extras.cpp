@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "state/extras.h"
+
+#include <algorithm>
+
+#include "base/refusals.h"
+#include "state/json.h"
+#include "state/layout.h"
+#include "state/load.h"
+#include "state/safetensors.h"
+
+namespace zero {
+namespace {
+
+// After a load every rank holds what all ranks saved, so a rank may not set much.
+constexpr size_t kMostExtras = 256;
+constexpr size_t kLongestName = 255;
+constexpr size_t kMostBytes = 16u << 20;  // of all names of a rank
+static_assert(kMostBytes + kMostExtras * 8 * (kLongestName + 1) < kLongestExtrasFile);
+
+Status check_name(std::string_view name) {
+  if (name.empty() || name.size() > kLongestName)
+    return bad_argument("the name of an extra has ", name.size(), " bytes; it must have 1 to ",
+                        kLongestName);
+  if (!is_utf8(name)) return bad_argument("the name of an extra is not valid UTF-8");
+  if (name != kMetadataKey) return {};
+  return bad_argument("'", kMetadataKey,
+                      "' cannot be the name of an extra: safetensors keeps that name for itself");
+}
+
+Result<Extras> parse_file(std::string_view file, const Manifest& manifest) {
+  const uint64_t length = ZERO_TRY(safetensors_header_bytes(file.substr(0, 8), file.size()));
+  const SafetensorsHeader header =
+      ZERO_TRY(parse_safetensors_header(file.substr(8, length), file.size()));
+  ZERO_TRY(check_metadata(header, manifest));
+  Extras extras;
+  for (const TensorEntry& tensor : header.tensors) {
+    if (tensor.dtype != "U8")
+      return invalid("extra ", shown(tensor.name), " has dtype ", shown(tensor.dtype), ", not U8");
+    extras[tensor.name] = file.substr(header.data_start + tensor.begin, tensor.end - tensor.begin);
+  }
+  return extras;
+}
+
+}  // namespace
+
+Status set_extra(Optimizer& optim, std::string_view name, const void* bytes, size_t count) {
+  ZERO_TRY(check_name(name));
+  Extras& extras = optim.extras;
+  const auto old = extras.find(name);
+  if (bytes == nullptr) {
+    if (count > 0) return bad_argument(count, " bytes are announced, but bytes is NULL");
+    if (old != extras.end()) extras.erase(old);
+    return {};
+  }
+  if (count == 0) return bad_argument("extra '", name, "' has 0 bytes: NULL removes it");
+  size_t others = 0;
+  for (const auto& [other, value] : extras) others += other == name ? 0 : value.size();
+  if (count > kMostBytes - std::min(others, kMostBytes))
+    return bad_argument("extra '", name, "' has ", count, " bytes and the others of this rank ",
+                        others, "; all may have ", kMostBytes);
+  if (old == extras.end() && extras.size() >= kMostExtras)
+    return bad_argument("extra '", name, "' is one too many: a rank may have ", kMostExtras);
+  std::string value(static_cast<const char*>(bytes), count);
+  extras.insert_or_assign(std::string(name), std::move(value));
+  return {};
+}
+
+Result<std::string_view> find_extra(const Optimizer& optim, int32_t rank, std::string_view name) {
+  const auto of = optim.loaded_extras.find(rank);
+  if (of != optim.loaded_extras.end()) {
+    if (const auto found = of->second.find(name); found != of->second.end())
+      return std::string_view(found->second);
+  }
+  return bad_argument("no extra '", name, "' of rank ", rank,
+                      " was loaded: zero_state_extra_list tells which were");
+}
+
+Result<std::string> extras_file(const Extras& extras, const Digest& save_id, int32_t rank,
+                                int32_t world) {
+  SafetensorsHeader header = file_header({}, save_id, rank, world);
+  for (const auto& [name, bytes] : extras)
+    header.tensors.push_back({name, "U8", {static_cast<int64_t>(bytes.size())}});
+  std::string file = ZERO_TRY(build_safetensors_header(header));
+  for (const auto& [name, bytes] : extras) file += bytes;  // in the order of the header
+  return file;
+}
+
+uint64_t extras_bytes(const Manifest& manifest) {
+  uint64_t bytes = 0;
+  for (const ManifestExtras& extras : manifest.extras)
+    bytes += manifest.files[static_cast<size_t>(extras.file)].bytes;
+  return bytes;
+}
+
+Result<std::string> read_extras(const BlockFiles& files, const Manifest& manifest) {
+  std::string all;
+  for (const ManifestExtras& extras : manifest.extras) {
+    const FileRecord& record = manifest.files[static_cast<size_t>(extras.file)];
+    BlockReader reader = ZERO_TRY(BlockReader::open(files, record));
+    const size_t before = all.size();
+    all.resize(before + record.bytes);
+    ZERO_TRY(reader.read(0, std::as_writable_bytes(std::span(all).subspan(before))));
+  }
+  (void)ZERO_TRY(parse_extras(all, manifest));
+  return all;
+}
+
+Result<std::map<int32_t, Extras>> parse_extras(std::string_view files, const Manifest& manifest) {
+  std::map<int32_t, Extras> extras;
+  for (const auto [rank, file] : manifest.extras) {
+    const FileRecord& record = manifest.files[static_cast<size_t>(file)];
+    extras[rank] = ZERO_TRY(
+        parse_file(files.substr(0, record.bytes), manifest).within(text("'", record.name, "'")));
+    files.remove_prefix(record.bytes);
+  }
+  return extras;
+}
+
+}  // namespace zero

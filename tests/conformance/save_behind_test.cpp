@@ -191,6 +191,36 @@ TEST(SaveBehind, what_loads_is_the_state_of_the_beginning_whatever_changes_after
   }
 }
 
+TEST(SaveBehind, steps_beside_the_writers_change_nothing_of_it) {
+  ModelSpec spec;
+  spec.groups = {{{"w", {401, 999}}, {"half", {70'001}, DType::bf16, DType::bf16}}};
+  spec.buffers = {{"mean", {999}}};
+  spec.master = ZERO_MASTER_REMAINDER;
+  for (const CommKind kind : kCommKinds) {
+    const Scratch scratch;
+    const Meeting meeting(kind, 2);
+    std::string expected;
+    const auto results = run_sound_ranks(RankKind::threads, 2, [&](int rank) {
+      Model model(*meeting.seat(rank, 0, {}), spec);
+      EXPECT_EQ(told(model.seal()), "");
+      for (int round = 0; round < 10; round++) {
+        EXPECT_EQ(told(model.step()), "");
+        const std::string state = model.state();
+        if (rank == 0) expected = state;
+        EXPECT_EQ(told(model.begin_save(scratch / "new", ZERO_SAVE_REPLACE)), "");
+        for (int steps = 0; steps < 3; steps++) EXPECT_EQ(told(model.step()), "");
+        EXPECT_EQ(told(model.await_save()), "");
+        if (rank == 0) {
+          EXPECT_TRUE(loaded(scratch / "new", spec) == expected);
+        }
+        EXPECT_TRUE(barrier(model));
+      }
+      return std::string();
+    });
+    for (const std::string& result : results) EXPECT_EQ(result, "");
+  }
+}
+
 TEST(SaveBehind, later_steps_make_it_a_checkpoint_without_a_wait) {
   const Scratch scratch;
   const ModelSpec spec = small_model();

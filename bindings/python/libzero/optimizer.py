@@ -253,6 +253,13 @@ class Optimizer(Gradients, Extras, Closing):
         """
         return Group(self._handle, _abi.ALL_GROUPS, [*self._known, "loss_scale"])
 
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in self.__dict__.get("_known", ()):
+            raise AttributeError(
+                f"optimizer.{name} would set nothing: optimizer.settings[{name!r}] sets it for all groups"
+            )
+        super().__setattr__(name, value)
+
     def set_trainable(self, param: Union[str, int], trainable: bool) -> None:
         """Freeze a parameter, by name or number, or train it again, from the next step on. The same
         on every rank, and anew after a load. The gradient of a frozen one is ignored; its state

@@ -331,11 +331,13 @@ class StepTest(unittest.TestCase):
 
 
 class BuildTest(unittest.TestCase):
-    def test_a_setting_is_no_attribute_of_a_group(self) -> None:
+    def test_a_setting_is_no_attribute_of_a_group_or_an_optimizer(self) -> None:
         with Comm.solo() as comm, Optimizer(comm, "sgd") as optimizer:
             group = optimizer.register({"w": array.array("f", [1.0])})
             with self.assertRaises(AttributeError):
                 group.lr = 0.1  # type: ignore[attr-defined]
+        with self.assertRaisesRegex(AttributeError, r"optimizer.settings\['lr'\]"):
+            optimizer.lr = 0.1  # type: ignore[attr-defined]
 
     def test_settings_are_read_and_written_by_group(self) -> None:
         with Comm.solo() as comm, Optimizer(comm, lr=0.1) as optimizer:

@@ -11,7 +11,7 @@ namespace zero {
 
 inline constexpr const char* kManifestName = "zero.json";
 inline constexpr const char* kIndexName = "model.safetensors.index.json";
-inline constexpr const char* kExtra = "extra";          // the kind of files with extras
+inline constexpr const char* kExtra = "extra";  // the kind of files with extras
 
 /// Returns "optim-00002-of-00004.safetensors" for rank 1 of 4. `kind` is "optim", "model" or
 /// "extra".

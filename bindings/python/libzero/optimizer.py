@@ -254,6 +254,12 @@ class Optimizer(Gradients, Extras, Closing):
         return Group(self._handle, _abi.ALL_GROUPS, [*self._known, "loss_scale"])
 
     def __setattr__(self, name: str, value: object) -> None:
+        """AttributeError for the name of a setting, which is no attribute.
+
+        >>> optimizer.lr = 0.1
+        Traceback (most recent call last):
+        AttributeError: optimizer.lr would set nothing: optimizer.settings['lr'] sets it for all groups
+        """
         if name in self.__dict__.get("_known", ()):
             raise AttributeError(
                 f"optimizer.{name} would set nothing: optimizer.settings[{name!r}] sets it for all groups"
@@ -370,7 +376,11 @@ class Optimizer(Gradients, Extras, Closing):
 
     def save_wait(self) -> None:
         """Wait until the save that has begun is on stable storage. Collective. CheckpointError: why
-        there is no checkpoint; training may go on."""
+        there is no checkpoint; training may go on.
+
+        >>> optimizer.save_begin("run/step-2000")
+        >>> optimizer.save_wait()
+        """
         lib().zero_state_save_wait(self._handle.open())
 
     def load(self, directory: str | os.PathLike[str], *, keep_settings: bool = False) -> None:

@@ -517,8 +517,16 @@ class CheckpointTest(unittest.TestCase):
                     optimizer.save(path)
                     with self.assertRaises(ZeroError):
                         optimizer.save(path)
-                    optimizer.save(path, replace=True)
-                return [float(value) for value in memory.data["w"]]
+                    optimizer.save_begin(path, replace=True)
+                    saved = [float(value) for value in memory.data["w"]]
+                    with self.assertRaises(ZeroError):
+                        optimizer.save_begin(path, replace=True)
+                    while not optimizer.save_ended:
+                        optimizer.step()
+                    optimizer.save_wait()
+                    with self.assertRaises(ZeroError):
+                        optimizer.save_wait()
+                return saved
 
             saved = run_ranks(2, body)[0]
             self.assertLess(saved[5], 0)

@@ -149,8 +149,13 @@ impl Optim {
         Ok(Slices::new(&self.slots))
     }
 
-    /// Let `write` set the parameters on rank `root`, and give them to all. Collective.
+    /// Let `write` set the parameters on rank `root`, and give them to all. Collective. An error
+    /// between `save_begin` and `save_wait`, while threads read parameters.
     pub fn initialize(&mut self, root: i32, write: impl FnOnce(MutSlices<'_>)) -> Result<()> {
+        if self.save_ended().is_ok() {
+            let message = "Optim::initialize: a save has begun: Optim::save_wait ends it";
+            return Err(Error::new(sys::ZERO_ERR_BUSY, message.into()));
+        }
         self.meet_in_initialize(root)?;
         // SAFETY: the token is checked.
         if unsafe { sys::zero_comm_rank(self.seat.token()) } == root {

@@ -208,8 +208,13 @@ fn what_two_ranks_saved_one_loads() {
         optim.save(&path, false).unwrap();
         let error = optim.save(&path, false).unwrap_err();
         assert!(error.is_peer() || error.code() == sys::ZERO_ERR_STATE, "{error}");
-        optim.save(&path, true).unwrap();
-        optim.params().unwrap()[0].to_vec()
+        let saved = optim.params().unwrap()[0].to_vec();
+        optim.save_begin(&path, true).unwrap();
+        assert_eq!(optim.initialize(0, |_| ()).unwrap_err().name(), "ZERO_ERR_BUSY");
+        optim.step().unwrap();
+        optim.save_wait().unwrap();
+        assert!(optim.save_ended().is_err());
+        saved
     });
     let mut optim = Optim::new(&solo(), &Options::default()).unwrap();
     let group = optim.add(&shapes, &[]).unwrap();

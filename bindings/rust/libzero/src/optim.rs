@@ -14,7 +14,7 @@ use crate::checkpoints::c_path;
 use crate::comm::{Comm, failure_of};
 use crate::custom::{CustomRule, Declared};
 use crate::dtype::Dtype;
-use crate::error::{Result, c_text, check};
+use crate::error::{Error, Result, c_text, check};
 use crate::options::{CSettings, Options, Reduce, Reduction, init};
 use crate::seat::Seat;
 use crate::slices::{GRADS, MutSlices, Slices, Slot, WEIGHTS};

@@ -97,7 +97,9 @@ class Visit {
     if (meeting_.one_host) {
       const Identity holder = ZERO_TRY(identity_of(door.connecting.get()));
       if (holder.uid != os().geteuid())
-        return meeting_.failed(text("the name is held by a process of user ", holder.uid));
+        return meeting_.failed(text("the name is held by a process of user ", holder.uid,
+                                    ": set ZERO_JOB on all ranks to a word that others cannot "
+                                    "guess, which makes a name of its own"));
       door.root.pid = holder.pid;
       door.pidfd.reset(os().pidfd_open(holder.pid, 0));
     }

@@ -140,7 +140,7 @@ TEST(Rendezvous, a_name_that_another_user_holds_is_told_by_that_user_at_once) {
   const Clock clock(kLongMs / 2);
   for (int rank = 0; rank < 2; ++rank) {
     const std::string said = outcome(create_local(name, rank, 2, within(kLongMs)));
-    EXPECT_TRUE(contains(said, "ZERO_ERR_RENDEZVOUS", "user 65534"));
+    EXPECT_TRUE(contains(said, "ZERO_ERR_RENDEZVOUS", "user 65534: set ZERO_JOB on all ranks"));
   }
   kill(pid, SIGKILL);
   waitpid(pid, nullptr, 0);

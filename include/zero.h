@@ -117,8 +117,9 @@ enum { ZERO_LOG_ERROR = 1, ZERO_LOG_WARNING = 2, ZERO_LOG_INFO = 3 };
 typedef void (*zero_log_fn)(void *ctx, int32_t level, const char *message);
 typedef int32_t (*zero_interrupt_fn)(void *ctx);
 
-/* Send messages up to `max_level` to `log`, for the whole process. NULL turns them off, as they are
- * at the start. The library never prints, so set a `log`. It runs inside libzero calls, must return
+/* Send messages up to `max_level` to `log`, for the whole process. NULL: none, as at the start. Then
+ * the library never prints, unless ZERO_LOG asks: "error", "warning" or "info" in the environment
+ * prints messages up to that level on standard error. `log` runs inside libzero calls, must return
  * and must not call libzero; `message` is valid until it returns. */
 ZERO_API zero_status zero_set_log_callback(zero_log_fn log, void *ctx, int32_t max_level);
 

@@ -9,6 +9,7 @@
 #include "api/guard.h"
 #include "api/options.h"
 #include "base/checked.h"
+#include "base/log.h"
 #include "comm/arena.h"
 #include "comm/create.h"
 
@@ -100,7 +101,13 @@ zero_status create(zero_comm** out, const zero_comm_options* options, const Make
     ZERO_TRY(check_out(out, "out"));
     const GivenOptions given = ZERO_TRY(read_comm_options(options, unset));
     NewHandle handle;
-    *out = handle.hold(ZERO_TRY(make(given)));
+    const std::shared_ptr<Comm> made = ZERO_TRY(make(given));
+    *out = handle.hold(made);
+    (void)succeeds([&] {
+      log(ZERO_LOG_INFO, text(caller, ": rank ", made->rank(), " of ", made->world(), " of a ",
+                              made->kind(), " comm"));
+      return true;
+    });
     return Status();
   };
   return guard(guarded, caller);

@@ -3,21 +3,76 @@
 // caller only. The level is a variable of its own, so a log that is off costs one load.
 #include "base/log.h"
 
+#include <stdlib.h>
+
+#include <algorithm>
 #include <atomic>
+#include <cstdio>
+#include <iterator>
 #include <mutex>
 #include <utility>
 
+#include "base/os.h"
 #include "base/text.h"
 
 namespace zero {
 namespace {
 
 constexpr size_t kLongestBytes = 4095;
+constexpr size_t kLineBytes = 4096;  // PIPE_BUF: longer writes could mix with other ranks'
+constexpr int kPrintMs = 1'000;
+constexpr int32_t kAsAsked = -1;                                // without a callback, by ZERO_LOG
+constexpr const char* kWords[] = {"error", "warning", "info"};  // for the levels, from 1 on
 
 std::mutex mutex;
 zero_log_fn callback = nullptr;
 void* callback_ctx = nullptr;
-std::atomic<int32_t> highest_level{0};
+std::atomic<int32_t> highest_level{kAsAsked};
+thread_local int32_t speaker = -1;
+
+/// Prints one line, by one write, so that lines of several ranks do not mix. A line that nobody
+/// takes is lost, because no rank may hang, or die by SIGPIPE, for the sake of its log.
+void print(int32_t level, std::string_view message) {
+  char line[kLineBytes];
+  const char* const word = kWords[level - ZERO_LOG_ERROR];
+  auto length = static_cast<size_t>(
+      speaker < 0 ? std::snprintf(line, sizeof line, "libzero: %s: ", word)
+                  : std::snprintf(line, sizeof line, "libzero: rank %d: %s: ", speaker, word));
+  const std::string_view shown = utf8_prefix(message, sizeof line - length - 1);
+  // Names of files and words of other processes must not end the line, or steer a terminal.
+  std::transform(shown.begin(), shown.end(), line + length, [](char c) {
+    return static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
+  });
+  length += shown.size();
+  line[length++] = '\n';
+  pollfd out{STDERR_FILENO, POLLOUT, 0};
+  // Wait: kPrintMs.
+  const int ready = uninterrupted([&] { return os().poll(&out, 1, kPrintMs); }, kPrintMs);
+  if (ready == 1 && out.revents == POLLOUT) (void)os().write(STDERR_FILENO, line, length);
+}
+
+/// Returns the level that ZERO_LOG asks for, 0 for none.
+int32_t read_variable() {
+  const char* const given = secure_getenv("ZERO_LOG");
+  const std::string_view word = given != nullptr ? given : "";
+  if (word.empty()) return 0;
+  const auto found = std::find(std::begin(kWords), std::end(kWords), word);
+  if (found != std::end(kWords))
+    return ZERO_LOG_ERROR + static_cast<int32_t>(found - std::begin(kWords));
+  const auto shown = static_cast<int>(utf8_prefix(word, 100).size());
+  char said[200];  // not in a string: memory may have run out
+  std::snprintf(said, sizeof said, "ZERO_LOG is '%.*s', and can be error, warning or info", shown,
+                given);
+  print(ZERO_LOG_WARNING, said);
+  return 0;
+}
+
+int32_t wanted_level() {
+  const int32_t level = highest_level.load(std::memory_order_relaxed);
+  if (level != kAsAsked) return level;
+  static const int32_t asked = read_variable();
+  return asked;
+}
 
 }  // namespace
 
@@ -25,21 +80,25 @@ void set_log(zero_log_fn log, void* ctx, int32_t max_level) {
   const std::lock_guard lock(mutex);
   callback = log;
   callback_ctx = ctx;
-  highest_level.store(log != nullptr ? max_level : 0, std::memory_order_relaxed);
+  highest_level.store(log != nullptr ? std::max(max_level, 0) : kAsAsked,
+                      std::memory_order_relaxed);
 }
 
 void log(int32_t level, std::string_view message) {
-  if (level > highest_level.load(std::memory_order_relaxed)) return;
+  if (level > wanted_level()) return;
+  std::unique_lock lock(mutex);
+  if (level > wanted_level()) return;
+  const auto [log, ctx] = std::pair(callback, callback_ctx);
+  lock.unlock();
+  if (log == nullptr) return print(level, message);
   // Not in a string: destructors log, too, and memory may have run out.
   char terminated[kLongestBytes + 1];
   const std::string_view shown = utf8_prefix(message, kLongestBytes);
   shown.copy(terminated, shown.size());
   terminated[shown.size()] = '\0';
-  std::unique_lock lock(mutex);
-  if (level > highest_level.load(std::memory_order_relaxed)) return;
-  const auto [log, ctx] = std::pair(callback, callback_ctx);
-  lock.unlock();
   log(ctx, level, terminated);
 }
+
+void log_as(int32_t rank) { speaker = rank; }
 
 }  // namespace zero

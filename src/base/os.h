@@ -66,6 +66,7 @@ struct SystemCalls {
   int (*close)(int fd) = ::close;
   ssize_t (*pread)(int fd, void* data, size_t bytes, int64_t offset) = ::pread;
   ssize_t (*pwrite)(int fd, const void* data, size_t bytes, int64_t offset) = ::pwrite;
+  ssize_t (*write)(int fd, const void* data, size_t bytes) = ::write;
   int (*fsync)(int fd) = ::fsync;
   int (*fstat)(int fd, struct stat* info) = ::fstat;
   int (*fstatat)(int directory, const char* path, struct stat* info, int flags) = ::fstatat;

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "comm/comm.h"
 
@@ -115,6 +116,7 @@ Comm::Comm(int32_t rank, int32_t world, const CommOptions& options, std::shared_
       chunk_bytes_(chunk_bytes(world, kRecordBytes)),
       scratch_(
           new std::byte[(static_cast<size_t>(world) + 1) * (sizeof(Call::Record) + chunk_bytes_)]) {
+  log_as(rank);
   memset(scratch_.get(), 0, sizeof(Call::Record));
 }
 
@@ -162,6 +164,7 @@ Patience Call::patience() const {
 /// Makes the first exchange of every kind, with what this kind adds to the header. Afterwards
 /// records() are those of all ranks, and they agree.
 Status Call::meet(std::string_view phase, Header header, std::span<const std::byte> payload) {
+  log_as(rank());
   if (exchanges_ == 0 && operation_ != Operation::create) ++comm_->calls_;
   header.rank = static_cast<uint32_t>(rank());
   header.agreed.world = static_cast<uint32_t>(world());

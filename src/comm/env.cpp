@@ -229,11 +229,11 @@ Result<std::shared_ptr<Comm>> create_env(const Lookup& lookup, CommOptions given
                                          const OpenDevice& open) {
   const CommOptions options = ZERO_TRY(read_timeouts(lookup, given));
   const Launched launch = ZERO_TRY(read_launch(lookup));
-  std::shared_ptr<Comm> comm = ZERO_TRY(create_launched(lookup, launch, options, open));
+  log_as(launch.rank);
   log(ZERO_LOG_INFO,
       text("zero_comm_create_env: ", launch.launcher == nullptr ? "no launcher" : launch.launcher,
-           ", rank ", launch.rank, " of ", launch.world, ", ", comm->kind(), " comm"));
-  return comm;
+           ", rank ", launch.rank, " of ", launch.world));
+  return create_launched(lookup, launch, options, open);
 }
 
 std::string word_of_job() {

@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "comm/rendezvous.h"
-#include "comm/watch.h"
 
 namespace zero {
 namespace {
@@ -21,13 +20,17 @@ constexpr size_t kMostStrangers = 256;  // beside one for every rank
 }  // namespace
 
 Status Reception::gather() {
+  Watch watch(meeting_.patience());
   while (seated_ < meeting_.world - 1) {
     ZERO_TRY(wait_and_look());
     ZERO_TRY(accept());
     ZERO_TRY(hear_strangers());
     for (int32_t r = 1; r < meeting_.world; ++r)  // a guest says nothing yet
       if (const Partner& one = guest(r); one.link != nullptr && one.link->ended()) return gone(r);
-    if (seated_ < meeting_.world - 1 && deadline_.passed()) return deadline_passed();
+    if (seated_ == meeting_.world - 1) break;
+    if (deadline_.passed()) return deadline_passed();
+    watch.look();
+    if (watch.warns()) log(ZERO_LOG_WARNING, watch.warning(meeting_.rank, missing()));
   }
   strangers_.clear();
   formed_ = true;
@@ -239,16 +242,19 @@ Status Reception::gone(int32_t rank) const {
 }
 
 /// Names the ranks that are not there, or not ready.
-Status Reception::deadline_passed() const {
+std::string Reception::missing() const {
   std::vector<std::string> late;
   for (size_t r = 1; r < guests_.size(); ++r) {
     const Partner& one = guests_[r];
     if (formed_ ? one.ready : one.said.has_value()) continue;
     late.push_back(formed_ ? one.said->name_and_state() : text("rank ", r));
   }
-  return meeting_.failed(formed_
-                             ? text(list_some(late), " did not answer within ", limit_ms_, " ms")
-                             : meeting_.absent(list_some(late), limit_ms_));
+  return list_some(late);
+}
+
+Status Reception::deadline_passed() const {
+  return meeting_.failed(formed_ ? text(missing(), " did not answer within ", limit_ms_, " ms")
+                                 : meeting_.absent(missing(), limit_ms_));
 }
 
 // ---- There will be no comm.

@@ -21,6 +21,7 @@
 #include "comm/failure.h"
 #include "comm/link.h"
 #include "comm/socket.h"
+#include "comm/watch.h"
 
 namespace zero {
 
@@ -104,6 +105,10 @@ struct Meeting {
 
   Status failed(std::string_view sentence) const;
   Introduction introduction() const;
+  /// Returns the patience with ranks that have not come.
+  Patience patience() const {
+    return {title.empty() ? "rendezvous" : title.c_str(), "arrival", limit_ms, false};
+  }
 };
 
 /// Another rank, or a process that may be one.
@@ -153,6 +158,7 @@ class Reception {
   Status lost(const Partner& stranger) const;
   void seat(Partner& stranger);
   Status hear_guest(int32_t rank);
+  std::string missing() const;
   Status deadline_passed() const;
   void refuse(Link& link, std::string_view why) const;
   void tell(Partner& one, std::string_view why);

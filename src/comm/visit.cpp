@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "comm/process.h"
 #include "comm/rendezvous.h"
@@ -63,6 +64,10 @@ class Visit {
       }
       const bool met = meeting_.one_host && doors_[0].root.link != nullptr;
       if (meeting_.deadline.passed(met ? kVerdictMs : 0)) return unreached();
+      watch_.look();
+      if (watch_.warns())
+        log(ZERO_LOG_WARNING,
+            watch_.warning(meeting_.rank, met ? name_of(doors_[0].root) : "rank 0"));
       wait_slice();
     }
   }
@@ -92,7 +97,9 @@ class Visit {
     if (meeting_.one_host) {
       const Identity holder = ZERO_TRY(identity_of(door.connecting.get()));
       if (holder.uid != os().geteuid())
-        return meeting_.failed(text("the name is held by a process of user ", holder.uid));
+        return meeting_.failed(text("the name is held by a process of user ", holder.uid,
+                                    ": set ZERO_JOB on all ranks to a word that others cannot "
+                                    "guess, which makes a name of its own"));
       door.root.pid = holder.pid;
       door.pidfd.reset(os().pidfd_open(holder.pid, 0));
     }
@@ -193,6 +200,7 @@ class Visit {
 
   const Meeting& meeting_;
   const std::span<const Place> places_;
+  Watch watch_{meeting_.patience()};
   std::vector<Door> doors_;  // by place
   std::vector<std::string> obstacles_ = std::vector<std::string>(places_.size(), kNotTried);
   std::optional<size_t> confirmed_;  // the one place where this rank asks for its seat

@@ -2,7 +2,7 @@
 """What the compiled library calls, file by file, and what it does before main.
 
 Every system call goes through the table of base/os.h, so that a test can make it fail; the library never
-prints, exits or forks; nothing runs when it is loaded or unloaded, except what nvcc adds to its object:
+prints (but for the log, by write()), exits or forks; nothing runs when it is loaded or unloaded, except what nvcc adds to its object:
 it tells CUDA's runtime of the kernels, and takes that back.
 usage: check_objects.py base/os.h NM READELF ARCHIVE
 """

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <functional>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -282,9 +283,12 @@ class Heard {
   std::string text;
 
  private:
-  static void hear(void* heard, int32_t, const char* message) {
-    static_cast<Heard*>(heard)->text += message;
+  static void hear(void* ctx, int32_t, const char* message) {
+    auto* const heard = static_cast<Heard*>(ctx);
+    const std::lock_guard lock(heard->mutex_);
+    heard->text += message;
   }
+  std::mutex mutex_;  // ranks are threads
 };
 
 // The first toy of a newcomer has some hundred parameters, and looks as if nothing were sharded.

@@ -14,6 +14,7 @@
 #include <sstream>
 #include <thread>
 
+#include "base/log.h"
 #include "base/os.h"
 #include "base/text.h"
 #include "fault/rendezvous_ranks.h"
@@ -139,7 +140,7 @@ TEST(Rendezvous, a_name_that_another_user_holds_is_told_by_that_user_at_once) {
   const Clock clock(kLongMs / 2);
   for (int rank = 0; rank < 2; ++rank) {
     const std::string said = outcome(create_local(name, rank, 2, within(kLongMs)));
-    EXPECT_TRUE(contains(said, "ZERO_ERR_RENDEZVOUS", "user 65534"));
+    EXPECT_TRUE(contains(said, "ZERO_ERR_RENDEZVOUS", "user 65534: set ZERO_JOB on all ranks"));
   }
   kill(pid, SIGKILL);
   waitpid(pid, nullptr, 0);
@@ -302,6 +303,25 @@ TEST(Rendezvous, a_rank_0_that_never_comes_is_named_at_the_deadline) {
     return outcome(create_local(name, 1, 2, within(200)));
   });
   EXPECT_TRUE(contains(results[1], "ZERO_ERR_RENDEZVOUS", "rank 0 never came within 200 ms"));
+}
+
+TEST(Rendezvous, the_log_says_once_after_10_seconds_who_has_not_come) {
+  static std::string logged;
+  set_log([](void*, int32_t, const char* message) { logged += text(message, "\n"); }, nullptr,
+          ZERO_LOG_WARNING);
+  for (const int late : {0, 1}) {
+    const Clock clock;
+    const std::string name = unique_name();
+    logged.clear();
+    const Ranks results = run_sound_ranks(RankKind::threads, 2, [&](int rank) {
+      if (rank == late) Clock::pass(10'100, 1);
+      return outcome(create_local(name, rank, 2, within(kLongMs)));
+    });
+    EXPECT_EQ(results, Ranks({"ok", "ok"}));
+    EXPECT_EQ(logged, text("rendezvous '", name, "': arrival: rank ", 1 - late,
+                           " has been waiting for 10 s for rank ", late, "\n"));
+  }
+  set_log(nullptr, nullptr, 0);
 }
 
 TEST(Rendezvous, the_shortest_patience_of_any_rank_counts_for_all) {

@@ -121,7 +121,7 @@ TEST(Env, a_world_of_one_that_is_meant_goes_on) {
   EXPECT_EQ(launched(with(kTorchrun, "PMI_RANK=0 PMI_SIZE=1")).world, 4);
 }
 
-TEST(Env, the_log_says_launcher_rank_world_and_comm) {
+TEST(Env, the_log_says_launcher_rank_and_world) {
   std::vector<std::string> messages;
   set_log(
       [](void* out, int32_t, const char* message) {
@@ -131,9 +131,8 @@ TEST(Env, the_log_says_launcher_rank_world_and_comm) {
   EXPECT_TRUE(create_env(lookup_in("RANK=0 WORLD_SIZE=1"), {}, nullptr).ok());
   EXPECT_TRUE(create_env(lookup_in({}), {}, nullptr).ok());
   set_log(nullptr, nullptr, ZERO_LOG_INFO);
-  EXPECT_EQ(messages, (std::vector<std::string>{
-                          "zero_comm_create_env: torchrun, rank 0 of 1, solo comm",
-                          "zero_comm_create_env: no launcher, rank 0 of 1, solo comm"}));
+  EXPECT_EQ(messages, (std::vector<std::string>{"zero_comm_create_env: torchrun, rank 0 of 1",
+                                                "zero_comm_create_env: no launcher, rank 0 of 1"}));
 }
 
 TEST(Env, half_a_set_is_refused) {

@@ -47,10 +47,11 @@ def _show(level: int) -> None:
 
 def set_log_level(level: int | str | None = logging.INFO) -> None:
     """Send the library's messages of `level` and above to the logger "libzero", for the whole
-    process; None turns them off, which is the start. A level is one of the module logging, by its
-    number or by its name in any case, "info". ValueError for another name. The logger takes this
-    level if it has none of its own; what it shows where is for handlers, as logging.basicConfig
-    sets one up.
+    process. None: none, as at the start; then ZERO_LOG of the environment ("error", "warning" or
+    "info"), which has no say otherwise, prints them on standard error. A level is one of the module
+    logging, by its number or by its name in any case, "info". ValueError for another name. The
+    logger takes this level if it has none of its own; what it shows where is for handlers, as
+    logging.basicConfig sets one up.
 
     >>> set_log_level("warning")
     >>> set_log_level(None)
@@ -58,12 +59,10 @@ def set_log_level(level: int | str | None = logging.INFO) -> None:
     if isinstance(level, str):
         level = _values.choice({"error": 40, "warning": 30, "info": 20}, level.lower(), "level")
     _show(logging.NOTSET if level is None else level)
-    most = 0
-    if level is not None:
-        most = max((number for number, python in _LEVELS.items() if python >= level), default=0)
-    if most == 0:
+    if level is None:
         lib().zero_set_log_callback(_off, None, 0)
         return
+    most = max((number for number, python in _LEVELS.items() if python >= level), default=0)
     lib().zero_set_log_callback(_callback, None, most)
     # Threads may outlive the interpreter, and must not find its remains.
     atexit.unregister(set_log_level)

@@ -19,6 +19,7 @@ Result<std::shared_ptr<Comm>> create_local(std::string_view name, int32_t rank, 
                   text("world is ", world, ": a local comm has 1 to ", local::kMaxWorld, " ranks"));
   if (rank < 0 || rank >= world)
     return Status(ZERO_ERR_ARGUMENT, text("rank is ", rank, " in a world of ", world));
+  log_as(rank);
   return local::join(text("rendezvous '", name, "'"), local::address_of_comm(name, word), word,
                      rank, world, options, std::move(device), [] { return Status(); });
 }

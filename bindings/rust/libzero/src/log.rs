@@ -21,8 +21,8 @@ pub enum Level {
     Info,
 }
 
-/// Send messages up to `level` to `log`, for the whole process; None turns them off, which is the start.
-/// It runs on a thread that is inside a libzero call, and must not call libzero.
+/// Send messages up to `level` to `log`, for the whole process; None: none, as at the start, when the
+/// environment's ZERO_LOG (`error`, `warning` or `info`) prints them on standard error. `log` runs on a thread that is inside a libzero call, and must not call libzero.
 pub fn set_logger(log: Option<fn(Level, &str)>, level: Level) -> Result<()> {
     load()?;
     let max_level = match level {

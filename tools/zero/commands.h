@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// The commands of zero. Each prints what it found, and returns whether all is well; a failure is a
+// sentence for the error stream.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+
+namespace zero::tool {
+
+/// What the command line says.
+struct Request {
+  std::string checkpoint, other;  // other: the second checkpoint, or the file to write
+  bool json = false;
+  bool with_state = false;
+  bool replace = false;
+};
+
+Result<bool> inspect(const Request& request);
+Result<bool> verify(const Request& request);
+Result<bool> diff(const Request& request);
+Result<bool> merge(const Request& request);
+
+}  // namespace zero::tool

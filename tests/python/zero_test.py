@@ -402,6 +402,47 @@ class Terminal(ZeroTest):
             self.assertTrue(all(len(line) < columns for line in lines), lines)
 
 
+class Doctor(unittest.TestCase):
+    CLEAN = {key: value for key, value in os.environ.items() if not key.startswith(("ZERO_RANK", "ZERO_WORLD", "RANK", "WORLD"))}
+
+    def findings(self, **options):
+        options.setdefault("env", self.CLEAN)
+        done = zero("doctor", "--json", **options)
+        self.assertEqual(done.stderr, "")
+        said = json.loads(done.stdout)
+        self.assertEqual(done.returncode, 0 if said["ok"] else 1)
+        self.assertEqual(said["ok"], all(one["ok"] for one in said["findings"]))
+        return {one["subject"]: (one["ok"], one["words"]) for one in said["findings"]}
+
+    def test_each_subject_is_a_line_that_is_ok_or_says_what_to_do(self):
+        found = self.findings()
+        self.assertTrue(found["libzero"][0])
+        self.assertIn("isa: ", found["libzero"][1])
+        self.assertEqual(found["launcher"], (True, "none: this is a job of one process; zero-run -n 4 starts four"))
+        lines = zero("doctor", env=self.CLEAN).stdout.splitlines()
+        self.assertEqual([line.startswith("ok  ") for line in lines], [ok for ok, _ in found.values()])
+
+    def test_a_launcher_is_named_and_half_of_its_variables_is_a_mistake(self):
+        done = subprocess.run([ZERO_RUN, "-n", "2", ZERO, "doctor"], capture_output=True, text=True, timeout=60,
+                              check=False, env=self.CLEAN)
+        for rank in "01":
+            self.assertRegex(done.stdout, rf"\[{rank}\] ok +launcher +zero-run: rank {rank} of 2\n")
+        half = self.findings(env=self.CLEAN | {"RANK": "0"})["launcher"]
+        self.assertEqual(half, (False, "RANK is '0', but WORLD_SIZE is not set: set both or neither"))
+        wrong = self.findings(env=self.CLEAN | {"ZERO_TIMEOUT_MS": "soon"})["deadlines"]
+        self.assertFalse(wrong[0])
+        self.assertIn("ZERO_TIMEOUT_MS is 'soon'", wrong[1])
+
+    def test_limits_that_are_too_low_are_told(self):
+        def limited():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+        found = self.findings(preexec_fn=limited)
+        self.assertEqual(found["descriptors"], (False, "64: raise ulimit -n for many ranks"))
+        self.assertEqual(found["file size"],
+                         (False, "1048576 bytes, which ends larger checkpoints: ulimit -f unlimited"))
+
+
 class BadInput(ZeroTest):
     def test_what_is_no_checkpoint_is_a_sentence(self):
         empty = tempfile.mkdtemp(dir=self.folder)

@@ -21,5 +21,6 @@ Result<bool> inspect(const Request& request);
 Result<bool> verify(const Request& request);
 Result<bool> diff(const Request& request);
 Result<bool> merge(const Request& request);
+Result<bool> doctor(const Request& request);
 
 }  // namespace zero::tool

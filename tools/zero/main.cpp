@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// zero: looks at checkpoints, and makes other files of them.
+// zero: looks at checkpoints, makes other files of them, and looks at where ranks run.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
@@ -69,6 +69,7 @@ constexpr Command kCommands[] = {
     {"verify", verify, add_checkpoint, "compare every byte of a checkpoint with its checksum"},
     {"diff", diff, add_two, "compare two checkpoints, of any worlds, bit for bit"},
     {"merge", merge, add_output, "make one safetensors file of a checkpoint"},
+    {"doctor", doctor, [](CLI::App&, Request&) {}, "say what is wrong around ranks started here"},
 };
 
 int refuse(const char* why) {
@@ -77,7 +78,9 @@ int refuse(const char* why) {
 }
 
 int parse_and_run(int count, char** arguments) {
-  CLI::App app("Look at libzero's checkpoints, and make other files of them.", "zero");
+  CLI::App app(
+      "Look at libzero's checkpoints, make other files of them, and look at where ranks run.",
+      "zero");
   app.set_version_flag("--version", text("zero ", ZERO_VERSION_MAJOR, '.', ZERO_VERSION_MINOR, '.',
                                          ZERO_VERSION_PATCH));
   app.set_help_flag("-h,--help", "print this and exit");

@@ -402,6 +402,68 @@ class Terminal(ZeroTest):
             self.assertTrue(all(len(line) < columns for line in lines), lines)
 
 
+class Estimate(ZeroTest):
+    def shapes(self, *lines):
+        file = os.path.join(tempfile.mkdtemp(dir=self.folder), "shapes.txt")
+        pathlib.Path(file).write_text("\n".join(lines), encoding="utf-8")
+        return file
+
+    def test_a_rank_holds_what_the_rule_asks_for(self):
+        """By docs/memory.md: bytes for each parameter of a tensor that all ranks divide evenly."""
+        n = 1 << 22
+        file = self.shapes("# one tensor", "", "w 4096x1024 F32")
+        done = zero("estimate", "--json", "--world", "1,8", "--rule", "adamw,sgd", "--dtype", "F32,BF16", file)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        said = {(one["rule"], one["dtype"], one["world"]): one for one in json.loads(done.stdout)}
+        for (rule, dtype, world), one in said.items():
+            size = 4 if dtype == "F32" else 2
+            state = (8 if rule == "adamw" else 0) + (4 if dtype == "BF16" else 0)
+            self.assertEqual(one["parameters"], size * n)
+            self.assertEqual(one["gradients"], size * n)
+            self.assertEqual(one["state"], state * n // world)
+            self.assertEqual(one["total"], (2 * size * n) + state * n // world)
+            self.assertEqual(one["total_with_shared_parameters"], size * n + (size + state) * n // world)
+        self.assertEqual(len(said), 8)
+        self.assertIn("adamw  BF16   8", zero("estimate", "--world", 8, "--dtype", "BF16", file).stdout)
+
+    def test_a_model_comes_from_a_checkpoint_a_header_or_a_list(self):
+        directory = self.checkpoint("2", 2)
+        file = os.path.join(tempfile.mkdtemp(dir=self.folder), "model.safetensors")
+        zero("merge", directory, file)
+        shapes = self.shapes("h.0.weight 50x70", "h.0.bias 3000", "none 0", "h.1.half 999 BF16", "wide 2x3 F64",
+                             "seen 1 I64")
+        said = {zero("estimate", "--json", model).stdout for model in (directory, file, shapes)}
+        self.assertEqual(len(said), 1)
+        self.assertEqual(json.loads(said.pop())[0]["parameters"], 4 * 6500 + 2 * 999 + 8 * 6 + 8)
+
+    def test_a_plan_tells_owners_and_imbalance(self):
+        file = self.shapes("a 1000", "b 3000", "c 2000", "d 2000")
+        said = json.loads(zero("plan", "--json", "--world", 2, "--partition", "greedy", file).stdout)
+        self.assertEqual((said["elements"], said["imbalance"]), ([4000, 4000], 1.0))
+        owners = {one["tensor"]: one["owner"] for one in said["owners"]}
+        self.assertEqual(owners["b"], owners["a"])
+        self.assertEqual(owners["c"], owners["d"])
+        said = json.loads(zero("plan", "--json", "--world", 2, "--partition", "greedy", self.shapes("a 30", "b 10")).stdout)
+        self.assertEqual((said["elements"], said["imbalance"]), ([30, 10], 1.5))
+        done = zero("plan", "--world", 3, self.shapes("a 1024x3"))
+        self.assertEqual([line.split() for line in done.stdout.splitlines()[1:4]],
+                         [[str(rank), "1024", "0"] for rank in range(3)])
+        self.assertIn("1 tensor split between ranks; the busiest rank has 1 of the mean", done.stdout)
+
+    def test_what_is_no_model_is_a_sentence(self):
+        for lines, words in ((["a"], "line 1 is not NAME SHAPE"), (["a 3", "b 3y4"], "line 2: '3y4' is no shape"),
+                             (["a 3 F99"], "'F99' is no dtype"), (["# nothing"], "it has no tensors"),
+                             (["a 4294967296x4294967296"], "tensor 'a' is too large")):
+            self.refused(words, "estimate", self.shapes(*lines))
+        self.refused("is missing", "estimate", "/no/such")
+        self.refused("there is no rule 'adamm', but adamw, adam", "estimate", "--rule", "adamm", self.shapes("a 3"))
+        text = os.path.join(tempfile.mkdtemp(dir=self.folder), "x.safetensors")
+        pathlib.Path(text).write_text("no tensors at all", encoding="utf-8")
+        self.refused("a header of ", "estimate", text)
+        for arguments in (["--world", "0"], ["--partition", "odd"], ["--dtype", "I32"]):
+            self.assertEqual(zero("estimate", *arguments, self.shapes("a 3")).returncode, 2)
+
+
 class Doctor(unittest.TestCase):
     CLEAN = {key: value for key, value in os.environ.items() if not key.startswith(("ZERO_RANK", "ZERO_WORLD", "RANK", "WORLD"))}
 

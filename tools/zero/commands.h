@@ -3,7 +3,9 @@
 // sentence for the error stream.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 
@@ -15,6 +17,10 @@ struct Request {
   bool json = false;
   bool with_state = false;
   bool replace = false;
+  // Of estimate and plan, for a model that is named by `checkpoint`.
+  std::string partition = "even", grad_dtype;
+  std::vector<std::string> rules = {"adamw"}, dtypes = {""};
+  std::vector<int32_t> worlds = {1, 2, 4, 8, 16, 32, 64};
 };
 
 Result<bool> inspect(const Request& request);
@@ -22,5 +28,7 @@ Result<bool> verify(const Request& request);
 Result<bool> diff(const Request& request);
 Result<bool> merge(const Request& request);
 Result<bool> doctor(const Request& request);
+Result<bool> estimate(const Request& request);
+Result<bool> plan(const Request& request);
 
 }  // namespace zero::tool

@@ -57,6 +57,38 @@ void add_output(CLI::App& app, Request& request) {
   app.add_flag("--replace", request.replace, "replace FILE if it exists");
 }
 
+const CLI::IsMember kFloating({"F32", "F64", "BF16", "F16"});
+const CLI::Range kWorlds(1, 65536);
+
+void add_model(CLI::App& app, Request& request) {
+  app.add_option("MODEL", request.checkpoint,
+                 "a checkpoint, a .safetensors file, or lines NAME 768x3072 [F32]")
+      ->required();
+  app.add_option("--partition", request.partition, "who owns what (even)")
+      ->check(CLI::IsMember({"even", "greedy", "greedy-in-order"}));
+}
+
+/// Adds an option whose values are divided by commas.
+template <class T>
+CLI::Option* add_list(CLI::App& app, const char* name, std::vector<T>& values, const char* help) {
+  return app.add_option(name, values, help)->delimiter(',')->allow_extra_args(false);
+}
+
+void add_estimate(CLI::App& app, Request& request) {
+  add_model(app, request);
+  add_list(app, "--world", request.worlds, "how many ranks (1,2,4,8,16,32,64)")->check(kWorlds);
+  add_list(app, "--rule", request.rules, "update rules (adamw)");
+  add_list(app, "--dtype", request.dtypes, "of parameters (as in MODEL)")->check(kFloating);
+  app.add_option("--grad-dtype", request.grad_dtype, "of gradients (that of parameters)")
+      ->check(kFloating);
+}
+
+void add_plan(CLI::App& app, Request& request) {
+  add_model(app, request);
+  app.add_option("--world", request.worlds[0], "how many ranks")->required()->check(kWorlds);
+  app.add_option("--rule", request.rules[0], "update rule (adamw)");
+}
+
 struct Command {
   const char* name;
   Result<bool> (*run)(const Request&);
@@ -69,6 +101,8 @@ constexpr Command kCommands[] = {
     {"verify", verify, add_checkpoint, "compare every byte of a checkpoint with its checksum"},
     {"diff", diff, add_two, "compare two checkpoints, of any worlds, bit for bit"},
     {"merge", merge, add_output, "make one safetensors file of a checkpoint"},
+    {"estimate", estimate, add_estimate, "say how many bytes a rank of a model holds"},
+    {"plan", plan, add_plan, "say which rank owns how much of a model"},
     {"doctor", doctor, [](CLI::App&, Request&) {}, "say what is wrong around ranks started here"},
 };
 

@@ -7,7 +7,7 @@ headers_in() {
   local headers=$1 package name folder
   rm -rf "$headers"
   mkdir -p "$headers"
-  for package in nlohmann_json:nlohmann libxxhash:xxhash.h; do
+  for package in nlohmann_json:nlohmann libxxhash:xxhash.h CLI11:CLI; do
     name=${package%:*}
     folder=$(PKG_CONFIG_ALLOW_SYSTEM_CFLAGS=1 pkg-config --cflags-only-I "$name" | sed 's/^-I//; s/ .*//')
     cp -rL "$folder/${package#*:}" "$headers"

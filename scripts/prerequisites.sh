@@ -13,6 +13,7 @@ need_package() {
     pkg-config) echo pkg-config ;;
     nlohmann_json) echo nlohmann-json3-dev ;;
     libxxhash) echo libxxhash-dev ;;
+    CLI11) echo libcli11-dev ;;
     gtest) echo libgtest-dev ;;
     benchmark) echo libbenchmark-dev ;;
     gfortran) echo gfortran ;;

@@ -42,6 +42,17 @@ Result<Extras> parse_file(std::string_view file, const Manifest& manifest) {
   return extras;
 }
 
+const FileRecord& file_of(const ManifestExtras& extras, const Manifest& manifest) {
+  return manifest.files[static_cast<size_t>(extras.file)];
+}
+
+Result<std::string> read_whole(const BlockFiles& files, const FileRecord& record) {
+  BlockReader reader = ZERO_TRY(BlockReader::open(files, record));
+  std::string whole(record.bytes, '\0');
+  ZERO_TRY(reader.read(0, std::as_writable_bytes(std::span(whole))));
+  return whole;
+}
+
 }  // namespace
 
 Status set_extra(Optimizer& optim, std::string_view name, const void* bytes, size_t count) {
@@ -88,28 +99,29 @@ Result<std::string> extras_file(const Extras& extras, const Digest& save_id, int
 
 uint64_t extras_bytes(const Manifest& manifest) {
   uint64_t bytes = 0;
-  for (const ManifestExtras& extras : manifest.extras)
-    bytes += manifest.files[static_cast<size_t>(extras.file)].bytes;
+  for (const ManifestExtras& extras : manifest.extras) bytes += file_of(extras, manifest).bytes;
   return bytes;
 }
 
 Result<std::string> read_extras(const BlockFiles& files, const Manifest& manifest) {
   std::string all;
-  for (const ManifestExtras& extras : manifest.extras) {
-    const FileRecord& record = manifest.files[static_cast<size_t>(extras.file)];
-    BlockReader reader = ZERO_TRY(BlockReader::open(files, record));
-    const size_t before = all.size();
-    all.resize(before + record.bytes);
-    ZERO_TRY(reader.read(0, std::as_writable_bytes(std::span(all).subspan(before))));
-  }
+  for (const ManifestExtras& extras : manifest.extras)
+    all += ZERO_TRY(read_whole(files, file_of(extras, manifest)));
   (void)ZERO_TRY(parse_extras(all, manifest));
   return all;
+}
+
+Result<Extras> read_extras_of(const BlockFiles& files, const Manifest& manifest,
+                              const ManifestExtras& extras) {
+  const FileRecord& record = file_of(extras, manifest);
+  return parse_file(ZERO_TRY(read_whole(files, record)), manifest)
+      .within(text("'", record.name, "'"));
 }
 
 Result<std::map<int32_t, Extras>> parse_extras(std::string_view files, const Manifest& manifest) {
   std::map<int32_t, Extras> extras;
   for (const auto [rank, file] : manifest.extras) {
-    const FileRecord& record = manifest.files[static_cast<size_t>(file)];
+    const FileRecord& record = file_of({rank, file}, manifest);
     extras[rank] = ZERO_TRY(
         parse_file(files.substr(0, record.bytes), manifest).within(text("'", record.name, "'")));
     files.remove_prefix(record.bytes);

@@ -30,6 +30,10 @@ uint64_t extras_bytes(const Manifest& manifest);
 /// Reads all files of extras, one after the other, and checks what they hold.
 Result<std::string> read_extras(const BlockFiles& files, const Manifest& manifest);
 
+/// Returns what one rank saved.
+Result<Extras> read_extras_of(const BlockFiles& files, const Manifest& manifest,
+                              const ManifestExtras& extras);
+
 /// Returns what such files hold, by the ranks that saved it.
 Result<std::map<int32_t, Extras>> parse_extras(std::string_view files, const Manifest& manifest);
 

@@ -37,6 +37,17 @@ Status check_products(const Manifest& manifest, const Rule& rule);
 /// Fails with ZERO_ERR_CKPT_INVALID unless the header says that its file is of this save.
 Status check_metadata(const SafetensorsHeader& header, const Manifest& manifest);
 
+/// Reads the header of a safetensors file, and verifies its blocks.
+Result<SafetensorsHeader> read_header(BlockReader& reader);
+
+/// Returns how many blocks all files have.
+uint64_t total_blocks(const Manifest& manifest);
+
+/// Compares blocks [begin, end), counted through all files, with their checksums, and the header of
+/// each file whose first block is among them with the manifest.
+Status verify_blocks(const BlockFiles& files, const Manifest& manifest, uint64_t begin,
+                     uint64_t end);
+
 /// Does this rank's part of the verification. All ranks together cover everything.
 Status verify_files(const BlockFiles& files, const Manifest& manifest, int32_t rank, int32_t world);
 

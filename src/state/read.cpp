@@ -8,9 +8,7 @@
 #include "state/safetensors.h"
 
 namespace zero {
-namespace {
 
-/// Reads the header of a safetensors file, and verifies its blocks.
 Result<SafetensorsHeader> read_header(BlockReader& reader) {
   std::string first(std::min<uint64_t>(reader.bytes(), 8), '\0');
   ZERO_TRY(reader.read(0, std::as_writable_bytes(std::span(first))));
@@ -19,6 +17,8 @@ Result<SafetensorsHeader> read_header(BlockReader& reader) {
   ZERO_TRY(reader.read(8, std::as_writable_bytes(std::span(json))));
   return parse_safetensors_header(json, reader.bytes()).within(where);
 }
+
+namespace {
 
 // ---- These compare every byte with its checksum, and every header with the manifest.
 
@@ -216,18 +216,14 @@ Status locate(const BlockReader& reader, SafetensorsHeader header, std::span<Job
 
 }  // namespace
 
-Status verify_files(const BlockFiles& files, const Manifest& manifest, int32_t rank,
-                    int32_t world) {
+uint64_t total_blocks(const Manifest& manifest) {
   uint64_t total = 0;
   for (const FileRecord& file : manifest.files) total += file.blocks.size();
-  // Each rank takes neighbouring blocks, so that it reads forward. `total` times a rank could
-  // overflow.
-  const uint64_t share = total / static_cast<uint64_t>(world),
-                 rest = total % static_cast<uint64_t>(world);
-  const auto begin_of = [&](uint64_t r) { return share * r + std::min(r, rest); };
-  const uint64_t begin = begin_of(static_cast<uint64_t>(rank)),
-                 end = begin_of(static_cast<uint64_t>(rank) + 1);
+  return total;
+}
 
+Status verify_blocks(const BlockFiles& files, const Manifest& manifest, uint64_t begin,
+                     uint64_t end) {
   uint64_t at = 0;
   for (size_t i = 0; i < manifest.files.size(); i++) {
     const FileRecord& file = manifest.files[i];
@@ -235,7 +231,7 @@ Status verify_files(const BlockFiles& files, const Manifest& manifest, int32_t r
     if (first < last) {
       BlockReader reader = ZERO_TRY(BlockReader::open(files, file));
       for (uint64_t block = first; block < last; block++) ZERO_TRY(reader.verify(block - at));
-      if (first == at && is_tensor_file(file.name)) {  // its rank checks the header, too
+      if (first == at && is_tensor_file(file.name)) {
         SafetensorsHeader header = ZERO_TRY(read_header(reader));
         ZERO_TRY(check_header(std::move(header), manifest, static_cast<int32_t>(i))
                      .within(text("'", reader.path(), "'")));
@@ -244,6 +240,18 @@ Status verify_files(const BlockFiles& files, const Manifest& manifest, int32_t r
     at += file.blocks.size();
   }
   return {};
+}
+
+Status verify_files(const BlockFiles& files, const Manifest& manifest, int32_t rank,
+                    int32_t world) {
+  // Each rank takes neighbouring blocks, so that it reads forward. The total times a rank could
+  // overflow.
+  const uint64_t total = total_blocks(manifest);
+  const uint64_t share = total / static_cast<uint64_t>(world),
+                 rest = total % static_cast<uint64_t>(world);
+  const auto begin_of = [&](uint64_t r) { return share * r + std::min(r, rest); };
+  return verify_blocks(files, manifest, begin_of(static_cast<uint64_t>(rank)),
+                       begin_of(static_cast<uint64_t>(rank) + 1));
 }
 
 uint32_t saved_slots(const ManifestParam& param, const Rule& rule) {

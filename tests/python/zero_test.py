@@ -1,0 +1,572 @@
+# SPDX-License-Identifier: Apache-2.0
+"""zero from the outside: the program that ZERO_TOOL names, on checkpoints that the Python package saves."""
+
+import fcntl
+import json
+import os
+import pathlib
+import pty
+import re
+import resource
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import unittest
+
+ZERO = os.environ.get("ZERO_TOOL", "zero")
+ZERO_RUN = os.environ.get("ZERO_RUN", "zero-run")
+
+# Saves a few steps of a small model as the directory that is the first argument; "nudge" changes one bit.
+SAVE = """
+import sys
+import libzero
+
+directory, steps, *words = sys.argv[1:]
+shapes = {"h.0.weight": (50, 70), "h.0.bias": (3000,), "none": (0,), "h.1.half": (999,), "wide": (2, 3)}
+dtypes = {"h.1.half": "bfloat16", "wide": "float64"}
+codes = {"h.1.half": "H", "wide": "d"}
+comm = libzero.Comm.from_env()
+params = [libzero.Param(name, shape=shape, dtype=dtypes.get(name)) for name, shape in shapes.items()]
+memory = libzero.allocate(comm, params)
+
+def flat(array, name):
+    return memoryview(array).cast("B").cast(codes.get(name, "f"))
+
+optimizer = libzero.Optimizer(comm, "adamw", lr=0.5 if "lr" in words else 0.25)
+optimizer.register(memory.params)
+buffers = {"seen": bytearray(8)}
+optimizer.register_buffers([libzero.ModelBuffer("seen", memoryview(buffers["seen"]).cast("q"))])
+for name, shape in shapes.items():
+    if name != "none":
+        if comm.rank == 0:
+            values = flat(memory.data[name], name)
+            for i in range(len(values)):
+                values[i] = 0x3f80 + i % 7 if name == "h.1.half" else i % 11 - 5
+        grads = flat(memory.grads[name], name)
+        for i in range(len(grads)):
+            grads[i] = 0x3f00 if name == "h.1.half" else (i % 5 - 2) / 4
+optimizer.broadcast_params()
+for _ in range(int(steps)):
+    optimizer.step()
+if "nudge" in words:
+    values = flat(memory.data["h.0.weight"], "").cast("B").cast("I")
+    values[17] ^= 8
+if "extras" in words:
+    optimizer.state_extra_set("random", bytes(100 + comm.rank))
+optimizer.save(directory)
+"""
+# A manifest of a format to come.
+NEWER = b'{"zero_format":2,\n"end":{"bytes":18,"xxh3":"252a4d1afe4fc0c5"}}\n'
+
+
+def zero(*arguments, **options):
+    return subprocess.run([ZERO, *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False,
+                          stdin=subprocess.DEVNULL, **options)
+
+
+def save(directory, world, *words):
+    subprocess.run([ZERO_RUN, "-n", str(world), sys.executable, "-c", SAVE, directory, *words], timeout=60, check=True)
+
+
+def flip(path, offset):
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)[0]
+        file.seek(offset)
+        file.write(bytes([byte ^ 64]))
+
+
+def read_tensors(path):
+    """Name to dtype, shape and bytes, and the metadata, as the safetensors format says."""
+    data = pathlib.Path(path).read_bytes()
+    (length,) = struct.unpack_from("<Q", data)
+    header = json.loads(data[8 : 8 + length])
+    metadata = header.pop("__metadata__")
+    begin = 8 + length
+    return metadata, {name: (entry["dtype"], entry["shape"], data[begin + entry["data_offsets"][0] :
+                                                                  begin + entry["data_offsets"][1]])
+                      for name, entry in header.items()}
+
+
+class ZeroTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = folder.name
+
+    def checkpoint(self, name, world=1, *words):
+        """The directory of a checkpoint, which is saved once."""
+        directory = os.path.join(self.folder, name)
+        if not os.path.exists(directory):
+            save(directory, world, *(words or ("2",)))
+        return directory
+
+    def own(self, *words):
+        """A checkpoint that a test may damage."""
+        folder = tempfile.mkdtemp(dir=self.folder)
+        return self.checkpoint(os.path.join(os.path.basename(folder), "mine"), 2, *words)
+
+    def refused(self, words, *arguments, **options):
+        done = zero(*arguments, **options)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertRegex(done.stderr, rf"^zero \w+: .*{words}.*\n$")
+        return done
+
+
+class Inspect(ZeroTest):
+    def test_json_has_what_was_saved(self):
+        directory = self.checkpoint("extras", 2, "2", "extras")
+        done = zero("inspect", "--json", directory)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        said = json.loads(done.stdout)
+        self.assertEqual([said[key] for key in ("step", "skipped", "world", "optimizer")], [2, 0, 2, "adamw"])
+        self.assertEqual(said["groups"][0]["lr"], 0.25)
+        state = ["exp_avg", "exp_avg_sq"]
+        self.assertEqual([(one["name"], one["dtype"], one["shape"], one["step"], one["state"])
+                          for one in said["parameters"]],
+                         [("h.0.weight", "F32", [50, 70], 2, state), ("h.0.bias", "F32", [3000], 2, state),
+                          ("none", "F32", [0], 2, state), ("h.1.half", "BF16", [999], 2, [*state, "master"]),
+                          ("wide", "F64", [2, 3], 2, state)])
+        self.assertEqual(said["buffers"], [{"name": "seen", "dtype": "I64", "shape": [1]}])
+        self.assertEqual(said["extras"], [{"rank": 0, "name": "random", "bytes": 100},
+                                          {"rank": 1, "name": "random", "bytes": 101}])
+        sizes = {name: os.path.getsize(os.path.join(directory, name)) for name in os.listdir(directory)}
+        del sizes["zero.json"]
+        self.assertEqual({one["name"]: one["bytes"] for one in said["files"]}, sizes)
+        self.assertEqual(said["bytes"], sum(sizes.values()))
+
+    def test_words_are_a_tree_of_tensors(self):
+        done = zero("inspect", self.checkpoint("extras", 2, "2", "extras"))
+        self.assertEqual(done.returncode, 0)
+        lines = [line.split() for line in done.stdout.splitlines()]
+        at = lines.index(["h"])
+        self.assertEqual(lines[at : at + 3], [["h"], ["0"], "weight F32 [50, 70] group 0, step 2: exp_avg, "
+                                              "exp_avg_sq".split()])
+        for words in ("world 2 ranks", "optimizer adamw", "random 2 ranks 201 bytes", "seen I64 [1]", "1"):
+            self.assertIn(words.split(), lines)
+
+    def test_a_folder_means_its_newest_checkpoint(self):
+        folder = tempfile.mkdtemp(dir=self.folder)
+        for steps in ("3", "1"):
+            save(os.path.join(folder, f"run-{steps}"), 1, steps)
+        os.mkdir(os.path.join(folder, "run-9"))
+        done = zero("inspect", "--json", folder)
+        self.assertEqual(json.loads(done.stdout)["checkpoint"], os.path.join(folder, "run-3"))
+        self.assertIn("run-9", done.stderr)  # why it is none
+
+
+class Verify(ZeroTest):
+    def test_a_sound_checkpoint_is_0(self):
+        for name, words in (("2", ("2",)), ("extras", ("2", "extras"))):
+            done = zero("verify", "--json", self.checkpoint(name, 2, *words))
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            said = json.loads(done.stdout)
+            self.assertEqual((said["sound"], said["faults"], said["step"]), (True, [], 2))
+        done = zero("verify", self.checkpoint("2", 2))
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn(": sound, step 2, ", done.stdout)
+
+    def test_all_that_is_damaged_is_told(self):
+        directory = self.own()
+        flip(os.path.join(directory, "model-00002-of-00002.safetensors"), 5000)
+        flip(os.path.join(directory, "optim-00001-of-00002.safetensors"), -1 % os.path.getsize(
+            os.path.join(directory, "optim-00001-of-00002.safetensors")))
+        os.remove(os.path.join(directory, "model.safetensors.index.json"))
+        os.truncate(os.path.join(directory, "optim-00002-of-00002.safetensors"), 4096)
+        done = zero("verify", "--json", directory)
+        self.assertEqual(done.returncode, 1)
+        said = json.loads(done.stdout)
+        self.assertFalse(said["sound"])
+        for words in ("model-00002-of-00002.safetensors': bytes 0 to ", "optim-00001-of-00002.safetensors': bytes 0 to ",
+                      "model.safetensors.index.json': is missing",
+                      "optim-00002-of-00002.safetensors': has 4096 bytes, the manifest says"):
+            self.assertTrue(any(words in fault for fault in said["faults"]), (words, said["faults"]))
+        self.assertEqual(len(said["faults"]), 4)
+        done = zero("verify", directory)
+        self.assertEqual((done.returncode, len(done.stdout.splitlines())), (1, 5))
+        self.assertIn(": 4 faults, step 2, ", done.stdout)
+
+    def test_a_file_of_another_save_is_damage_though_its_checksums_are_right(self):
+        directory, other = self.own(), self.own()
+        for name in ("model-00001-of-00002.safetensors", "zero.json"):
+            os.replace(os.path.join(other, name), os.path.join(directory, name))
+        done = zero("verify", directory)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("model-00002-of-00002.safetensors", done.stdout)
+
+
+class Diff(ZeroTest):
+    def test_the_same_training_on_other_worlds_has_no_difference(self):
+        directories = [self.checkpoint(str(world), world) for world in (1, 2, 4)]
+        for other in directories[1:]:
+            done = zero("diff", directories[0], other)
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "no difference\n", ""))
+        done = zero("diff", "--json", *directories[1:])
+        self.assertEqual(json.loads(done.stdout), {"same": True, "facts": [], "tensors": []})
+
+    def test_one_bit_is_found(self):
+        one, other = self.checkpoint("2", 2), self.checkpoint("nudged", 1, "2", "nudge")
+        done = zero("diff", "--json", one, other)
+        self.assertEqual((done.returncode, done.stderr), (1, ""))
+        said = json.loads(done.stdout)
+        self.assertEqual((said["same"], said["facts"], len(said["tensors"])), (False, [], 1))
+        tensor, = said["tensors"]
+        self.assertEqual([tensor[key] for key in ("tensor", "dtype", "elements", "differ")],
+                         ["h.0.weight", "F32", 3500, 1])
+        self.assertEqual((tensor["first"]["element"], tensor["first"]["bit"]), (17, 3))
+        bits = [int(word, 16) for word in tensor["first"]["bits"]]
+        self.assertEqual(bits[0] ^ bits[1], 8)
+        values = [struct.unpack("<f", struct.pack("<I", word))[0] for word in bits]
+        self.assertEqual(tensor["first"]["values"], values)
+        self.assertEqual(tensor["largest_absolute"], abs(values[0] - values[1]))
+        self.assertEqual(tensor["largest_relative"],
+                         tensor["largest_absolute"] / max(map(abs, values)))
+        done = zero("diff", one, other)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("first difference: h.0.weight, element 17, bit 3: ", done.stdout)
+
+    def test_steps_settings_and_extras_are_facts(self):
+        other = self.checkpoint("later", 1, "3", "lr", "extras")
+        said = json.loads(zero("diff", "--json", self.checkpoint("2", 2), other).stdout)
+        facts = {fact["what"]: (fact["first"], fact["second"]) for fact in said["facts"]}
+        self.assertEqual(facts["step"], ("2", "3"))
+        self.assertEqual(facts["group 0: lr"], ("0x1p-2 (0.25)", "0x1p-1 (0.5)"))
+        self.assertEqual(facts["parameter wide: step"], ("2", "3"))
+        self.assertEqual(facts["extra random of rank 0"][0], "")
+        self.assertIn("wide.exp_avg", [tensor["tensor"] for tensor in said["tensors"]])
+        self.assertIn("extra random of rank 0: not there and 100 bytes", zero("diff", self.checkpoint("2", 2), other).stdout)
+
+    def test_a_damaged_one_is_a_sentence(self):
+        directory = self.own()
+        flip(os.path.join(directory, "model-00001-of-00002.safetensors"), 5000)
+        self.refused("do not have the checksum that the manifest says", "diff", self.checkpoint("2", 2), directory)
+
+
+class Merge(ZeroTest):
+    def setUp(self):
+        self.place = tempfile.mkdtemp(dir=self.folder)
+        self.file = os.path.join(self.place, "model.safetensors")
+
+    def merged(self, *arguments):
+        done = zero("merge", *arguments, self.file)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return pathlib.Path(self.file).read_bytes()
+
+    def test_the_bytes_do_not_depend_on_the_world(self):
+        for flags in ([], ["--with-state"]):
+            files = [self.merged(*flags, "--replace", self.checkpoint(str(world), world)) for world in (1, 2, 4)]
+            self.assertEqual(files[1:], [files[0]] * 2)
+
+    def test_it_holds_the_tensors_that_shards_hold(self):
+        directory = self.checkpoint("4", 4)
+        self.merged("--with-state", directory)
+        metadata, tensors = read_tensors(self.file)
+        self.assertEqual(metadata, {"format": "pt", "zero.optimizer": "adamw", "zero.step": "2"})
+        manifest = json.loads(pathlib.Path(directory, "zero.json").read_bytes())
+        shards = [read_tensors(os.path.join(directory, file["name"]))[1] if file["name"].endswith(".safetensors") else {}
+                  for file in manifest["files"]]
+        whole = {}
+        for tensor in manifest["params"] + manifest["buffers"]:
+            name, shape = tensor["name"], tensor["shape"]
+            whole[name] = shards[tensor["file"]][name]
+            for slot in tensor.get("slots", []):
+                slices = [shards[part["file"]][part["key"]] for part in slot["slices"]]  # by rising start
+                whole[f"{name}.{slot['name']}"] = slices[0][0], shape, b"".join(data for _, _, data in slices)
+        self.assertGreater(max(len(slot["slices"]) for slot in manifest["params"][0]["slots"]), 1)
+        self.assertEqual(tensors, whole)
+        os.remove(self.file)
+        self.merged(directory)
+        metadata, model = read_tensors(self.file)
+        self.assertEqual(metadata, {"format": "pt"})
+        self.assertEqual(model, {name: tensors[name] for name in
+                                 ("h.0.weight", "h.0.bias", "none", "h.1.half", "wide", "seen")})
+
+    def test_other_readers_of_safetensors_load_it(self):
+        try:
+            import numpy
+            from safetensors import safe_open
+        except ImportError:
+            self.skipTest("safetensors or numpy is not here")
+        self.merged("--with-state", self.checkpoint("2", 2))
+        tensors = read_tensors(self.file)[1]
+        with safe_open(self.file, framework="numpy") as opened:
+            self.assertEqual(set(opened.keys()), set(tensors))
+            for name in ("wide", "h.0.bias", "h.0.weight.exp_avg", "seen"):
+                array = opened.get_tensor(name)
+                self.assertEqual((list(array.shape), array.tobytes()), tensors[name][1:])
+                self.assertEqual(array.dtype, {"wide": numpy.float64, "seen": numpy.int64}.get(name, numpy.float32))
+
+    def test_a_file_is_replaced_only_when_told(self):
+        pathlib.Path(self.file).write_text("mine")
+        self.refused("exists: remove it, or give --replace", "merge", self.checkpoint("1"), self.file)
+        self.assertEqual(pathlib.Path(self.file).read_text(), "mine")
+        self.merged("--replace", self.checkpoint("1"))
+        self.assertEqual(os.listdir(self.place), ["model.safetensors"])
+
+    def test_what_is_no_file_is_left_alone(self):
+        pipe = os.path.join(self.place, "pipe")
+        os.mkfifo(pipe)
+        for target in (pipe, "/dev/stdout", "/dev/null", self.place):
+            self.refused("is not a regular file", "merge", "--replace", self.checkpoint("1"), target)
+        self.assertEqual(os.listdir(self.place), ["pipe"])
+        for target, words in ((self.file + "/", "does not end with the name of a file"),
+                              (os.path.join(self.place, "no/such"), "No such file or directory")):
+            self.refused(words, "merge", self.checkpoint("1"), target)
+
+    def test_a_damaged_checkpoint_leaves_no_file(self):
+        directory = self.own()
+        flip(os.path.join(directory, "model-00002-of-00002.safetensors"), 5000)
+        self.refused("do not have the checksum", "merge", directory, self.file)
+        self.assertEqual(os.listdir(self.place), [])
+
+    def test_a_file_too_large_leaves_none(self):
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
+        self.refused("File too large", "merge", self.checkpoint("1"), self.file, preexec_fn=limit)
+        self.assertEqual(os.listdir(self.place), [])
+
+    def test_ctrl_c_leaves_nothing(self):
+        """It is stopped where its file is half written."""
+        directory = os.path.join(self.folder, "large")
+        if not os.path.exists(directory):
+            subprocess.run([sys.executable, "-c", LARGE, directory], timeout=60, check=True)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            for attempt in range(20):
+                process = subprocess.Popen([ZERO, "merge", directory, self.file], stderr=subprocess.PIPE)
+                while process.poll() is None and not os.listdir(self.place):
+                    pass
+                process.send_signal(signal.SIGSTOP)
+                half = [name for name in os.listdir(self.place) if name.startswith(".zero-")]
+                process.send_signal(number)
+                process.send_signal(signal.SIGCONT)
+                _, errors = process.communicate(timeout=60)
+                if half:
+                    break
+                os.remove(self.file)
+            self.assertTrue(half)
+            self.assertEqual((process.returncode, errors), (-number, b""))
+            self.assertEqual(os.listdir(self.place), [])
+
+
+# 64 MiB of parameters.
+LARGE = """
+import sys
+import libzero
+
+comm = libzero.Comm.solo()
+memory = libzero.allocate(comm, {"w": (1 << 24,)})
+optimizer = libzero.Optimizer(comm, "sgd")
+optimizer.register(memory.params)
+optimizer.save(sys.argv[1])
+"""
+
+
+class Terminal(ZeroTest):
+    def drawn(self, columns, *arguments):
+        """What a terminal of so many columns shows while the command runs, by lines."""
+        try:
+            leader, follower = pty.openpty()
+        except OSError:
+            self.skipTest("there are no terminals")
+        fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        done = subprocess.run([ZERO, *arguments], stdout=subprocess.PIPE, stderr=follower, timeout=60, check=True)
+        os.close(follower)
+        seen = b""
+        while True:
+            try:
+                part = os.read(leader, 4096)
+            except OSError:  # all has been read
+                break
+            if not part:
+                break
+            seen += part
+        os.close(leader)
+        self.assertNotIn(b"left", done.stdout)
+        self.assertTrue(seen.endswith(b"\r\x1b[K"))  # it is taken away
+        return [line.replace("\x1b[K", "") for line in seen.decode().split("\r")]
+
+    def test_it_shows_how_far_a_command_is(self):
+        place = os.path.join(self.folder, "model.safetensors")
+        one, other = self.checkpoint("1"), self.checkpoint("2", 2)
+        for arguments in (["verify", other], ["diff", one, other], ["merge", other, place]):
+            lines = self.drawn(100, *arguments)
+            self.assertRegex(lines[1], r"^\[#* *\]  \d+ %, .* of .*, .*/s, \d+ s left$")
+
+    def test_lines_fit_a_narrow_terminal(self):
+        for columns in (5, 20, 50, 64):
+            lines = self.drawn(columns, "verify", self.checkpoint("2", 2))
+            self.assertGreater(len(lines[1]), 0)
+            self.assertTrue(all(len(line) < columns for line in lines), lines)
+
+
+class Estimate(ZeroTest):
+    def shapes(self, *lines):
+        file = os.path.join(tempfile.mkdtemp(dir=self.folder), "shapes.txt")
+        pathlib.Path(file).write_text("\n".join(lines), encoding="utf-8")
+        return file
+
+    def test_a_rank_holds_what_the_rule_asks_for(self):
+        """By docs/memory.md: bytes for each parameter of a tensor that all ranks divide evenly."""
+        n = 1 << 22
+        file = self.shapes("# one tensor", "", "w 4096x1024 F32")
+        done = zero("estimate", "--json", "--world", "1,8", "--rule", "adamw,sgd", "--dtype", "F32,BF16", file)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        said = {(one["rule"], one["dtype"], one["world"]): one for one in json.loads(done.stdout)}
+        for (rule, dtype, world), one in said.items():
+            size = 4 if dtype == "F32" else 2
+            state = (8 if rule == "adamw" else 0) + (4 if dtype == "BF16" else 0)
+            self.assertEqual(one["parameters"], size * n)
+            self.assertEqual(one["gradients"], size * n)
+            self.assertEqual(one["state"], state * n // world)
+            self.assertEqual(one["total"], (2 * size * n) + state * n // world)
+            self.assertEqual(one["total_with_shared_parameters"], size * n + (size + state) * n // world)
+        self.assertEqual(len(said), 8)
+        self.assertIn("adamw  BF16   8", zero("estimate", "--world", 8, "--dtype", "BF16", file).stdout)
+
+    def test_a_model_comes_from_a_checkpoint_a_header_or_a_list(self):
+        directory = self.checkpoint("2", 2)
+        file = os.path.join(tempfile.mkdtemp(dir=self.folder), "model.safetensors")
+        zero("merge", directory, file)
+        shapes = self.shapes("h.0.weight 50x70", "h.0.bias 3000", "none 0", "h.1.half 999 BF16", "wide 2x3 F64",
+                             "seen 1 I64")
+        said = {zero("estimate", "--json", model).stdout for model in (directory, file, shapes)}
+        self.assertEqual(len(said), 1)
+        self.assertEqual(json.loads(said.pop())[0]["parameters"], 4 * 6500 + 2 * 999 + 8 * 6 + 8)
+
+    def test_a_plan_tells_owners_and_imbalance(self):
+        file = self.shapes("a 1000", "b 3000", "c 2000", "d 2000")
+        said = json.loads(zero("plan", "--json", "--world", 2, "--partition", "greedy", file).stdout)
+        self.assertEqual((said["elements"], said["imbalance"]), ([4000, 4000], 1.0))
+        owners = {one["tensor"]: one["owner"] for one in said["owners"]}
+        self.assertEqual(owners["b"], owners["a"])
+        self.assertEqual(owners["c"], owners["d"])
+        said = json.loads(zero("plan", "--json", "--world", 2, "--partition", "greedy", self.shapes("a 30", "b 10")).stdout)
+        self.assertEqual((said["elements"], said["imbalance"]), ([30, 10], 1.5))
+        done = zero("plan", "--world", 3, self.shapes("a 1024x3"))
+        self.assertEqual([line.split() for line in done.stdout.splitlines()[1:4]],
+                         [[str(rank), "1024", "0"] for rank in range(3)])
+        self.assertIn("1 tensor split between ranks; the busiest rank has 1 of the mean", done.stdout)
+
+    def test_what_is_no_model_is_a_sentence(self):
+        for lines, words in ((["a"], "line 1 is not NAME SHAPE"), (["a 3", "b 3y4"], "line 2: '3y4' is no shape"),
+                             (["a 3 F99"], "'F99' is no dtype"), (["# nothing"], "it has no tensors"),
+                             (["a 4294967296x4294967296"], "tensor 'a' is too large")):
+            self.refused(words, "estimate", self.shapes(*lines))
+        self.refused("is missing", "estimate", "/no/such")
+        self.refused("there is no rule 'adamm', but adamw, adam", "estimate", "--rule", "adamm", self.shapes("a 3"))
+        text = os.path.join(tempfile.mkdtemp(dir=self.folder), "x.safetensors")
+        pathlib.Path(text).write_text("no tensors at all", encoding="utf-8")
+        self.refused("a header of ", "estimate", text)
+        for arguments in (["--world", "0"], ["--partition", "odd"], ["--dtype", "I32"]):
+            self.assertEqual(zero("estimate", *arguments, self.shapes("a 3")).returncode, 2)
+
+
+class Doctor(unittest.TestCase):
+    CLEAN = {key: value for key, value in os.environ.items() if not key.startswith(("ZERO_RANK", "ZERO_WORLD", "RANK", "WORLD"))}
+
+    def findings(self, **options):
+        options.setdefault("env", self.CLEAN)
+        done = zero("doctor", "--json", **options)
+        self.assertEqual(done.stderr, "")
+        said = json.loads(done.stdout)
+        self.assertEqual(done.returncode, 0 if said["ok"] else 1)
+        self.assertEqual(said["ok"], all(one["ok"] for one in said["findings"]))
+        return {one["subject"]: (one["ok"], one["words"]) for one in said["findings"]}
+
+    def test_each_subject_is_a_line_that_is_ok_or_says_what_to_do(self):
+        found = self.findings()
+        self.assertTrue(found["libzero"][0])
+        self.assertIn("isa: ", found["libzero"][1])
+        self.assertEqual(found["launcher"], (True, "none: this is a job of one process; zero-run -n 4 starts four"))
+        lines = zero("doctor", env=self.CLEAN).stdout.splitlines()
+        self.assertEqual([line.startswith("ok  ") for line in lines], [ok for ok, _ in found.values()])
+
+    def test_a_launcher_is_named_and_half_of_its_variables_is_a_mistake(self):
+        done = subprocess.run([ZERO_RUN, "-n", "2", ZERO, "doctor"], capture_output=True, text=True, timeout=60,
+                              check=False, env=self.CLEAN)
+        for rank in "01":
+            self.assertRegex(done.stdout, rf"\[{rank}\] ok +launcher +zero-run: rank {rank} of 2\n")
+        half = self.findings(env=self.CLEAN | {"RANK": "0"})["launcher"]
+        self.assertEqual(half, (False, "RANK is '0', but WORLD_SIZE is not set: set both or neither"))
+        wrong = self.findings(env=self.CLEAN | {"ZERO_TIMEOUT_MS": "soon"})["deadlines"]
+        self.assertFalse(wrong[0])
+        self.assertIn("ZERO_TIMEOUT_MS is 'soon'", wrong[1])
+
+    def test_limits_that_are_too_low_are_told(self):
+        def limited():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+        found = self.findings(preexec_fn=limited)
+        self.assertEqual(found["descriptors"], (False, "64: raise ulimit -n for many ranks"))
+        self.assertEqual(found["file size"],
+                         (False, "1048576 bytes, which ends larger checkpoints: ulimit -f unlimited"))
+
+
+class BadInput(ZeroTest):
+    def test_what_is_no_checkpoint_is_a_sentence(self):
+        empty = tempfile.mkdtemp(dir=self.folder)
+        file = os.path.join(empty, "file")
+        newer = tempfile.mkdtemp(dir=self.folder)
+        pathlib.Path(newer, "zero.json").write_bytes(NEWER)
+        broken = tempfile.mkdtemp(dir=self.folder)
+        pathlib.Path(broken, "zero.json").write_text("{}")
+        for path, words in [("/no/such", "there is no such directory"),
+                            (empty, "is a complete checkpoint"),
+                            (newer, "has format 2, this libzero reads 1"),
+                            (broken, "does not end as a complete manifest does"),
+                            ("", "no such directory")]:
+            for command in (["inspect"], ["verify"], ["diff", self.checkpoint("1")]):
+                self.refused(words, *command, path)
+            self.refused(words, "merge", path, file)
+            self.assertEqual(os.listdir(empty), [])
+        pathlib.Path(file).write_text("")
+        self.refused("is not a directory", "inspect", file)
+
+    def test_a_directory_without_permission_is_a_sentence(self):
+        directory = self.own()
+        os.chmod(directory, 0)
+        if os.access(directory, os.R_OK):
+            self.skipTest("this user may read everything")
+        self.refused("Permission denied", "verify", directory)
+
+    def test_an_output_that_is_full_is_a_failure(self):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run([ZERO, "inspect", self.checkpoint("1")], stdout=full, stderr=subprocess.PIPE,
+                                  text=True, timeout=60, check=False)
+        self.assertEqual((done.returncode, done.stderr), (1, "zero inspect: what it found could not be written\n"))
+
+
+class Usage(unittest.TestCase):
+    def test_mistakes_are_2(self):
+        for arguments in ([], ["look"], ["inspect"], ["verify", "a", "b"], ["inspect", "--fast", "a"],
+                          ["diff", "a"], ["merge", "a"], ["inspect", "--with-state", "a"]):
+            with self.subTest(arguments):
+                done = zero(*arguments)
+                self.assertEqual((done.returncode, done.stdout), (2, ""))
+                self.assertRegex(done.stderr, r"^zero: .+; see zero --help\n$")
+
+    def test_help_is_narrow_and_all_of_it_is_in_the_manual_page(self):
+        page = pathlib.Path(__file__).parents[2] / "packaging/man/zero.1"
+        words = page.read_text(encoding="utf-8").replace("\\-", "-")
+        said = zero("--help")
+        self.assertEqual((said.returncode, said.stderr), (0, ""))
+        commands = re.findall(r"^  (\w+) ", re.split("subcommands:", said.stdout, flags=re.I)[1], re.M)
+        self.assertGreaterEqual(len(commands), 4)
+        helps = [said.stdout]
+        for command in commands:
+            self.assertIn(f".B zero {command}\n", words)
+            helps.append(zero(command, "--help").stdout)
+        for text in helps:
+            self.assertTrue(all(len(line) <= 100 for line in text.splitlines()), text)
+            for word in re.findall(r"--[a-z-]+|^  [A-Z]+ |\b[A-Z]+\.[A-Z]+\b", text, re.M):
+                self.assertIn(word.strip(), words)
+
+    def test_the_version_is_that_of_the_library(self):
+        self.assertRegex(zero("--version").stdout, r"^zero \d+\.\d+\.\d+\n$")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// The commands of zero. Each prints what it found, and returns whether all is well; a failure is a
+// sentence for the error stream.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace zero::tool {
+
+/// What the command line says.
+struct Request {
+  std::string checkpoint, other;  // other: the second checkpoint, or the file to write
+  bool json = false;
+  bool with_state = false;
+  bool replace = false;
+  // Of estimate and plan, for a model that is named by `checkpoint`.
+  std::string partition = "even", grad_dtype;
+  std::vector<std::string> rules = {"adamw"}, dtypes = {""};
+  std::vector<int32_t> worlds = {1, 2, 4, 8, 16, 32, 64};
+};
+
+Result<bool> inspect(const Request& request);
+Result<bool> verify(const Request& request);
+Result<bool> diff(const Request& request);
+Result<bool> merge(const Request& request);
+Result<bool> doctor(const Request& request);
+Result<bool> estimate(const Request& request);
+Result<bool> plan(const Request& request);
+
+}  // namespace zero::tool

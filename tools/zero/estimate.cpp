@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// zero estimate and zero plan: bytes a rank, and who owns what, before anything is allocated.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "base/text.h"
+#include "commands.h"
+#include "model.h"
+#include "output.h"
+
+namespace zero::tool {
+namespace {
+
+std::string size(uint64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
+
+/// What a rank holds, in bytes.
+struct Estimate {
+  std::string rule, dtype;
+  int32_t world;
+  uint64_t params, grads, state;
+
+  uint64_t total() const { return params + grads + state; }
+  /// With one copy of the parameters for all ranks, which are on one host then.
+  uint64_t shared() const { return total() - params + params / static_cast<uint64_t>(world); }
+};
+
+/// Estimates one combination. Tensors that cannot be trained are as they are on each rank.
+Result<Estimate> estimate_one(const std::vector<ModelTensor>& model, const Request& request,
+                              const std::string& dtype, const Division& division) {
+  const std::vector<ModelTensor> tensors = trained(model, dtype);
+  const uint64_t fixed = bytes_of_tensors(model, "") - bytes_of_tensors(trained(model, ""), "");
+  const Divided divided = ZERO_TRY(divide(tensors, division));
+  return Estimate{division.rule,
+                  dtype.empty() ? "as is" : dtype,
+                  division.world,
+                  fixed + bytes_of_tensors(tensors, ""),
+                  bytes_of_tensors(tensors, request.grad_dtype),
+                  static_cast<uint64_t>(divided.state_bytes)};
+}
+
+void print_estimates(const std::vector<Estimate>& estimates, bool json) {
+  Json out = Json::array();
+  Rows rows{{"rule", "dtype", "ranks", "parameters", "gradients", "state", "a rank",
+             "with shared parameters"}};
+  for (const Estimate& one : estimates) {
+    out.push_back({{"rule", one.rule},
+                   {"dtype", one.dtype},
+                   {"world", one.world},
+                   {"parameters", one.params},
+                   {"gradients", one.grads},
+                   {"state", one.state},
+                   {"total", one.total()},
+                   {"total_with_shared_parameters", one.shared()}});
+    rows.push_back({one.rule, one.dtype, text(one.world), size(one.params), size(one.grads),
+                    size(one.state), size(one.total()), size(one.shared())});
+  }
+  if (json)
+    print_json(out);
+  else
+    print_table(rows);
+}
+
+}  // namespace
+
+Result<bool> estimate(const Request& request) {
+  const std::vector<ModelTensor> model = ZERO_TRY(read_model(request.checkpoint));
+  std::vector<Estimate> estimates;
+  for (const std::string& rule : request.rules) {
+    for (const std::string& dtype : request.dtypes) {
+      for (const int32_t world : request.worlds) {
+        const Division division{world, rule, request.partition};
+        estimates.push_back(ZERO_TRY(estimate_one(model, request, dtype, division)));
+      }
+    }
+  }
+  print_estimates(estimates, request.json);
+  return true;
+}
+
+Result<bool> plan(const Request& request) {
+  const std::vector<ModelTensor> model = ZERO_TRY(read_model(request.checkpoint));
+  const std::vector<ModelTensor> tensors = trained(model, "");
+  const Division division{request.worlds[0], request.rules[0], request.partition};
+  const Divided divided = ZERO_TRY(divide(tensors, division));
+  const std::vector<int64_t>& elements = divided.elements;
+  const auto all =
+      static_cast<double>(std::accumulate(elements.begin(), elements.end(), int64_t{0}));
+  const auto most = static_cast<double>(*std::ranges::max_element(elements));
+  const double imbalance = all > 0 ? most * division.world / all : 1;
+  Json owners = Json::array();
+  for (size_t i = 0; i < tensors.size(); i++)
+    owners.push_back({{"tensor", tensors[i].name}, {"owner", divided.owners[i]}});
+  if (request.json) {
+    print_json(Json{{"world", division.world},
+                    {"partition", division.partition},
+                    {"elements", elements},
+                    {"imbalance", imbalance},
+                    {"state_bytes", divided.state_bytes},
+                    {"owners", owners}});
+    return true;
+  }
+  Rows rows{{"rank", "elements", "tensors of its own"}};
+  for (size_t rank = 0; rank < elements.size(); rank++)
+    rows.push_back({text(rank), text(elements[rank]),
+                    text(std::ranges::count(divided.owners, static_cast<int32_t>(rank)))});
+  print_table(rows);
+  print_line(
+      text(counted(static_cast<uint64_t>(std::ranges::count(divided.owners, ZERO_OWNER_SPLIT)),
+                   "tensor"),
+           " split between ranks; the busiest rank has ", std::round(imbalance * 100) / 100,
+           " of the mean, and ", size(static_cast<uint64_t>(divided.state_bytes)), " of state"));
+  return true;
+}
+
+}  // namespace zero::tool

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// zero: looks at checkpoints, makes other files of them, and looks at where ranks run.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "commands.h"
+
+namespace {
+
+using namespace zero;
+using namespace zero::tool;
+
+constexpr int kBad = 1, kUsage = 2;
+
+constexpr char kFooter[] =
+    "CHECKPOINT is the directory of one, or a folder of several, of which the newest is taken.\n"
+    "Exit status: 0 if all is well; 1 if something is damaged, differs or failed; 2 for wrong "
+    "usage.";
+
+void warn(void*, int32_t, const char* message) { std::fprintf(stderr, "zero: %s\n", message); }
+
+/// Runs a command, and returns zero's exit status.
+int run(const char* name, Result<bool> (*command)(const Request&), const Request& request) {
+  const auto fail = [&](const char* why) {
+    std::fprintf(stderr, "zero %s: %s\n", name, why);
+    return kBad;
+  };
+  try {
+    const Result<bool> fine = command(request);
+    if (!fine.ok()) return fail(fine.failure().text().c_str());
+    if (std::fflush(stdout) != 0) return fail("what it found could not be written");
+    return *fine ? 0 : kBad;
+  } catch (const std::bad_alloc&) {
+    return fail("out of memory");
+  }
+}
+
+void add_checkpoint(CLI::App& app, Request& request) {
+  app.add_option("CHECKPOINT", request.checkpoint, "its directory, or a folder of several")
+      ->required();
+}
+
+void add_two(CLI::App& app, Request& request) {
+  add_checkpoint(app, request);
+  app.add_option("OTHER", request.other, "another one")->required();
+}
+
+void add_output(CLI::App& app, Request& request) {
+  add_checkpoint(app, request);
+  app.add_option("FILE", request.other, "to write: a .safetensors file")->required();
+  app.add_flag("--with-state", request.with_state, "also the optimizer's state, as NAME.SLOT");
+  app.add_flag("--replace", request.replace, "replace FILE if it exists");
+}
+
+const CLI::IsMember kFloating({"F32", "F64", "BF16", "F16"});
+const CLI::Range kWorlds(1, 65536);
+
+void add_model(CLI::App& app, Request& request) {
+  app.add_option("MODEL", request.checkpoint,
+                 "a checkpoint, a .safetensors file, or lines NAME 768x3072 [F32]")
+      ->required();
+  app.add_option("--partition", request.partition, "who owns what (even)")
+      ->check(CLI::IsMember({"even", "greedy", "greedy-in-order"}));
+}
+
+/// Adds an option whose values are divided by commas.
+template <class T>
+CLI::Option* add_list(CLI::App& app, const char* name, std::vector<T>& values, const char* help) {
+  return app.add_option(name, values, help)->delimiter(',')->allow_extra_args(false);
+}
+
+void add_estimate(CLI::App& app, Request& request) {
+  add_model(app, request);
+  add_list(app, "--world", request.worlds, "how many ranks (1,2,4,8,16,32,64)")->check(kWorlds);
+  add_list(app, "--rule", request.rules, "update rules (adamw)");
+  add_list(app, "--dtype", request.dtypes, "of parameters (as in MODEL)")->check(kFloating);
+  app.add_option("--grad-dtype", request.grad_dtype, "of gradients (that of parameters)")
+      ->check(kFloating);
+}
+
+void add_plan(CLI::App& app, Request& request) {
+  add_model(app, request);
+  app.add_option("--world", request.worlds[0], "how many ranks")->required()->check(kWorlds);
+  app.add_option("--rule", request.rules[0], "update rule (adamw)");
+}
+
+struct Command {
+  const char* name;
+  Result<bool> (*run)(const Request&);
+  void (*add_arguments)(CLI::App&, Request&);
+  const char* help;
+};
+
+constexpr Command kCommands[] = {
+    {"inspect", inspect, add_checkpoint, "show what a checkpoint holds; reads no tensor"},
+    {"verify", verify, add_checkpoint, "compare every byte of a checkpoint with its checksum"},
+    {"diff", diff, add_two, "compare two checkpoints, of any worlds, bit for bit"},
+    {"merge", merge, add_output, "make one safetensors file of a checkpoint"},
+    {"estimate", estimate, add_estimate, "say how many bytes a rank of a model holds"},
+    {"plan", plan, add_plan, "say which rank owns how much of a model"},
+    {"doctor", doctor, [](CLI::App&, Request&) {}, "say what is wrong around ranks started here"},
+};
+
+int refuse(const char* why) {
+  std::fprintf(stderr, "zero: %s; see zero --help\n", why);
+  return kUsage;
+}
+
+int parse_and_run(int count, char** arguments) {
+  CLI::App app(
+      "Look at libzero's checkpoints, make other files of them, and look at where ranks run.",
+      "zero");
+  app.set_version_flag("--version", text("zero ", ZERO_VERSION_MAJOR, '.', ZERO_VERSION_MINOR, '.',
+                                         ZERO_VERSION_PATCH));
+  app.set_help_flag("-h,--help", "print this and exit");
+  app.require_subcommand(0, 1);  // so that an unknown one is named
+  app.footer(kFooter);
+  Request request;
+  for (const Command& command : kCommands) {
+    CLI::App& sub = *app.add_subcommand(command.name, command.help);
+    command.add_arguments(sub, request);
+    sub.add_flag("--json", request.json, "print JSON");
+  }
+  try {
+    app.parse(count, arguments);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);
+    return refuse(error.what());
+  }
+  for (const Command& command : kCommands)
+    if (app.got_subcommand(command.name)) return run(command.name, command.run, request);
+  return refuse("a command is missing");
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  set_log(warn, nullptr, ZERO_LOG_WARNING);
+  return parse_and_run(count, arguments);
+}

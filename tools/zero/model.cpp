@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+
+#include "base/checked.h"
+#include "base/refusals.h"
+#include "checkpoint.h"
+#include "state/json.h"
+#include "state/safetensors.h"
+
+namespace zero::tool {
+namespace {
+
+constexpr uint64_t kLongestShapes = 64u << 20;
+constexpr const char* kPartitions[] = {"even", "greedy", "greedy-in-order"};  // in zero.h's order
+
+Result<std::vector<ModelTensor>> read_header_of(const InputFile& file) {
+  std::string first(std::min<uint64_t>(file.bytes, 8), '\0');
+  ZERO_TRY(read_fully(file, std::as_writable_bytes(std::span(first)), 0));
+  std::string json(ZERO_TRY(safetensors_header_bytes(first, file.bytes)), '\0');
+  ZERO_TRY(read_fully(file, std::as_writable_bytes(std::span(json)), 8));
+  std::vector<ModelTensor> model;
+  for (const TensorEntry& tensor : ZERO_TRY(parse_safetensors_header(json, file.bytes)).tensors)
+    model.push_back({tensor.name, tensor.dtype, tensor.shape});
+  return model;
+}
+
+/// Returns what stands between any of the characters `at`.
+std::vector<std::string_view> split(std::string_view all, std::string_view at) {
+  std::vector<std::string_view> parts;
+  for (;;) {
+    const size_t end = std::min(all.find_first_of(at), all.size());
+    parts.push_back(all.substr(0, end));
+    if (end == all.size()) return parts;
+    all.remove_prefix(end + 1);
+  }
+}
+
+/// Reads "768x3072".
+Result<std::vector<int64_t>> parse_shape(std::string_view words) {
+  std::vector<int64_t> shape;
+  for (const std::string_view digits : split(words, "x")) {
+    int64_t& dimension = shape.emplace_back();
+    const auto [end, error] = std::from_chars(digits.begin(), digits.end(), dimension);
+    if (error != std::errc() || end != digits.end() || dimension < 0)
+      return invalid(shown(words), " is no shape like 768x3072");
+  }
+  return shape;
+}
+
+Result<std::vector<ModelTensor>> read_shapes(const InputFile& file) {
+  if (file.bytes > kLongestShapes)
+    return invalid("has ", file.bytes, " bytes, a file of shapes at most ", kLongestShapes);
+  std::string all(file.bytes, '\0');
+  ZERO_TRY(read_fully(file, std::as_writable_bytes(std::span(all)), 0));
+  std::vector<ModelTensor> model;
+  int64_t number = 0;
+  for (const std::string_view line : split(all, "\n")) {
+    number++;
+    auto words = split(line, " \t\r");
+    std::erase(words, "");
+    if (words.empty() || words[0].starts_with('#')) continue;
+    if (words.size() < 2 || words.size() > 3)
+      return invalid("line ", number, " is not NAME SHAPE [DTYPE]");
+    const std::string dtype(words.size() == 3 ? words[2] : "F32");
+    if (dtype_bytes(dtype) == 0)
+      return invalid("line ", number, ": ", shown(dtype), " is no dtype like F32 or BF16");
+    model.push_back({std::string(words[0]), dtype,
+                     ZERO_TRY(parse_shape(words[1]).within(text("line ", number)))});
+  }
+  return model;
+}
+
+Status check_sizes(const std::vector<ModelTensor>& model) {
+  if (model.empty()) return invalid("it has no tensors");
+  uint64_t all = 0;
+  for (const ModelTensor& tensor : model) {
+    const auto count = shape_elements(tensor.shape);
+    const auto bytes = count ? checked_multiply(static_cast<uint64_t>(*count), uint64_t{64})
+                             : std::optional<uint64_t>();
+    const auto sum = bytes ? checked_add(all, *bytes) : bytes;
+    if (!sum) return invalid("tensor ", shown(tensor.name), " is too large");
+    all = *sum;
+  }
+  return {};
+}
+
+Result<int32_t> number_of_rule(const std::string& name) {
+  std::string known;
+  zero_rule rule;
+  ZERO_INIT(rule);
+  for (int32_t number = 0; zero_rule_info(number, &rule) == ZERO_OK; number++) {
+    if (name == rule.name) return number;
+    known += text(known.empty() ? "" : ", ", rule.name);
+    ZERO_INIT(rule);
+  }
+  return bad_argument("there is no rule ", shown(name), ", but ", known);
+}
+
+}  // namespace
+
+Result<std::vector<ModelTensor>> read_model(const std::string& path) {
+  std::vector<ModelTensor> model;
+  const Directory directory = enter(start_of_paths(), path, Links::followed);
+  if (directory.fd.valid()) {
+    const Checkpoint checkpoint = ZERO_TRY(Checkpoint::open(path));
+    const auto add = [&](const ManifestBuffer& of) {
+      model.push_back({of.name, of.dtype, of.shape});
+    };
+    std::ranges::for_each(checkpoint.manifest().params, add);
+    std::ranges::for_each(checkpoint.manifest().buffers, add);
+  } else {
+    const InputFile file = ZERO_TRY(open_input(start_of_paths(), path));
+    const bool tensors = path.ends_with(".safetensors");
+    model =
+        ZERO_TRY((tensors ? read_header_of(file) : read_shapes(file)).within(text("'", path, "'")));
+  }
+  ZERO_TRY(check_sizes(model).within(text("'", path, "'")));
+  return model;
+}
+
+std::vector<ModelTensor> trained(const std::vector<ModelTensor>& model, const std::string& dtype) {
+  std::vector<ModelTensor> out;
+  for (const ModelTensor& tensor : model) {
+    if (!is_floating(dtype_of_code(tensor.dtype))) continue;
+    out.push_back(tensor);
+    if (!dtype.empty()) out.back().dtype = dtype;
+  }
+  return out;
+}
+
+Result<Divided> divide(const std::vector<ModelTensor>& trained, const Division& division) {
+  zero_options options;
+  ZERO_INIT(options);
+  options.optimizer = ZERO_TRY(number_of_rule(division.rule));
+  options.partition = static_cast<int32_t>(std::ranges::find(kPartitions, division.partition) -
+                                           std::begin(kPartitions));
+  std::vector<zero_param> params;
+  for (const ModelTensor& tensor : trained) {
+    zero_param& param = params.emplace_back();
+    ZERO_INIT(param);
+    param.name = tensor.name.c_str();
+    param.shape = tensor.shape.data();
+    param.ndim = static_cast<int32_t>(tensor.shape.size());
+    param.dtype = static_cast<int32_t>(dtype_of_code(tensor.dtype));
+  }
+  Divided out;
+  out.elements.resize(static_cast<size_t>(std::max(division.world, 0)));
+  out.owners.resize(params.size());
+  zero_plan plan;
+  ZERO_INIT(plan);
+  plan.elements = out.elements.data();
+  plan.owners = out.owners.data();
+  const zero_status status =
+      zero_partition_plan(params.data(), params.size(), division.world, &options, &plan);
+  if (status != ZERO_OK) return Status(status, zero_last_error());
+  out.state_bytes = plan.state_bytes;
+  return out;
+}
+
+uint64_t bytes_of_tensors(const std::vector<ModelTensor>& tensors, const std::string& dtype) {
+  uint64_t bytes = 0;
+  for (const ModelTensor& tensor : tensors)
+    bytes += static_cast<uint64_t>(*shape_elements(tensor.shape)) *
+             dtype_bytes(dtype.empty() ? tensor.dtype : dtype);
+  return bytes;
+}
+
+}  // namespace zero::tool

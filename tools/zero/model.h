@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// The shapes of a model that may not exist yet, and how libzero would divide it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/status.h"
+
+namespace zero::tool {
+
+struct ModelTensor {
+  std::string name;
+  std::string dtype;  // "F32"
+  std::vector<int64_t> shape;
+};
+
+/// Reads the shapes of a checkpoint, of a safetensors file's header, or of a file with lines
+/// "NAME 768x3072 F32", where the dtype may be missing.
+Result<std::vector<ModelTensor>> read_model(const std::string& path);
+
+/// What a division is asked for.
+struct Division {
+  int32_t world = 1;
+  std::string rule, partition;
+};
+
+struct Divided {
+  int64_t state_bytes = 0;        // of the busiest rank
+  std::vector<int64_t> elements;  // by rank
+  std::vector<int32_t> owners;    // by trained tensor, or ZERO_OWNER_SPLIT
+};
+
+/// Returns the tensors that can be trained, as those of `dtype` unless that is "".
+std::vector<ModelTensor> trained(const std::vector<ModelTensor>& model, const std::string& dtype);
+Result<Divided> divide(const std::vector<ModelTensor>& trained, const Division& division);
+
+/// Returns the bytes of tensors, as those of `dtype` unless that is "".
+uint64_t bytes_of_tensors(const std::vector<ModelTensor>& tensors, const std::string& dtype);
+
+}  // namespace zero::tool

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "output.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "base/text.h"
+#include "state/json.h"
+
+namespace zero::tool {
+
+Json json_of(double value) { return std::isfinite(value) ? Json(value) : Json(text(value)); }
+
+void print_json(const Json& document) {
+  print_line(document.dump(2, ' ', false, Json::error_handler_t::replace));
+}
+
+void print_line(std::string_view line) {
+  std::fwrite(line.data(), 1, line.size(), stdout);
+  std::fputc('\n', stdout);
+}
+
+void print_table(const Rows& rows) {
+  std::vector<size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (size_t i = 0; i < row.size(); i++) widths[i] = std::max(widths[i], row[i].size());
+  }
+  for (const auto& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); i++) {
+      line += row[i];
+      if (i + 1 < row.size()) line.append(widths[i] - row[i].size() + 2, ' ');
+    }
+    print_line(line.substr(0, line.find_last_not_of(' ') + 1));
+  }
+}
+
+std::string printable(std::string_view name) {
+  const std::string quoted = json_quote(name);
+  return quoted.size() == name.size() + 2 ? std::string(name) : quoted;
+}
+
+std::string bytes_text(double bytes) {
+  constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  size_t unit = 0;
+  while (bytes >= 1024 && unit + 1 < std::size(kUnits)) {
+    bytes /= 1024;
+    unit++;
+  }
+  char number[32];
+  std::snprintf(number, sizeof number, unit == 0 ? "%.0f " : "%.2f ", bytes);
+  return std::string(number) + kUnits[unit];
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string out;
+  for (const int64_t dimension : shape) out += text(out.empty() ? "" : ", ", dimension);
+  return "[" + out + "]";
+}
+
+std::string counted(uint64_t count, const char* what) {
+  return text(count, ' ', what, count == 1 ? "" : "s");
+}
+
+}  // namespace zero::tool

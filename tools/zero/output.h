@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// What commands print: JSON, or words in columns.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace zero::tool {
+
+using Json = nlohmann::ordered_json;
+
+/// Returns a number, or its word if it is not finite, because JSON has none for that.
+Json json_of(double value);
+
+void print_json(const Json& document);
+void print_line(std::string_view line);
+
+/// Prints rows in columns that are as wide as their longest cell.
+using Rows = std::vector<std::vector<std::string>>;
+void print_table(const Rows& rows);
+
+/// Returns a name from a file without characters that a terminal obeys.
+std::string printable(std::string_view name);
+/// Returns "1.39 GiB".
+std::string bytes_text(double bytes);
+/// Returns "[50257, 768]".
+std::string shape_text(const std::vector<int64_t>& shape);
+/// Returns "1 tensor", "2 tensors".
+std::string counted(uint64_t count, const char* what);
+
+}  // namespace zero::tool

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "output_file.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "base/refusals.h"
+
+namespace zero::tool {
+namespace {
+
+constexpr int kEnding[] = {SIGHUP, SIGINT, SIGPIPE, SIGTERM};
+
+// What a signal removes. It is set before signals are taken, and never changes then.
+int doomed_parent = -1;
+const char* doomed_name = nullptr;
+
+void remove_and_end(int number) {
+  unlinkat(doomed_parent, doomed_name, 0);
+  raise(number);  // as if nobody had taken it
+}
+
+void take_signals(int parent, const char* name) {
+  doomed_parent = parent;
+  doomed_name = name;
+  for (const int number : kEnding) {
+    struct sigaction before {
+    }, action{};
+    action.sa_handler = remove_and_end;
+    action.sa_flags = SA_RESETHAND;
+    if (sigaction(number, nullptr, &before) == 0 && before.sa_handler == SIG_DFL)
+      sigaction(number, &action, nullptr);
+  }
+}
+
+Status check_place(const Directory& parent, const std::string& name, bool replace) {
+  const std::string path = parent.path_of(name);
+  struct stat info;
+  if (stat_entry(parent, name, info) != 0)
+    return errno == ENOENT ? Status() : io_error(path, "stat", errno);
+  if (!S_ISREG(info.st_mode))
+    return wrong_state("'", path, "' is not a regular file: name one that can be made");
+  if (!replace) return wrong_state("'", path, "' exists: remove it, or give --replace");
+  return {};
+}
+
+}  // namespace
+
+OutputFile::OutputFile(Directory parent, std::string name)
+    : parent_(std::move(parent)),
+      name_(std::move(name)),
+      temporary_(text(".zero-", getpid(), ".tmp")) {}
+
+Result<std::unique_ptr<OutputFile>> OutputFile::create(const std::string& path, bool replace,
+                                                       uint64_t bytes) {
+  const size_t slash = path.rfind('/');
+  const std::string name = path.substr(slash == path.npos ? 0 : slash + 1);
+  if (name.empty() || name == "." || name == "..")
+    return bad_argument("'", path, "' does not end with the name of a file");
+  const std::string folder = slash == path.npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+  Directory parent = ZERO_TRY(open_directory(start_of_paths(), folder, Links::followed));
+  ZERO_TRY(check_place(parent, name, replace));
+  std::unique_ptr<OutputFile> file(new OutputFile(std::move(parent), name));
+  file->block_ = ZERO_TRY(allocate_block());
+  file->files_.emplace(BlockFiles{file->parent_, file->block_.data(), [] {}});
+  take_signals(file->parent_.fd.get(), file->temporary_.c_str());
+  file->writer_ = ZERO_TRY(BlockWriter::create(*file->files_, file->temporary_, bytes));
+  return file;
+}
+
+OutputFile::~OutputFile() {
+  if (!published_) os().unlinkat(parent_.fd.get(), temporary_.c_str(), 0);
+}
+
+Status OutputFile::publish() {
+  ZERO_TRY(writer_->finish());
+  const int fd = parent_.fd.get();
+  if (os().renameat2(fd, temporary_.c_str(), fd, name_.c_str(), 0) != 0)
+    return io_error(parent_.path_of(name_), "rename", errno);
+  published_ = true;
+  return sync(parent_);
+}
+
+}  // namespace zero::tool

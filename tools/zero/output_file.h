@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// A file that appears whole or not at all: it is written under a hidden name beside its own. A
+// signal that ends the program removes it.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "state/blocks.h"
+
+namespace zero::tool {
+
+class OutputFile {
+ public:
+  /// Fails if something stands at `path` that is no file, or without `replace` anything.
+  static Result<std::unique_ptr<OutputFile>> create(const std::string& path, bool replace,
+                                                    uint64_t bytes);
+  ~OutputFile();
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  Status append(std::span<const std::byte> bytes) { return writer_->append(bytes); }
+  /// Gives it its name, once all bytes are on stable storage.
+  Status publish();
+
+ private:
+  explicit OutputFile(Directory parent, std::string name);
+
+  const Directory parent_;
+  const std::string name_, temporary_;
+  const FileSizeSignal no_signal_;
+  HostMemory block_;
+  std::optional<BlockFiles> files_;
+  std::optional<BlockWriter> writer_;
+  bool published_ = false;
+};
+
+}  // namespace zero::tool

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tensors of a checkpoint as wholes, in whatever slices and files they lie.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint.h"
+#include "state/safetensors.h"
+
+namespace zero::tool {
+
+/// A parameter, a buffer, or a slot of a parameter's state.
+struct WholeTensor {
+  std::string_view owner;  // the parameter or buffer
+  std::string_view slot;   // "" for that itself
+  std::string_view dtype;
+  const std::vector<int64_t>* shape;
+  int64_t count;
+  std::vector<ManifestSlice> slices;  // by rising start
+
+  std::string name() const;  // "wte.weight.exp_avg"
+  uint64_t bytes() const { return static_cast<uint64_t>(count) * dtype_bytes(dtype); }
+};
+
+/// Returns all tensors, sorted by owner and slot: nearly as they lie in files. They point into the
+/// manifest.
+std::vector<WholeTensor> tensors_of(const Manifest& manifest, bool with_state);
+
+/// Reads and verifies parts of tensors. It holds the latest block of a few files, so that tensors
+/// in their order have each block read about once. The checkpoint must outlive it.
+class TensorReader {
+ public:
+  explicit TensorReader(const Checkpoint& of) : of_(of) {}
+  /// Fills `to` from element `first` on.
+  Status read(const WholeTensor& tensor, int64_t first, std::span<std::byte> to);
+
+ private:
+  struct OpenShard {
+    int32_t file;
+    HostMemory block;
+    BlockFiles files;
+    std::optional<BlockReader> reader;
+  };
+  struct Header {
+    uint64_t data_start;
+    std::map<std::string, TensorEntry, std::less<>> tensors;
+  };
+
+  Result<BlockReader*> open(int32_t file);
+  /// Returns the byte of the file at which a slice begins.
+  Result<uint64_t> find(BlockReader& reader, const ManifestSlice& slice, std::string_view dtype);
+
+  const Checkpoint& of_;
+  std::list<OpenShard> open_;  // the latest one first
+  std::map<int32_t, Header> headers_;
+};
+
+/// Calls visit(first element, elements) for parts of a tensor of at most kPartBytes.
+inline constexpr int64_t kPartBytes = 1 << 20;
+template <class Visit>
+Status in_parts(const WholeTensor& tensor, const Visit& visit) {
+  const int64_t most = kPartBytes / static_cast<int64_t>(dtype_bytes(tensor.dtype));
+  for (int64_t first = 0; first < tensor.count; first += most)
+    ZERO_TRY(visit(first, std::min(most, tensor.count - first)));
+  return {};
+}
+
+}  // namespace zero::tool

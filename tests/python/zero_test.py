@@ -412,17 +412,18 @@ class Estimate(ZeroTest):
         """By docs/memory.md: bytes for each parameter of a tensor that all ranks divide evenly."""
         n = 1 << 22
         file = self.shapes("# one tensor", "", "w 4096x1024 F32")
-        done = zero("estimate", "--json", "--world", "1,8", "--rule", "adamw,sgd", "--dtype", "F32,BF16", file)
+        done = zero("estimate", "--json", "--world", "1,8", "--rule", "adamw,sgd", "--dtype", "F32,BF16",
+                    "--grad-dtype", "F32", file)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         said = {(one["rule"], one["dtype"], one["world"]): one for one in json.loads(done.stdout)}
         for (rule, dtype, world), one in said.items():
             size = 4 if dtype == "F32" else 2
             state = (8 if rule == "adamw" else 0) + (4 if dtype == "BF16" else 0)
             self.assertEqual(one["parameters"], size * n)
-            self.assertEqual(one["gradients"], size * n)
+            self.assertEqual(one["gradients"], 4 * n)
             self.assertEqual(one["state"], state * n // world)
-            self.assertEqual(one["total"], (2 * size * n) + state * n // world)
-            self.assertEqual(one["total_with_shared_parameters"], size * n + (size + state) * n // world)
+            self.assertEqual(one["total"], (size + 4) * n + state * n // world)
+            self.assertEqual(one["total_with_shared_parameters"], 4 * n + (size + state) * n // world)
         self.assertEqual(len(said), 8)
         self.assertIn("adamw  BF16   8", zero("estimate", "--world", 8, "--dtype", "BF16", file).stdout)
 

@@ -15,7 +15,6 @@
 #include "commands.h"
 #include "output.h"
 #include "progress.h"
-#include "state/extras.h"
 #include "state/load.h"
 
 namespace zero::tool {
@@ -44,18 +43,13 @@ class Verification {
     }
     bar_.show(done_ * kBlockBytes);
     for (std::future<Status>& thread : threads) ZERO_TRY(thread.get());
-    ZERO_TRY(check_extras());
     return Findings{std::move(faults_), bar_.seconds()};
   }
 
  private:
-  BlockFiles files(const HostMemory& block) {
-    return {of_.directory(), block.data(), [this] { done_++; }};
-  }
-
   Status take_ranges() {
     const HostMemory block = ZERO_TRY(allocate_block());
-    const BlockFiles files = this->files(block);
+    const BlockFiles files{of_.directory(), block.data(), [this] { done_++; }};
     const auto verify = [&](uint64_t begin, uint64_t end) {
       return verify_blocks(files, of_.manifest(), begin, end);
     };
@@ -67,15 +61,6 @@ class Verification {
       for (uint64_t block_number = begin; block_number < end; block_number++)
         note(verify(block_number, block_number + 1));
     }
-  }
-
-  /// Checks that they can be parsed, too: no checksum tells that.
-  Status check_extras() {
-    if (!faults_.empty()) return {};
-    const HostMemory block = ZERO_TRY(allocate_block());
-    for (const ManifestExtras& extras : of_.manifest().extras)
-      note(read_extras_of(files(block), of_.manifest(), extras).failure());
-    return {};
   }
 
   void note(const Status& status) {

@@ -42,7 +42,8 @@ Status save(Made& made) {
   if (made.optim.not_loaded)
     local = Status(ZERO_ERR_NOT_LOADED, "a load failed half way: there is no state to save");
   ZERO_TRY(enter_state(made, std::move(local)));
-  return (made.call.operation() == Operation::save ? save_state : begin_save)(made.call, made.optim, made.with.words, made.with.flags);
+  return (made.call.operation() == Operation::save ? save_state : begin_save)(
+      made.call, made.optim, made.with.words, made.with.flags);
 }
 
 Status load(Made& made) {

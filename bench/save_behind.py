@@ -32,8 +32,12 @@ def timed(call: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def compute(seconds: float) -> None:
-    """Keeps this rank's core busy, as a backward pass does."""
+def compute(seconds: float, busy: bool) -> None:
+    """Keeps this rank's core busy, as a backward pass on the host does; or leaves it, as one on a
+    device does."""
+    if not busy:
+        time.sleep(seconds)
+        return
     import numpy as np
 
     end = time.perf_counter() + seconds
@@ -114,13 +118,13 @@ def rounds(subject: Any, given: argparse.Namespace, barrier: Any) -> list[dict[s
         row["step"] = statistics.median(timed(subject.step) for _ in range(5))
         barrier.wait()
         row["save at once"] = subject.at_once(target + "-at-once")
-        for way, pause in (("bare", 0.0), ("computing", given.pause)):
+        for way, pause, busy in (("bare", 0, True), ("waiting", given.pause, False), ("computing", given.pause, True)):
             barrier.wait()
             before = resource.getrusage(resource.RUSAGE_SELF)
             start = time.perf_counter()
             row[f"{way}: stall"] = subject.stall(f"{target}-{way}")
             for step in ("first step", "second step", "third step"):
-                compute(pause)
+                compute(pause, busy)
                 row[f"{way}: {step}"] = timed(subject.step)
             row[f"{way}: end"] = timed(subject.finish)
             row[f"{way}: total"] = time.perf_counter() - start
@@ -128,7 +132,7 @@ def rounds(subject: Any, given: argparse.Namespace, barrier: Any) -> list[dict[s
             row[f"{way}: CPU"] = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         barrier.wait()
         rows.append(row)
-        for way in ("at-once", "bare", "computing"):
+        for way in ("at-once", "bare", "waiting", "computing"):
             if given.rank == 0:
                 shutil.rmtree(f"{target}-{way}", ignore_errors=True)
     return rows

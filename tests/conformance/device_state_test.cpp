@@ -281,7 +281,9 @@ void live(Rank& rank, bool by_hand, const std::string& directory) {
   }
   rank.load(directory + "1");
   rank.steps(4, 1);
-  rank.save(directory + "4");
+  EXPECT_OK(zero_state_save_begin(rank.optim(), (directory + "4").c_str(), nullptr));
+  rank.steps(5, 2);
+  EXPECT_OK(zero_state_save_wait(rank.optim()));
 }
 
 TEST(DeviceState, groups_on_devices_leave_what_groups_on_the_host_do) {
@@ -346,6 +348,8 @@ TEST(DeviceState, a_device_that_fails_is_the_calls_failure) {
   EXPECT_EQ(zero_state_get(rank.optim(), 0, nullptr, 0, 3082, values.data()), ZERO_ERR_SYSTEM);
   EXPECT_EQ(zero_state_set(rank.optim(), 0, nullptr, 0, 3082, values.data()), ZERO_ERR_SYSTEM);
   EXPECT_EQ(zero_state_save(rank.optim(), (scratch / "broken").c_str(), nullptr), ZERO_ERR_SYSTEM);
+  EXPECT_EQ(zero_state_save_begin(rank.optim(), (scratch / "broken").c_str(), nullptr),
+            ZERO_ERR_SYSTEM);
   EXPECT_EQ(zero_state_load(rank.optim(), (scratch / "sound").c_str(), nullptr), ZERO_ERR_SYSTEM);
   EXPECT_TRUE(says("fell off the bus"));
   EXPECT_FALSE(std::filesystem::exists(scratch / "broken"));

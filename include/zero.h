@@ -80,7 +80,7 @@ enum {
     /* The caller's side. The call had no effect. */
     ZERO_ERR_ARGUMENT = -1,       /* a wrong argument, handle, struct_size or setting             */
     ZERO_ERR_STATE = -2,          /* a right call at the wrong moment                             */
-    ZERO_ERR_BUSY = -3,           /* another thread is inside this handle                         */
+    ZERO_ERR_BUSY = -3,           /* another thread is inside this handle, or a save has begun    */
     ZERO_ERR_FORKED = -4,         /* this process was forked from the one that made the handle    */
     ZERO_ERR_UNSUPPORTED = -5,    /* not in this build, on this device, or of this comm           */
     ZERO_ERR_MEMORY = -6,         /* memory ran out                                               */

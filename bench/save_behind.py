@@ -51,11 +51,11 @@ class Libzero:
         import libzero
 
         self.comm = libzero.Comm.local(name, rank, world)
-        data, grads = libzero.allocate(self.comm, gpt2_shapes())
-        for array in [*data.values(), *grads.values()]:
+        memory = libzero.allocate(self.comm, gpt2_shapes())
+        for array in [*memory.data.values(), *memory.grads.values()]:
             array[...] = 0.01
         self.optimizer = libzero.Optimizer(self.comm, "adamw", lr=1e-3)
-        self.optimizer.register(data, grads=grads)
+        self.optimizer.register(memory.params)
         self.step()
 
     def step(self) -> None:
@@ -120,6 +120,12 @@ def rounds(subject: Any, given: argparse.Namespace, barrier: Any) -> list[dict[s
         row["save at once"] = subject.at_once(target + "-at-once")
         for way, pause, busy in (("bare", 0, True), ("waiting", given.pause, False), ("computing", given.pause, True)):
             barrier.wait()
+            steps = []
+            for _ in range(3):
+                compute(pause, busy)
+                steps.append(timed(subject.step))
+            row[f"{way}: step without a save"] = statistics.median(steps)
+            barrier.wait()
             before = resource.getrusage(resource.RUSAGE_SELF)
             start = time.perf_counter()
             row[f"{way}: stall"] = subject.stall(f"{target}-{way}")
@@ -161,9 +167,11 @@ def measure(given: argparse.Namespace) -> None:
     for key in of_ranks[0][0]:
         slowest = [max(rows[n][key] for rows in of_ranks) for n in range(given.rounds)]
         line = f"  {key:24} {statistics.median(slowest) * 1e3:9.1f} ms"
-        if key.endswith("step") and key != "step":
+        way = key.split(":")[0]
+        alone = f"{way}: step without a save"
+        if key.endswith(" step"):
             ratios = [
-                max(rows[n][key] for rows in of_ranks) / max(rows[n]["step"] for rows in of_ranks)
+                max(rows[n][key] for rows in of_ranks) / max(rows[n][alone] for rows in of_ranks)
                 for n in range(given.rounds)
             ]
             line += f"  {statistics.median(ratios):.2f} of a step"

@@ -14,7 +14,6 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -124,9 +123,6 @@ struct SystemCalls {
   pid_t (*getpid)() = ::getpid;
   pid_t (*gettid)() = Numbered<SYS_gettid>();
   uid_t (*geteuid)() = ::geteuid;
-  int (*setpriority)(int which, id_t who, int priority) = [](int which, id_t who, int priority) {
-    return ::setpriority(static_cast<__priority_which_t>(which), who, priority);
-  };
   int (*set_robust_list)(void* head, size_t bytes) = Numbered<SYS_set_robust_list>();
   int (*sched_getaffinity)(pid_t pid, size_t bytes, cpu_set_t* mask) = ::sched_getaffinity;
   int (*clock_gettime)(clockid_t clock, struct timespec* time) = ::clock_gettime;

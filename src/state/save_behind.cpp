@@ -27,9 +27,6 @@ constexpr int64_t kEndMs = 10'000;
 
 constexpr int64_t kLookMs = 50;
 
-/// Beside a thread that computes, one that writes has a thirtieth of their core.
-constexpr int kNice = 15;
-
 /// What threads use; it outlives whoever gives them up.
 struct Work {
   Work(const Optimizer& optim, std::string_view directory, int32_t flags)
@@ -121,7 +118,6 @@ void Behind::start(Status (*body)(Work&, const Progress&)) {
   thread_ = {};
   Status started = thread_.start([held = work_, body]() mutable {
     const std::shared_ptr<Work> work = std::move(held);  // which must go before the outcome is told
-    os().setpriority(PRIO_PROCESS, static_cast<id_t>(os().gettid()), kNice);
     Status status(ZERO_ERR_MEMORY, "out of memory");
     (void)succeeds([&] { return status = body(*work, [&] { work->blocks++; }), true; });
     return status;

@@ -118,7 +118,10 @@ Result<HostMemory> HostMemory::allocate(size_t bytes, std::string_view what) {
 
 Result<HostMemory> HostMemory::reserve(size_t bytes, std::string_view what) {
   (void)ZERO_TRY(check_available(bytes, what));
-  return map(bytes, what);
+  HostMemory memory = ZERO_TRY(map(bytes, what));
+  // To make a huge page while files fill the memory can take longer than to write what it is for.
+  os().madvise(memory.data_, bytes, MADV_NOHUGEPAGE);
+  return memory;
 }
 
 }  // namespace zero

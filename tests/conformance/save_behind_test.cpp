@@ -311,7 +311,7 @@ TEST(SaveBehind, many_leave_no_descriptor_no_thread_and_no_memory) {
   for (int patience = 0; entries_of("/proc/self/task") > threads && patience < 1000; patience++)
     usleep(1000);
   EXPECT_EQ(entries_of("/proc/self/fd"), descriptors);
-  EXPECT_EQ(entries_of("/proc/self/task"), threads);
+  EXPECT_LE(entries_of("/proc/self/task"), threads);
   EXPECT_LE(mapped(), pages + 4096);
 }
 

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of training: the loop, steps by hand, checkpoints, and single tensors of the state.
+// Calls of training: the loop, steps by hand, and single tensors of the state.
 #include <cstddef>
 #include <span>
 
 #include "api/commands.h"
 #include "api/options.h"
 #include "state/access.h"
-#include "state/extras.h"
 #include "state/layout.h"
-#include "state/save_behind.h"
 #include "step/backward.h"
 #include "step/queued/queue.h"
 #include "step/reduce.h"
@@ -43,18 +41,6 @@ Status get_grads(Optimizer& optim, const Range& range, void* values) {
                        optim.params[static_cast<size_t>(range.param)].name, "'");
   };
   return for_each_owned(optim, range, static_cast<std::byte*>(values), copy);
-}
-
-/// Checks the arguments of a save or a load.
-template <class Options>
-Status check_path(const char* directory, const Options* options, int32_t known) {
-  const Options read = ZERO_TRY(read_struct(options));
-  const char* const name = Sized<Options>::kName;
-  if (directory == nullptr) return bad_argument("directory is NULL");
-  if (*directory == '\0') return bad_argument("directory is empty");
-  if (read.reserved != 0) return bad_argument(name, ".reserved is ", read.reserved, ", not 0");
-  if ((read.flags & ~known) == 0) return Status();
-  return bad_argument(name, ".flags ", read.flags, " are unknown");
 }
 
 /// True if each parameter has one number of that name, unless a rule of the caller's has such
@@ -196,85 +182,7 @@ zero_status zero_share_params(zero_optim* optim, int32_t flags, void* stream) {
   return guard(command(optim, Operation::share_params, {.flags = flags}, stream));
 }
 
-// ---- Checkpoints, and single tensors of the state.
-
-zero_status zero_state_save(zero_optim* optim, const char* directory,
-                            const zero_save_options* options) {
-  const int32_t flags = peek(options, &zero_save_options::flags);
-  return guard(command(optim, Operation::save, {.flags = flags, .words = directory}, [&] {
-    return Own{.local = check_path(directory, options, ZERO_SAVE_REPLACE)};
-  }));
-}
-
-zero_status zero_state_save_begin(zero_optim* optim, const char* directory,
-                                  const zero_save_options* options) {
-  const int32_t flags = peek(options, &zero_save_options::flags);
-  return guard(command(optim, Operation::save_begin, {.flags = flags, .words = directory}, [&] {
-    return Own{.local = check_path(directory, options, ZERO_SAVE_REPLACE)};
-  }));
-}
-
-zero_status zero_state_save_poll(zero_optim* optim, int32_t* done) {
-  return on_optim(optim, [&](Optimizer& found) -> Status {
-    if (done == nullptr) return bad_argument("done is NULL");
-    *done = ZERO_TRY(poll_save(found));
-    return {};
-  });
-}
-
-zero_status zero_state_save_wait(zero_optim* optim) {
-  return guard(command(optim, Operation::save_wait, {}, nullptr));
-}
-
-zero_status zero_state_load(zero_optim* optim, const char* directory,
-                            const zero_load_options* options) {
-  const int32_t flags = peek(options, &zero_load_options::flags);
-  return guard(command(optim, Operation::load, {.flags = flags, .words = directory}, [&] {
-    return Own{.local = check_path(directory, options, ZERO_LOAD_KEEP_SETTINGS)};
-  }));
-}
-
-zero_status zero_state_extra_set(zero_optim* optim, const char* name, const void* bytes,
-                                 size_t count) {
-  const auto set = [&](Optimizer& found) -> Status {
-    ZERO_TRY(check_out(name, "name"));
-    return set_extra(found, name, bytes, count);
-  };
-  return on_optim(optim, set, Steps::behind);
-}
-
-zero_status zero_state_extra_get(const zero_optim* optim, int32_t rank, const char* name,
-                                 void* bytes, size_t capacity, size_t* count) {
-  const auto get = [&](const Optimizer& found) -> Status {
-    ZERO_TRY(check_out(name, "name"));
-    ZERO_TRY(check_out(count, "count"));
-    if (bytes == nullptr && capacity > 0) return bad_argument("bytes is NULL");
-    const std::string_view saved = ZERO_TRY(find_extra(found, rank, name));
-    saved.copy(static_cast<char*>(bytes), capacity);
-    *count = saved.size();
-    return Status();
-  };
-  return on_query(optim, get, Steps::behind);
-}
-
-zero_status zero_state_extra_list(const zero_optim* optim, int32_t* ranks, const char** names,
-                                  size_t capacity, size_t* count) {
-  const auto list = [&](const Optimizer& found) -> Status {
-    ZERO_TRY(check_out(count, "count"));
-    if (capacity > 0) ZERO_TRY(check_out(ranks, "ranks"));
-    if (capacity > 0) ZERO_TRY(check_out(names, "names"));
-    size_t there = 0;
-    for (const auto& [rank, extras] : found.loaded_extras) {
-      for (const auto& [name, bytes] : extras) {
-        if (there < capacity) ranks[there] = rank, names[there] = name.c_str();
-        there++;
-      }
-    }
-    *count = there;
-    return Status();
-  };
-  return on_query(optim, list, Steps::behind);
-}
+// ---- Single tensors of the state.
 
 zero_status zero_state_info(const zero_optim* optim, int64_t param, int32_t* dtype,
                             const char** names, size_t capacity, size_t* count) {

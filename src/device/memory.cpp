@@ -106,22 +106,20 @@ Result<HostMemory> HostMemory::map(size_t bytes, std::string_view what) {
   const auto start = reinterpret_cast<uintptr_t>(mapping);
   memory.data_ = memory.mapping_ + (huge ? round_up(start, uintptr_t{kHugePage}) - start : 0);
   memory.bytes_ = bytes;
-  if (huge) os().madvise(memory.data_, bytes, MADV_HUGEPAGE);  // advice: refusal costs speed only
   return memory;
 }
 
 Result<HostMemory> HostMemory::allocate(size_t bytes, std::string_view what) {
   HostMemory memory = ZERO_TRY(map(bytes, what));
+  if (bytes >= kHugePage)
+    os().madvise(memory.data_, bytes, MADV_HUGEPAGE);  // advice: refusal costs speed only
   ZERO_TRY(populate(memory.data_, bytes, what));
   return memory;
 }
 
 Result<HostMemory> HostMemory::reserve(size_t bytes, std::string_view what) {
   (void)ZERO_TRY(check_available(bytes, what));
-  HostMemory memory = ZERO_TRY(map(bytes, what));
-  // To make a huge page while files fill the memory can take longer than to write what it is for.
-  os().madvise(memory.data_, bytes, MADV_NOHUGEPAGE);
-  return memory;
+  return map(bytes, what);
 }
 
 }  // namespace zero

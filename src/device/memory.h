@@ -46,7 +46,7 @@ class HostMemory {
   static Result<HostMemory> allocate(size_t bytes, std::string_view what);
 
   /// Does the same, but takes what the machine and its containers plainly have only when it is
-  /// touched.
+  /// touched, without huge pages: to make one then can take long while files fill the memory.
   static Result<HostMemory> reserve(size_t bytes, std::string_view what);
 
   std::byte* data() const { return data_; }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parts of a save on one rank, in their order: agree; rank 0 makes the temporary directory;
-// vote; every rank writes its two files to stable storage; vote; rank 0 writes index and manifest
-// and renames; vote.
+// vote; every rank writes its files to stable storage; vote; rank 0 writes index and manifest and
+// renames; vote.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,8 +19,8 @@ class Save {
  public:
   Save(const Optimizer& optim, std::string_view directory, int32_t flags);
 
-  /// Agrees with all ranks, and does all that can fail before anything is written. `also`: more of
-  /// that. Collective.
+  /// Votes when all that can fail before anything is written is done. `also`: more of that.
+  /// Collective.
   Status begin(Call& call, const Optimizer& optim, const std::function<Status()>& also);
   /// Writes this rank's files, on any thread.
   Status write(const Show& show, const Progress& progress);

@@ -203,11 +203,8 @@ Status none_begun() { return wrong_state("no save has begun: zero_state_save_beg
 }  // namespace
 
 Status check_no_save(Optimizer& optim) {
-  if (optim.saving == nullptr) return {};
-  if (!save_of(optim)->ended())
-    return Status(ZERO_ERR_BUSY, "a save has begun: zero_state_save_wait ends it");
-  optim.saving.reset();
-  return {};
+  if (optim.saving == nullptr || save_of(optim)->ended()) return {};
+  return Status(ZERO_ERR_BUSY, "a save has begun: zero_state_save_wait ends it");
 }
 
 Status begin_save(Call& call, Optimizer& optim, std::string_view directory, int32_t flags) {

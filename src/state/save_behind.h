@@ -10,8 +10,7 @@
 
 namespace zero {
 
-/// Fails with ZERO_ERR_BUSY if a save that has begun still writes, and drops one that has become a
-/// checkpoint.
+/// Fails with ZERO_ERR_BUSY if a save has begun that votes have not told to be a checkpoint.
 Status check_no_save(Optimizer& optim);
 
 /// Begins a save. Inside a collective Call that has entered: parameters bound and sealed,

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import ctypes as c
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Optional, Union
@@ -12,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 from . import _abi, _custom, _model_buffers, _params, _structs, _values
 from ._abi import lib
 from ._buffers import Buffer
+from ._checkpoints import Checkpoints
 from ._closing import Closing
 from ._custom import Rule
 from ._errors import ZeroError
-from ._extras import Extras
 from ._gradients import Gradients
 from ._group import Group
 from ._model_buffers import ModelBuffers
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class Optimizer(Gradients, Extras, Closing):
+class Optimizer(Gradients, Checkpoints, Closing):
     """One model's optimizer state, sharded over the ranks of `comm`.
 
         optimizer = Optimizer(comm, "adamw", lr=3e-4)
@@ -342,60 +341,6 @@ class Optimizer(Gradients, Extras, Closing):
                 raise
         return Result(**fields_of(result, "reserved"))
 
-    # ---- State ----
-
-    def save(self, directory: str | os.PathLike[str], *, replace: bool = False) -> None:
-        """Save parameters, rank 0's buffers, state, settings and step as the checkpoint
-        `directory`, the same on every rank: complete and on stable storage, or not there. `replace`
-        one that is there. Collective. CheckpointError names the file, the operation and the reason.
-
-        >>> optimizer.save("run/step-1000")
-        """
-        lib().zero_state_save(self._handle.open(), _values.path(directory), _save_options(replace))
-
-    def save_begin(self, directory: str | os.PathLike[str], *, replace: bool = False) -> None:
-        """Begin a `save` of the state as it is now, which threads write while training goes on.
-        What a step is about to change is copied first: memory for a copy of what this rank writes
-        must be there. Until `save_wait`, change parameters by this package's calls only. The
-        checkpoint appears once a later collective call has found that all ranks have written.
-        Collective. ZeroError: another save has begun.
-
-        >>> optimizer.save_begin("run/step-1000")
-        >>> result = optimizer.step()
-        >>> optimizer.save_wait()
-        """
-        lib().zero_state_save_begin(self._handle.open(), _values.path(directory), _save_options(replace))
-
-    @property
-    def save_ended(self) -> bool:
-        """Whether collective calls have found that the save which has begun is complete or failed,
-        on all ranks alike; `save_wait` tells which. Local. ZeroError: none has begun."""
-        done = c.c_int32()
-        lib().zero_state_save_poll(self._handle.open(), c.byref(done))
-        return done.value != 0
-
-    def save_wait(self) -> None:
-        """Wait until the save that has begun is on stable storage. Collective. CheckpointError: why
-        there is no checkpoint; training may go on.
-
-        >>> optimizer.save_begin("run/step-2000")
-        >>> optimizer.save_wait()
-        """
-        lib().zero_state_save_wait(self._handle.open())
-
-    def load(self, directory: str | os.PathLike[str], *, keep_settings: bool = False) -> None:
-        """Load a checkpoint, or the latest sound one of a folder of them, whatever number of ranks
-        saved it, bit for bit. `keep_settings`: lr and the rest stay. Collective. CheckpointError:
-        it is damaged, or of another model, with every difference; nothing has changed, or steps
-        raise it until a load succeeds.
-
-        >>> optimizer.save("run/step-1000")
-        >>> optimizer.load("run")
-        """
-        options = _abi.create(_structs.LoadOptions)
-        options.flags = _abi.LOAD_KEEP_SETTINGS if keep_settings else 0
-        lib().zero_state_load(self._handle.open(), _values.path(directory), c.byref(options))
-
     # ---- Look inside ----
 
     @property
@@ -459,10 +404,3 @@ class Optimizer(Gradients, Extras, Closing):
             _params.memory_of(array, f"{what} {name!r}", shape, dtype, dtype, gpu=self._gpu)
             for array, name, shape, dtype in zip(arrays, self._names, self._shapes, dtypes)
         ]
-
-
-def _save_options(replace: bool) -> Any:
-    options = _abi.create(_structs.SaveOptions)
-    options.flags = _abi.SAVE_REPLACE if replace else 0
-    return c.byref(options)
-

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Saves, loads, and a rank's own bytes in checkpoints: what Optimizer has of them."""
+
+from __future__ import annotations
+
+import ctypes as c
+import os
+from typing import Any, Optional, Union
+
+from . import _abi, _structs, _values
+from ._abi import lib
+from ._structs import OptimHandle
+from .comm import Comm
+
+
+class Checkpoints:
+    """Checkpoints of parameters and state, with bytes of each rank by names: random states, the
+    position in the data, a configuration."""
+
+    _handle: OptimHandle
+    _comm: Comm
+
+    def save(self, directory: str | os.PathLike[str], *, replace: bool = False) -> None:
+        """Save parameters, rank 0's buffers, state, settings and step as the checkpoint
+        `directory`, the same on every rank: complete and on stable storage, or not there. `replace`
+        one that is there. Collective. CheckpointError names the file, the operation and the reason.
+
+        >>> optimizer.save("run/step-1000")
+        """
+        lib().zero_state_save(self._handle.open(), _values.path(directory), _save_options(replace))
+
+    def save_begin(self, directory: str | os.PathLike[str], *, replace: bool = False) -> None:
+        """Begin a `save` of the state as it is now, which threads write while training goes on.
+        What a step is about to change is copied first: memory for a copy of what this rank writes
+        must be there. Until `save_wait`, change parameters by this package's calls only. The
+        checkpoint appears once a later collective call has found that all ranks have written.
+        Collective. ZeroError: another save has begun.
+
+        >>> optimizer.save_begin("run/step-1000")
+        >>> result = optimizer.step()
+        >>> optimizer.save_wait()
+        """
+        lib().zero_state_save_begin(self._handle.open(), _values.path(directory), _save_options(replace))
+
+    @property
+    def save_ended(self) -> bool:
+        """Whether collective calls have found that the save which has begun is complete or failed,
+        on all ranks alike; `save_wait` tells which. Local. ZeroError: none has begun."""
+        done = c.c_int32()
+        lib().zero_state_save_poll(self._handle.open(), c.byref(done))
+        return done.value != 0
+
+    def save_wait(self) -> None:
+        """Wait until the save that has begun is on stable storage. Collective. CheckpointError: why
+        there is no checkpoint; training may go on.
+
+        >>> optimizer.save_begin("run/step-2000")
+        >>> optimizer.save_wait()
+        """
+        lib().zero_state_save_wait(self._handle.open())
+
+    def load(self, directory: str | os.PathLike[str], *, keep_settings: bool = False) -> None:
+        """Load a checkpoint, or the latest sound one of a folder of them, whatever number of ranks
+        saved it, bit for bit. `keep_settings`: lr and the rest stay. Collective. CheckpointError:
+        it is damaged, or of another model, with every difference; nothing has changed, or steps
+        raise it until a load succeeds.
+
+        >>> optimizer.save("run/step-1000")
+        >>> optimizer.load("run")
+        """
+        options = _abi.create(_structs.LoadOptions)
+        options.flags = _abi.LOAD_KEEP_SETTINGS if keep_settings else 0
+        lib().zero_state_load(self._handle.open(), _values.path(directory), c.byref(options))
+
+    def state_extra_set(
+        self, name: str, value: Optional[Union[bytes, bytearray, memoryview]]
+    ) -> None:
+        """Let every later save hold these bytes of this rank under `name`, in place of those before;
+        None removes them. A rank has at most 256 names of 1 to 255 bytes, and 16 MiB. What all ranks
+        shall read one rank sets. Local. ArgumentError for an empty value, and for too much.
+
+        >>> import json
+        >>> optimizer.state_extra_set("position", json.dumps({"epoch": 3, "batch": 17}).encode())
+        """
+        word, given = _values.text(name, "name"), None if value is None else _bytes(value)
+        count = 0 if given is None else len(given)
+        lib().zero_state_extra_set(self._handle.open(), word, given, count)
+
+    def state_extra_get(self, name: str, rank: int | None = None) -> bytes:
+        """After a load, what `rank` of those that saved had set; the rank of the same number as this
+        one by default. Local. ArgumentError for what was not loaded.
+
+        A load also sets, in place of all that this rank has set, what the rank of the same number
+        saved: set after it what shall differ.
+
+        >>> optimizer.state_extra_set("position", b"17")
+        >>> optimizer.save("run/step-1")
+        >>> optimizer.load("run")
+        >>> optimizer.state_extra_get("position")
+        b'17'
+        """
+        word = _values.text(name, "name")
+        of = self._comm.rank if rank is None else _values.int32(rank, "rank")
+        handle, count = self._handle.open(), c.c_size_t()
+        lib().zero_state_extra_get(handle, of, word, None, 0, c.byref(count))
+        value = c.create_string_buffer(count.value)
+        lib().zero_state_extra_get(handle, of, word, value, count, c.byref(count))
+        return value.raw
+
+    def state_extra_list(self) -> list[tuple[int, str]]:
+        """The rank and the name of all that was loaded, sorted. Local.
+
+        >>> optimizer.state_extra_set("position", b"17")
+        >>> optimizer.save("run/step-1")
+        >>> optimizer.load("run")
+        >>> optimizer.state_extra_list()
+        [(0, 'position')]
+        """
+        handle, count = self._handle.open(), c.c_size_t()
+        lib().zero_state_extra_list(handle, None, None, 0, c.byref(count))
+        ranks, names = (c.c_int32 * count.value)(), (c.c_char_p * count.value)()
+        lib().zero_state_extra_list(handle, ranks, names, count, c.byref(count))
+        return [(rank, name.decode()) for rank, name in zip(ranks, names) if name is not None]
+
+
+def _bytes(value: bytes | bytearray | memoryview) -> bytes:
+    try:
+        return memoryview(value).tobytes()
+    except TypeError:
+        raise TypeError(f"the value of an extra is bytes, not {type(value).__name__}") from None
+
+
+def _save_options(replace: bool) -> Any:
+    options = _abi.create(_structs.SaveOptions)
+    options.flags = _abi.SAVE_REPLACE if replace else 0
+    return c.byref(options)
+

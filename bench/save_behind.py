@@ -123,6 +123,7 @@ def rounds(subject: Any, given: argparse.Namespace, barrier: Any) -> list[dict[s
             steps = []
             for _ in range(3):
                 compute(pause, busy)
+                barrier.wait()
                 steps.append(timed(subject.step))
             row[f"{way}: step without a save"] = statistics.median(steps)
             barrier.wait()
@@ -131,6 +132,7 @@ def rounds(subject: Any, given: argparse.Namespace, barrier: Any) -> list[dict[s
             row[f"{way}: stall"] = subject.stall(f"{target}-{way}")
             for step in ("first step", "second step", "third step"):
                 compute(pause, busy)
+                barrier.wait()
                 row[f"{way}: {step}"] = timed(subject.step)
             row[f"{way}: end"] = timed(subject.finish)
             row[f"{way}: total"] = time.perf_counter() - start

@@ -14,6 +14,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -115,6 +116,7 @@ struct SystemCalls {
                         void* argument) = ::pthread_create;
   int (*futex)(uint32_t* word, int operation, uint32_t value,
                const struct timespec* timeout) = Numbered<SYS_futex>();
+  int (*setpriority)(int which, id_t who, int nice) = Numbered<SYS_setpriority>();
   int (*pidfd_open)(pid_t pid, unsigned flags) = Numbered<SYS_pidfd_open>();
   /// Makes the ioctl PIDFD_GET_INFO.
   int (*pidfd_get_info)(int pidfd, PidfdInfo* info) = [](int pidfd, PidfdInfo* info) {

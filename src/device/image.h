@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory as it was at one moment, for a reader that takes its time: whoever is about to overwrite a
-// part of it keeps that part first.
+// part of it keeps that part first. Nobody who keeps waits for the reader, which may have lost its
+// core at any moment: the reader copies without a lock, and drops what was kept meanwhile.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
@@ -23,13 +22,14 @@ class Image {
   using Bytes = std::span<const std::byte>;
 
   /// Makes the image of all that will be read, of each range as often as it is listed. Ranges may
-  /// overlap. Copies nothing yet, and reserves address space only. Fails with ZERO_ERR_MEMORY if
-  /// copies of all of it could not be kept.
-  static Result<std::shared_ptr<Image>> create(std::vector<Bytes> ranges);
+  /// overlap. Copies nothing yet. Copies go to `memory`, if that is enough, else to address space
+  /// that is reserved instead. Fails with ZERO_ERR_MEMORY if copies of all of it could not be kept.
+  static Result<std::shared_ptr<Image>> create(std::vector<Bytes> ranges, HostMemory& memory);
 
   /// Keeps what the image has of these bytes, unless it is kept or read already. Any thread may
   /// call it, before it overwrites them.
   void keep(const std::byte* data, size_t bytes);
+  /// Keeps all. Nobody reads the memory behind it, so it may go.
   void keep_all();
   /// Does the same for memory of a device.
   Status keep_all(Window& window);
@@ -41,11 +41,13 @@ class Image {
   Status show_all(const std::byte* from, size_t bytes, const std::function<Status(Bytes)>& visit);
   /// From now on nobody reads the memory, and show_all() fails.
   void close();
+  /// Gives the memory of the copies away. Nothing may be used behind it.
+  HostMemory release() { return std::move(copies_); }
 
  private:
   static constexpr size_t kBlockBytes = 256 * 1024;  // a step's block of three arrays fits a cache
 
-  enum class Part : uint8_t { live, kept, read };
+  enum class Part : uint8_t { live, being_kept, kept, read };
   struct Block {
     const std::byte* data;
     size_t bytes;
@@ -59,15 +61,14 @@ class Image {
   };
 
   size_t block_at(const std::byte* data) const;
-  std::mutex& lock_of(size_t block) { return locks_[block % locks_.size()]; }
-  void keep_block(size_t block);
-  void settle(Block& block, Part part);
+  void keep_block(Block& block);
+  bool read_live(Block& block, const std::byte* from, size_t bytes);
+  void await_reader() const;
 
   std::vector<Block> blocks_;  // by address
   HostMemory copies_, shown_;
-  std::array<std::mutex, 64> locks_;  // of a block, while it is copied
-  std::atomic<size_t> live_{0};       // blocks
-  std::atomic<bool> closed_{false};
+  std::atomic<size_t> live_{0};  // blocks
+  std::atomic<bool> reading_{false}, closed_{false};
 };
 
 }  // namespace zero

@@ -281,6 +281,7 @@ class Optimizer {
   /// changes: launches that were captured before have other addresses.
   uint64_t layout = 1;
 
+  HostMemory memory_of_copies;  // that a save has kept, for the next
   /// A save that has begun and was not waited for; and of what it still has to write, the image.
   std::shared_ptr<Saving> saving;
   std::shared_ptr<Image> image;

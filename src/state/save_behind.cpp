@@ -27,6 +27,9 @@ constexpr int64_t kEndMs = 10'000;
 
 constexpr int64_t kLookMs = 50;
 
+/// Of threads that write, so that training keeps its cores: they get 3 % of one that is busy.
+constexpr int kNice = 15;
+
 /// What threads use; it outlives whoever gives them up.
 struct Work {
   Work(const Optimizer& optim, std::string_view directory, int32_t flags)
@@ -72,9 +75,10 @@ class Behind final : public Saving {
 };
 
 Behind::~Behind() {
-  if (optim_.image == work_->image) optim_.image.reset();
   if (work_->image != nullptr) work_->image->close();
-  if (!outcome_) (void)thread_.await(kEndMs);  // it finds the image closed
+  if (!outcome_) outcome_ = thread_.await(kEndMs);
+  look();
+  if (work_->image != nullptr) optim_.image.reset();
 }
 
 /// Returns the parts of parameters that this rank writes to files and other ranks update.
@@ -94,7 +98,7 @@ std::vector<Image::Bytes> Behind::parts_of_others() const {
 /// Buffers are copied at once, because the program changes them when it likes; so is all that is on
 /// a device.
 Status Behind::make_image() {
-  work_->image = ZERO_TRY(Image::create(work_->save.shards().ranges()));
+  work_->image = ZERO_TRY(Image::create(work_->save.shards().ranges(), optim_.memory_of_copies));
   others_ = parts_of_others();
   if (optim_.on_device) return work_->image->keep_all(ZERO_TRY(windows_of(optim_))->values);
   for (const Buffer& buffer : optim_.buffers) work_->image->keep(buffer.data, buffer.bytes());
@@ -105,6 +109,7 @@ Status Behind::begin(Call& call) {
   ZERO_TRY(work_->save.begin(call, optim_, [this] { return make_image(); }));
   optim_.image = work_->image;
   start([](Work& work, const Progress& progress) {
+    os().setpriority(PRIO_PROCESS, static_cast<id_t>(os().gettid()), kNice);  // a wish
     const Show show = [&](const std::byte* from, size_t bytes, const auto& visit) {
       return work.image->show_all(from, bytes, visit);
     };
@@ -125,9 +130,13 @@ void Behind::start(Status (*body)(Work&, const Progress&)) {
   if (!started.ok()) outcome_ = std::move(started);
 }
 
+/// The next save has the memory for copies: to get it anew would cost a step twice its time.
 void Behind::look() {
   if (!outcome_) outcome_ = thread_.await(0);
-  if (outcome_ && optim_.image == work_->image) optim_.image.reset();
+  if (!outcome_ || work_->image == nullptr) return;
+  optim_.image.reset();
+  optim_.memory_of_copies = work_->image->release();
+  work_->image.reset();
 }
 
 Saving::Word Behind::word() {

@@ -80,6 +80,23 @@ def extras(rank: int, world: int) -> Any:
     ]
 
 
+def saved_behind_steps(rank: int, world: int) -> Any:
+    pair = Pair(rank, world, arenas=True)
+
+    def all_bits() -> Any:
+        return bits([*pair.params[0], *pair.mine.buffers()])
+
+    path = f"{folder(os.getppid())}/behind-{world}"
+    train_alike(pair, range(2))
+    pair.optimizer.save_begin(path)
+    begun = all_bits()
+    train_alike(pair, range(2, 4))
+    pair.optimizer.save_wait()
+    trained = all_bits()
+    pair.optimizer.load(path)
+    return trained == begun, all_bits() == begun, refusal(lambda: pair.optimizer.save_ended)
+
+
 def load(rank: int, world: int) -> Any:
     found = []
     for saved in WORLDS:
@@ -267,6 +284,7 @@ CASES = (
     frozen_ones_travel_no_more,
     groups_collectives,
     extras,
+    saved_behind_steps,
 )
 
 
@@ -301,6 +319,12 @@ class NativeState(unittest.TestCase):
         for world in WORLDS:
             wanted = [(rank, "position", [rank, 7]) for rank in range(world)]
             self.assertEqual(results_of(self.found[world], extras), [wanted] * world)
+
+    def test_a_save_that_has_begun_is_of_that_moment(self) -> None:
+        for trained, loaded, none_begun in self.of(saved_behind_steps):
+            self.assertFalse(trained)
+            self.assertTrue(loaded)
+            self.assertIn("save_begin comes first", none_begun)
 
     def test_a_checkpoint_is_replaced_only_when_asked(self) -> None:
         for world in WORLDS:

@@ -310,14 +310,13 @@ class NativeShard(Shard):
             for name, settings in rule.several.items():
                 options[name] = tuple(told[setting] for setting in settings)
 
-    def save(
-        self, directory: Union[str, os.PathLike[str]], groups: Groups, *, replace: bool
-    ) -> None:
+    def to_be_saved(self, groups: Groups) -> Optimizer:
+        """Returns libzero's optimizer as it is to be saved."""
         self._push(groups)
         self.follow_memory()
         for name, value in self._extras.items():
             self._core.optimizer.state_extra_set(name, value)
-        self._core.optimizer.save(directory, replace=replace)
+        return self._core.optimizer
 
     def load(self, directory: Union[str, os.PathLike[str]], groups: Optional[Groups]) -> None:
         """A checkpoint, with settings for `groups` unless that is None."""

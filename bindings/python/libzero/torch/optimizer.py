@@ -15,12 +15,13 @@ from .. import Comm, Result, Statistics
 from .._params import OPTIONS
 from .._values import check_word
 from ..typing import Device
+from ._checkpoints import Checkpoints
 from ._group import comm_of, process_group
 from ._native import NativeShard, Wishes
 from ._rules import Named, choose
 from ._scaler import Asked
 from ._shard import Closure, Params, listed_params
-from ._sharded import ShardedOptimizer, State
+from ._sharded import State
 from .typing import Arenas, Options, Partition, Reduction
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ Group = Union[dist.ProcessGroup, Comm, None]
 Buffers = Union[Mapping[str, torch.Tensor], Iterable[tuple[str, torch.Tensor]]]
 
 
-class Optimizer(ShardedOptimizer):
+class Optimizer(Checkpoints):
     """Reduces gradients to their owners during the backward, updates each rank's share, and puts
     the new parameters on every rank: in place of DistributedDataParallel and an optimizer.
 
@@ -281,65 +282,6 @@ class Optimizer(ShardedOptimizer):
         return last
 
     # ---- State ----
-
-    def save(self, directory: Union[str, os.PathLike[str]], *, replace: bool = False) -> None:
-        """Save parameters, rank 0's buffers, state, options and step as the checkpoint `directory`,
-        by all ranks: complete and on stable storage, or not there. Options are those of
-        param_groups by now, as a schedule has left them for the next step.
-
-        >>> optimizer.step()
-        >>> optimizer.save("run/step-1")
-        """
-        self._sharded()
-        self._native.save(directory, self.param_groups, replace=replace)
-
-    def load(self, directory: Union[str, os.PathLike[str]], *, keep_settings: bool = False) -> None:
-        """Load a checkpoint, or the latest sound one of a folder of them, whatever number of ranks
-        saved it: parameters, buffers, state, and options, which are then in param_groups, unless
-        `keep_settings`.
-
-        >>> optimizer.step()
-        >>> optimizer.save("run/step-1")
-        >>> optimizer.load("run")
-        """
-        self._sharded()
-        self._native.load(directory, None if keep_settings else self.param_groups)
-        self._fresh = False
-        self._gathered = None
-
-    def state_extra_set(
-        self, name: str, value: Optional[Union[bytes, bytearray, memoryview]]
-    ) -> None:
-        """Let every later save hold these bytes of this rank under `name`, in place of those before;
-        None removes them: random states, the position in the data. A rank has at most 256 names of
-        1 to 255 bytes, and 16 MiB. A load sets what the rank of the same number saved, and nothing
-        else.
-
-        >>> optimizer.state_extra_set("random", torch.get_rng_state().numpy().tobytes())
-        """
-        self._sharded()
-        self._native.set_extra(name, value)
-
-    def state_extra_get(self, name: str, rank: Optional[int] = None) -> bytes:
-        """What `rank` of those that saved had set, after a load and until load_state_dict; the rank of
-        the same number as this one by default. libzero.ArgumentError for what was not loaded.
-
-        >>> optimizer.state_extra_set("position", b"17")
-        >>> optimizer.step()
-        >>> optimizer.save("run/step-1")
-        >>> optimizer.load("run")
-        >>> optimizer.state_extra_get("position")
-        b'17'
-        """
-        return self._sharded().core.optimizer.state_extra_get(name, rank)
-
-    def state_extra_list(self) -> list[tuple[int, str]]:
-        """The rank and the name of all that state_extra_get gives.
-
-        >>> optimizer.state_extra_list()
-        []
-        """
-        return self._sharded().core.optimizer.state_extra_list()
 
     def consolidate_state_dict(self, to: Optional[int] = 0) -> None:
         """Bring the whole state to rank `to`, or all (None), for its state_dict(). Collective.

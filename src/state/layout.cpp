@@ -61,15 +61,42 @@ uint32_t stored_slots(const Optimizer& optim, int64_t param) {
   return optim.progress[index].live_slots | (master ? 1u << kMasterSlot : 0);
 }
 
-Result<std::vector<int32_t>> param_writers(const Optimizer& optim) {
+Result<std::vector<int32_t>> param_writers(std::span<const int64_t> counts, int32_t world) {
   std::vector<PlanParam> params;
-  for (const Param& param : optim.params) params.push_back({.count = param.count});
+  for (const int64_t count : counts) params.push_back({.count = count});
   const auto end = static_cast<int64_t>(params.size());
-  Plan plan({.world = optim.world(), .rule = ZERO_PARTITION_GREEDY});
+  Plan plan({.world = world, .rule = ZERO_PARTITION_GREEDY});
   ZERO_TRY(plan.add(params, {&end, 1}));
   std::vector<int32_t> writers;
   for (int64_t param = 0; param < end; param++) writers.push_back(plan.owner(param));
   return writers;
+}
+
+Result<std::vector<int32_t>> param_writers(const Optimizer& optim) {
+  std::vector<int64_t> counts;
+  for (const Param& param : optim.params) counts.push_back(param.count);
+  return param_writers(counts, optim.world());
+}
+
+std::string creator() {
+  return text("libzero ", ZERO_VERSION_MAJOR, ".", ZERO_VERSION_MINOR, ".", ZERO_VERSION_PATCH);
+}
+
+std::vector<FileRecord> shard_files(int32_t world) {
+  std::vector<FileRecord> files;
+  for (std::string& name : file_names(world)) {
+    if (name == kManifestName) break;  // extras come behind it: not every rank has some
+    files.push_back({std::move(name), 0, {}});
+  }
+  return files;
+}
+
+std::vector<std::pair<std::string, std::string>> shard_metadata(const Digest& save_id, int32_t rank,
+                                                                int32_t world) {
+  return {{"format", "pt"},
+          {"zero.format", text(kFormat)},
+          {"zero.rank", text(rank + 1, "/", world)},
+          {"zero.save_id", hex(save_id)}};
 }
 
 std::vector<StoredTensor> model_tensors(const Optimizer& optim, const std::vector<int32_t>& writers,
@@ -112,10 +139,7 @@ std::vector<StoredTensor> optim_tensors(const Optimizer& optim, int32_t rank) {
 SafetensorsHeader file_header(const std::vector<StoredTensor>& tensors, const Digest& save_id,
                               int32_t rank, int32_t world) {
   SafetensorsHeader header;
-  header.metadata = {{"format", "pt"},
-                     {"zero.format", text(kFormat)},
-                     {"zero.rank", text(rank + 1, "/", world)},
-                     {"zero.save_id", hex(save_id)}};
+  header.metadata = shard_metadata(save_id, rank, world);
   for (const StoredTensor& tensor : tensors)
     header.tensors.push_back({tensor.key, std::string(dtype_code(tensor.dtype)), tensor.shape});
   return header;
@@ -130,8 +154,7 @@ Manifest describe_checkpoint(const Optimizer& optim, const Digest& save_id,
   manifest.step = in_range(optim.state.steps);
   manifest.skipped = in_range(optim.state.skipped);
   manifest.world = world;
-  manifest.created_by =
-      text("libzero ", ZERO_VERSION_MAJOR, ".", ZERO_VERSION_MINOR, ".", ZERO_VERSION_PATCH);
+  manifest.created_by = creator();
   manifest.rule = options.rule->name;
   if (options.custom != nullptr)
     manifest.slots.assign(options.rule->slots.begin(), options.rule->slots.end());
@@ -145,10 +168,7 @@ Manifest describe_checkpoint(const Optimizer& optim, const Digest& save_id,
     for (size_t s = 0; s < group.settings.size(); s++)
       settings.emplace_back(options.rule->settings[s].name, group.settings[s]);
   }
-  for (std::string& name : file_names(world)) {
-    if (name == kManifestName) break;  // extras come behind it: not every rank has some
-    manifest.files.push_back({std::move(name), 0, {}});
-  }
+  manifest.files = shard_files(world);
   manifest.params = describe_params(optim, writers);
   for (const Buffer& buffer : optim.buffers) manifest.buffers.push_back(describe_whole(buffer, 0));
   for (int32_t rank = 0; rank < world; rank++) {

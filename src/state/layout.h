@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/hash.h"
@@ -26,9 +28,21 @@ struct StoredTensor {
   std::vector<int64_t> shape;  // as stored: the tensor's if this is all of it; if not, [count]
 };
 
-/// Returns the rank that writes each parameter: largest first, each to the rank with the fewest
+/// Return the rank that writes each parameter: largest first, each to the rank with the fewest
 /// elements so far.
+Result<std::vector<int32_t>> param_writers(std::span<const int64_t> counts, int32_t world);
 Result<std::vector<int32_t>> param_writers(const Optimizer& optim);
+
+/// Returns the name and version of this library, for Manifest::created_by.
+std::string creator();
+
+/// Returns the files of a checkpoint without extras, but their sizes and checksums: model files by
+/// rank, optim files by rank, the index.
+std::vector<FileRecord> shard_files(int32_t world);
+
+/// Returns what the header of each file that `rank` of `world` writes says beside its tensors.
+std::vector<std::pair<std::string, std::string>> shard_metadata(const Digest& save_id, int32_t rank,
+                                                                int32_t world);
 
 /// Returns the slots of a parameter that hold values, as bits: those of the rule and kMasterSlot,
 /// which is stored as fp32 however it is kept.
@@ -44,8 +58,8 @@ std::vector<StoredTensor> optim_tensors(const Optimizer& optim, int32_t rank);
 SafetensorsHeader file_header(const std::vector<StoredTensor>& tensors, const Digest& save_id,
                               int32_t rank, int32_t world);
 
-/// Returns the manifest, without extras, and without the sizes and checksums of its files. Files
-/// are in this order: model files by rank, optim files by rank, the index.
+/// Returns the manifest, without extras, and without the sizes and checksums of its files, which
+/// are shard_files().
 Manifest describe_checkpoint(const Optimizer& optim, const Digest& save_id,
                              const std::vector<int32_t>& writers);
 

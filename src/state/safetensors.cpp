@@ -95,7 +95,7 @@ namespace {
 
 /// Checks that the first tensor begins at 0, each other one where the one before ends, and that the
 /// last ends with the file.
-Status check_contiguous(const SafetensorsHeader& header, uint64_t data_bytes) {
+Status check_contiguous(const SafetensorsHeader& header, uint64_t file_bytes) {
   uint64_t end = 0;
   for (const TensorEntry& tensor : header.tensors) {
     if (tensor.begin != end) {
@@ -106,7 +106,8 @@ Status check_contiguous(const SafetensorsHeader& header, uint64_t data_bytes) {
     }
     end = tensor.end;
   }
-  if (end == data_bytes) return {};
+  const uint64_t data_bytes = file_bytes - header.data_start;
+  if (end == data_bytes || file_bytes == kEndless) return {};
   return invalid("its tensors hold ", end, " bytes of data, the file has ", data_bytes);
 }
 
@@ -188,7 +189,7 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, uint64
   // A tensor without elements shares its offset with a neighbour, and comes first.
   std::ranges::sort(header.tensors, {},
                     [](const TensorEntry& tensor) { return std::pair(tensor.begin, tensor.end); });
-  ZERO_TRY(check_contiguous(header, file_bytes - header.data_start));
+  ZERO_TRY(check_contiguous(header, file_bytes));
   return header;
 }
 

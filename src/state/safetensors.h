@@ -54,6 +54,9 @@ inline std::pair<size_t, std::string_view> place_in_file(size_t element_bytes,
 /// multiple of kDataAlignment. Fails with ZERO_ERR_UNSUPPORTED beyond the format's limits.
 Result<std::string> build_safetensors_header(SafetensorsHeader& header);
 
+/// Stands for the bytes of a file whose end is not known: a pipe.
+inline constexpr uint64_t kEndless = UINT64_MAX;
+
 /// Returns the length of the JSON header, from a file's first 8 bytes.
 Result<uint64_t> safetensors_header_bytes(std::string_view first_8, uint64_t file_bytes);
 

@@ -8,6 +8,7 @@ import pathlib
 import pty
 import re
 import resource
+import shutil
 import signal
 import struct
 import subprocess
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import termios
 import unittest
+from xml.etree import ElementTree
 
 ZERO = os.environ.get("ZERO_TOOL", "zero")
 ZERO_RUN = os.environ.get("ZERO_RUN", "zero-run")
@@ -265,7 +267,12 @@ class Merge(ZeroTest):
         directory = self.checkpoint("4", 4)
         self.merged("--with-state", directory)
         metadata, tensors = read_tensors(self.file)
-        self.assertEqual(metadata, {"format": "pt", "zero.optimizer": "adamw", "zero.step": "2"})
+        described = json.loads(metadata.pop("zero"))
+        self.assertEqual(metadata, {"format": "pt"})
+        inspected = json.loads(zero("inspect", "--json", directory).stdout)
+        self.assertEqual(described, {key: inspected[key] for key in described})
+        self.assertGreaterEqual(set(described),
+                                {"step", "skipped", "optimizer", "options", "groups", "parameters", "buffers"})
         manifest = json.loads(pathlib.Path(directory, "zero.json").read_bytes())
         shards = [read_tensors(os.path.join(directory, file["name"]))[1] if file["name"].endswith(".safetensors") else {}
                   for file in manifest["files"]]
@@ -317,38 +324,209 @@ class Merge(ZeroTest):
                               (os.path.join(self.place, "no/such"), "No such file or directory")):
             self.refused(words, "merge", self.checkpoint("1"), target)
 
-    def test_a_damaged_checkpoint_leaves_no_file(self):
+    WRITERS = (["merge"], ["reshard", "--world", "3"], ["export", "--to", "hf"])
+
+    def test_a_damaged_checkpoint_leaves_nothing(self):
         directory = self.own()
         flip(os.path.join(directory, "model-00002-of-00002.safetensors"), 5000)
-        self.refused("do not have the checksum", "merge", directory, self.file)
-        self.assertEqual(os.listdir(self.place), [])
+        for command in self.WRITERS:
+            self.refused("do not have the checksum", *command, directory, self.file)
+            self.assertEqual(os.listdir(self.place), [])
 
-    def test_a_file_too_large_leaves_none(self):
+    def test_a_file_too_large_leaves_nothing(self):
         limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
-        self.refused("File too large", "merge", self.checkpoint("1"), self.file, preexec_fn=limit)
-        self.assertEqual(os.listdir(self.place), [])
+        for command in self.WRITERS:
+            self.refused("File too large", *command, self.checkpoint("1"), self.file, preexec_fn=limit)
+            self.assertEqual(os.listdir(self.place), [])
+
+    def test_the_standard_output_gets_the_same_bytes(self):
+        directory = self.checkpoint("2", 2)
+        done = subprocess.run([ZERO, "merge", "--with-state", directory, "-"], capture_output=True, timeout=60,
+                              check=True)
+        self.assertEqual((done.stdout, done.stderr), (self.merged("--with-state", directory), b""))
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run([ZERO, "merge", directory, "-"], stdout=full, stderr=subprocess.PIPE, timeout=60,
+                                  check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr.decode(), "^zero merge: .*(No space|could not be written)")
 
     def test_ctrl_c_leaves_nothing(self):
-        """It is stopped where its file is half written."""
+        """It is stopped where its file, or a file of its directory, is half written."""
         directory = os.path.join(self.folder, "large")
         if not os.path.exists(directory):
             subprocess.run([sys.executable, "-c", LARGE, directory], timeout=60, check=True)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        cases = [(number, "merge") for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+        for number, *command in [*cases, (signal.SIGINT, "reshard", "--world", "2")]:
             for attempt in range(20):
-                process = subprocess.Popen([ZERO, "merge", directory, self.file], stderr=subprocess.PIPE)
-                while process.poll() is None and not os.listdir(self.place):
+                process = subprocess.Popen([ZERO, *command, directory, self.file], stdout=subprocess.DEVNULL,
+                                           stderr=subprocess.PIPE)
+                while process.poll() is None and not self.half_written():
                     pass
                 process.send_signal(signal.SIGSTOP)
-                half = [name for name in os.listdir(self.place) if name.startswith(".zero-")]
+                half = self.half_written()
                 process.send_signal(number)
                 process.send_signal(signal.SIGCONT)
                 _, errors = process.communicate(timeout=60)
                 if half:
                     break
-                os.remove(self.file)
+                remove(self.file)
             self.assertTrue(half)
             self.assertEqual((process.returncode, errors), (-number, b""))
             self.assertEqual(os.listdir(self.place), [])
+
+    def half_written(self):
+        found = [os.path.join(self.place, name) for name in os.listdir(self.place)
+                 if name.startswith((".zero-", ".tmp-"))]
+        return [path for path in found if os.path.isfile(path) or os.path.isdir(path) and os.listdir(path)]
+
+
+def remove(path):
+    shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
+
+
+class Reshard(ZeroTest):
+    def resharded(self, world, *arguments):
+        directory = os.path.join(tempfile.mkdtemp(dir=self.folder), "other")
+        done = zero("reshard", "--world", world, *arguments, directory)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(zero("verify", directory).returncode, 0)
+        return directory, done.stdout
+
+    def test_it_is_what_ranks_of_that_number_save(self):
+        for world in (1, 2, 4):
+            other, _ = self.resharded(world, self.checkpoint("3", 3))
+            saved = self.checkpoint(str(world), world)
+            self.assertEqual(sorted(os.listdir(other)), sorted(os.listdir(saved)))
+            manifests = [json.loads(pathlib.Path(path, "zero.json").read_bytes()) for path in (other, saved)]
+            for key in ("world", "step", "optimizer", "params", "buffers"):
+                self.assertEqual(*(manifest[key] for manifest in manifests))
+            self.assertEqual(zero("diff", other, saved).stdout, "no difference\n")
+
+    def test_extras_of_ranks_that_are_not_there_are_left_out_and_that_is_told(self):
+        directory = self.checkpoint("extras", 2, "2", "extras")
+        larger, said = self.resharded(3, directory)
+        self.assertEqual(said, f"{larger}: 3 ranks\n")
+        self.assertEqual(zero("diff", directory, larger).stdout, "no difference\n")
+        smaller, said = self.resharded(1, "--json", directory)
+        self.assertEqual(json.loads(said)["ranks_without_their_extras"], 1)
+        facts = json.loads(zero("diff", "--json", directory, smaller).stdout)["facts"]
+        self.assertEqual([fact["what"] for fact in facts], ["extra random of rank 1"])
+
+    def test_a_checkpoint_is_replaced_only_when_told(self):
+        other, _ = self.resharded(2, self.checkpoint("1"))
+        self.refused("exists: remove it, or give --replace", "reshard", "--world", 3, self.checkpoint("1"), other)
+        self.assertEqual(zero("reshard", "--world", 3, "--replace", self.checkpoint("1"), other).returncode, 0)
+        self.assertEqual(json.loads(zero("inspect", "--json", other).stdout)["world"], 3)
+        pathlib.Path(other, "mine").write_text("mine")
+        self.refused("no file of a checkpoint", "reshard", "--world", 2, "--replace", self.checkpoint("1"), other)
+
+
+class ExportAndImport(ZeroTest):
+    """Of safetensors. bindings/python/tests_torch has those of torch's formats."""
+
+    def setUp(self):
+        self.place = tempfile.mkdtemp(dir=self.folder)
+        self.model = os.path.join(self.place, "model")
+        self.back = os.path.join(self.place, "back")
+
+    def done(self, *arguments, **options):
+        done = zero(*arguments, **options)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return done.stdout
+
+    def model_of(self, *arguments):
+        self.done("export", "--to", "hf", *arguments, self.model)
+        index = json.loads(pathlib.Path(self.model, "model.safetensors.index.json").read_bytes())
+        files = {name: read_tensors(os.path.join(self.model, name)) for name in set(index["weight_map"].values())}
+        self.assertEqual(sorted([*files, "model.safetensors.index.json"]), sorted(os.listdir(self.model)))
+        self.assertTrue(all(metadata == {"format": "pt"} for metadata, _ in files.values()))
+        return {name: files[file][1][name] for name, file in index["weight_map"].items()}, files
+
+    def test_a_model_has_the_tensors_of_a_merged_file_in_files_of_the_size_that_is_asked_for(self):
+        merged = os.path.join(self.place, "merged.safetensors")
+        self.done("merge", self.checkpoint("4", 4), merged)
+        for most, count in ((5 * 10**9, 1), (13000, 3), (1, 5)):
+            tensors, files = self.model_of("--replace", "--shard-bytes", most, self.checkpoint("4", 4))
+            self.assertEqual(tensors, read_tensors(merged)[1])
+            self.assertEqual(len(files), count)
+            for _, held in files.values():
+                self.assertTrue(len(held) <= 2 or sum(len(data) for _, _, data in held.values()) <= most)
+
+    def test_what_is_imported_is_what_was_saved(self):
+        merged = os.path.join(self.place, "merged.safetensors")
+        self.done("merge", "--with-state", self.checkpoint("2", 2), merged)
+        self.assertEqual(self.done("import", "--from", "hf", merged, self.back),
+                         f"{self.back}: 5 parameters, 1 buffer, step 2 of adamw\n")
+        self.assertEqual(self.done("diff", self.checkpoint("2", 2), self.back), "no difference\n")
+        self.assertEqual(zero("verify", self.back).returncode, 0)
+
+    def test_a_model_that_says_nothing_of_training_begins_at_step_0(self):
+        tensors, _ = self.model_of("--shard-bytes", 13000, self.checkpoint("2", 2))
+        said = json.loads(self.done("import", "--json", "--from", "hf", "--rule", "sgd", self.model, self.back))
+        self.assertEqual((said["optimizer"], said["step"], said["parameters"], said["buffers"]), ("sgd", 0, 5, 1))
+        merged = os.path.join(self.place, "merged.safetensors")
+        self.done("merge", self.back, merged)
+        self.assertEqual(read_tensors(merged)[1], tensors)
+        os.remove(os.path.join(self.model, "model.safetensors.index.json"))
+        os.rename(merged, os.path.join(self.model, "model.safetensors"))
+        self.done("import", "--replace", "--from", "hf", "--rule", "sgd", self.model, self.back + "2")
+        self.assertEqual(self.done("diff", self.back, self.back + "2"), "no difference\n")
+
+    def test_a_pipe_brings_tensors_in_their_order_or_is_refused(self):
+        sgd = os.path.join(self.place, "sgd")
+        self.model_of(self.checkpoint("1"))
+        with open(os.path.join(self.model, "model-00001-of-00001.safetensors"), "rb") as file:
+            whole = file.read()
+        def given(data):
+            return subprocess.run([ZERO, "import", "--from", "hf", "-", sgd], input=data, capture_output=True,
+                                  timeout=60, check=False)
+        cut = given(whole[:-1])
+        self.assertEqual(cut.returncode, 1)
+        self.assertIn(b"ended before its tensors did", cut.stderr)
+        self.assertEqual(os.listdir(self.place), ["model"])
+        self.assertEqual(given(whole).returncode, 0)
+        merged = subprocess.run([ZERO, "merge", "--with-state", self.checkpoint("1"), "-"], capture_output=True,
+                                check=True)
+        sgd += "2"
+        self.assertIn(b"a pipe must bring tensors in the order", given(merged.stdout).stderr)
+
+    def test_what_cannot_be_imported_is_a_sentence_and_leaves_nothing(self):
+        def file_of(header, data=b""):
+            head = json.dumps(header).encode()
+            path = os.path.join(self.place, "x.safetensors")
+            pathlib.Path(path).write_bytes(struct.pack("<Q", len(head)) + head + data)
+            return path
+        def tensor(dtype, count, at=0, size=4):
+            return {"dtype": dtype, "shape": [count], "data_offsets": [at, at + count * size]}
+        described = {"step": 1, "skipped": 0, "optimizer": "sgd", "options": {}, "groups": [{}], "buffers": [],
+                     "parameters": [{"name": "w", "dtype": "F32", "shape": [2], "group": 0, "step": 1,
+                                     "state": ["momentum_buffer"]}]}
+        def with_state(**other):
+            return {"__metadata__": {"zero": json.dumps({**described, **other})}, "w": tensor("F32", 2),
+                    "w.momentum_buffer": tensor("F32", 2, 8)}
+        for header, words in (
+            ({"w": tensor("BOOL", 8, 0, 1)}, "tensor 'w' is 'BOOL'; a checkpoint has F32"),
+            ({"w": tensor("F32", 2), "__metadata__": {"zero": "{}"}}, "is no description of a checkpoint"),
+            (with_state(optimizer="sgdd"), "there is no rule 'sgdd'"),
+            (with_state(groups=[{"lr": -1}]), "setting 'lr' is -1"),
+            (with_state(groups=[{"rate": 1}]), "'rate'"),
+            (with_state(parameters=[{**described["parameters"][0], "state": ["sum"]}]), "sgd has no state 'sum'"),
+            (with_state(parameters=[{**described["parameters"][0], "state": []}]), "2 tensors, of which 1 are"),
+            (with_state(parameters=[{**described["parameters"][0], "shape": [3]}]), "is F32 \\[2\\], not F32 \\[3\\]"),
+        ):
+            path = file_of(header, bytes(max(one["data_offsets"][1] for key, one in header.items() if key[0] == "w")))
+            self.refused(words, "import", "--from", "hf", path, self.back)
+            self.assertEqual(os.listdir(self.place), ["x.safetensors"])
+        self.done("import", "--from", "hf", file_of(with_state(), bytes(16)), self.back)
+        self.refused("is missing", "import", "--from", "hf", "/no/such", self.back + "2")
+        self.refused("'/dev/null': is not a regular file", "import", "--from", "hf", "/dev/null", self.back + "2")
+
+    def test_torch_is_asked_for_by_a_command_that_is_named(self):
+        for name in ("torch", "dcp"):
+            for *command, source, target in (("export", "--to", name, self.checkpoint("1"), self.model),
+                                             ("import", "--from", name, self.model, self.back)):
+                self.refused("python -m libzero " + " ".join(command), *command, source, target)
+        self.assertEqual(os.listdir(self.place), [])
 
 
 # 64 MiB of parameters.
@@ -437,6 +615,27 @@ class Estimate(ZeroTest):
         self.assertEqual(len(said), 1)
         self.assertEqual(json.loads(said.pop())[0]["parameters"], 4 * 6500 + 2 * 999 + 8 * 6 + 8)
 
+    def test_a_plot_has_a_line_for_each_rule_and_dtype_through_the_bytes_of_each_world(self):
+        file = self.shapes("w<&> 1024x1024")
+        image = os.path.join(os.path.dirname(file), "x.svg")
+        arguments = ["--world", "1,2,8", "--rule", "adamw,sgd", "--plot", image, file]
+        said = json.loads(zero("estimate", "--json", *arguments).stdout)
+        drawn = ElementTree.parse(image).getroot()
+        space = "{http://www.w3.org/2000/svg}"
+        words = [text.text for text in drawn.iter(space + "text")]
+        for name in ("adamw", "sgd", "1", "2", "8", "0 MiB", "15 MiB", "ranks"):
+            self.assertIn(name, words)
+        dots = [(float(dot.get("cx")), float(dot.get("cy"))) for dot in drawn.iter(space + "circle")]
+        bytes_at = [one[key] for key in ("total", "total_with_shared_parameters") for one in said]
+        self.assertEqual(len(dots), 12)
+        bottom = max(float(path.get("d").split()[1].split("H")[0]) for path in drawn.iter(space + "path")
+                     if "H" in path.get("d"))
+        for (_, y), held in zip(dots, bytes_at):
+            self.assertAlmostEqual((bottom - y) / (bottom - dots[0][1]), held / bytes_at[0], places=4)
+        self.assertEqual(len({x for x, _ in dots}), 3)
+        self.refused("exists: remove it, or give --replace", "estimate", *arguments)
+        self.assertEqual(zero("estimate", "--replace", *arguments).returncode, 0)
+
     def test_a_plan_tells_owners_and_imbalance(self):
         file = self.shapes("a 1000", "b 3000", "c 2000", "d 2000")
         said = json.loads(zero("plan", "--json", "--world", 2, "--partition", "greedy", file).stdout)
@@ -521,7 +720,8 @@ class BadInput(ZeroTest):
                             ("", "no such directory")]:
             for command in (["inspect"], ["verify"], ["diff", self.checkpoint("1")]):
                 self.refused(words, *command, path)
-            self.refused(words, "merge", path, file)
+            for command in Merge.WRITERS:
+                self.refused(words, *command, path, file)
             self.assertEqual(os.listdir(empty), [])
         pathlib.Path(file).write_text("")
         self.refused("is not a directory", "inspect", file)
@@ -543,7 +743,9 @@ class BadInput(ZeroTest):
 class Usage(unittest.TestCase):
     def test_mistakes_are_2(self):
         for arguments in ([], ["look"], ["inspect"], ["verify", "a", "b"], ["inspect", "--fast", "a"],
-                          ["diff", "a"], ["merge", "a"], ["inspect", "--with-state", "a"]):
+                          ["diff", "a"], ["merge", "a"], ["inspect", "--with-state", "a"], ["reshard", "a", "b"],
+                          ["reshard", "--world", "0", "a", "b"], ["export", "a", "b"],
+                          ["import", "--from", "onnx", "a", "b"]):
             with self.subTest(arguments):
                 done = zero(*arguments)
                 self.assertEqual((done.returncode, done.stdout), (2, ""))

@@ -11,13 +11,19 @@
 
 namespace zero::tool {
 
+inline constexpr const char* kStandard = "-";  // in place of a file: the standard input or output
+inline constexpr const char* kHuggingFace = "hf";
+
 /// What the command line says.
 struct Request {
   std::string checkpoint, other;  // other: the second checkpoint, or the file to write
   bool json = false;
   bool with_state = false;
   bool replace = false;
-  // Of estimate and plan, for a model that is named by `checkpoint`.
+  std::string format;                    // of export and import: "hf", "torch" or "dcp"
+  uint64_t shard_bytes = 5'000'000'000;  // of tensors in a file
+  // Of estimate and plan, for a model that is named by `checkpoint`; the rule of import, and the
+  // world of reshard, too.
   std::string partition = "even", grad_dtype;
   std::vector<std::string> rules = {"adamw"}, dtypes = {""};
   std::vector<int32_t> worlds = {1, 2, 4, 8, 16, 32, 64};
@@ -27,6 +33,9 @@ Result<bool> inspect(const Request& request);
 Result<bool> verify(const Request& request);
 Result<bool> diff(const Request& request);
 Result<bool> merge(const Request& request);
+Result<bool> reshard(const Request& request);
+Result<bool> export_model(const Request& request);
+Result<bool> import_model(const Request& request);
 Result<bool> doctor(const Request& request);
 Result<bool> estimate(const Request& request);
 Result<bool> plan(const Request& request);

@@ -162,7 +162,7 @@ Result<std::vector<Difference>> compare_tensors(const Checkpoint& one, const Che
     const auto found = others.find(text(tensor.owner, '\0', tensor.slot));
     if (found == others.end() || !alike(tensor, found->second)) continue;
     Difference difference{tensor.name(), dtype_of_code(tensor.dtype), tensor.count};
-    ZERO_TRY(in_parts(tensor, [&](int64_t first, int64_t count) -> Status {
+    ZERO_TRY(in_parts(tensor.dtype, tensor.count, [&](int64_t first, int64_t count) -> Status {
       const size_t bytes = size_of(difference.dtype, count);
       const std::span part(values.data(), bytes), other_part(other_values.data(), bytes);
       ZERO_TRY(reader.read(tensor, first, part));

@@ -5,13 +5,18 @@
 #include <numeric>
 #include <vector>
 
+#include "base/hash.h"
 #include "base/text.h"
 #include "commands.h"
 #include "model.h"
 #include "output.h"
+#include "output_file.h"
+#include "plot.h"
 
 namespace zero::tool {
 namespace {
+
+constexpr const char* kAsIs = "as is";
 
 std::string size(uint64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
 
@@ -33,7 +38,7 @@ Result<Estimate> estimate_one(const std::vector<ModelTensor>& model, const Reque
   const uint64_t fixed = bytes_of_tensors(model, "") - bytes_of_tensors(trained(model, ""), "");
   const Divided divided = ZERO_TRY(divide(tensors, division));
   return Estimate{division.rule,
-                  dtype.empty() ? "as is" : dtype,
+                  dtype.empty() ? kAsIs : dtype,
                   division.world,
                   fixed + bytes_of_tensors(tensors, ""),
                   bytes_of_tensors(tensors, request.grad_dtype),
@@ -62,6 +67,32 @@ void print_estimates(const std::vector<Estimate>& estimates, bool json) {
     print_table(rows);
 }
 
+/// Writes an image with two lines for each rule and dtype: without and with shared parameters.
+/// These come last, so that lines under them show between their dashes.
+Status write_plot(const std::vector<Estimate>& estimates, const Request& request) {
+  std::vector<PlotLine> lines, dashed;
+  for (size_t first = 0; first < estimates.size(); first += request.worlds.size()) {
+    const Estimate& one = estimates[first];
+    const std::string name = one.rule + (one.dtype == kAsIs ? "" : ' ' + one.dtype);
+    const size_t color = first / request.worlds.size();
+    PlotLine own{name, {}, color, false};
+    PlotLine shared{name + ", one copy of the parameters for all ranks", {}, color, true};
+    for (size_t i = 0; i < request.worlds.size(); i++) {
+      own.bytes.push_back(static_cast<double>(estimates[first + i].total()));
+      shared.bytes.push_back(static_cast<double>(estimates[first + i].shared()));
+    }
+    lines.push_back(std::move(own));
+    dashed.push_back(std::move(shared));
+  }
+  std::ranges::move(dashed, std::back_inserter(lines));
+  const std::string image = plot(text("Parameters, gradients and state that a rank of ",
+                                      printable(request.checkpoint), " holds"),
+                                 request.worlds, lines);
+  const auto file = ZERO_TRY(OutputFile::create(request.other, request.replace, image.size()));
+  ZERO_TRY(file->append(bytes_of(image)));
+  return file->publish();
+}
+
 }  // namespace
 
 Result<bool> estimate(const Request& request) {
@@ -75,6 +106,7 @@ Result<bool> estimate(const Request& request) {
       }
     }
   }
+  if (!request.other.empty()) ZERO_TRY(write_plot(estimates, request));
   print_estimates(estimates, request.json);
   return true;
 }

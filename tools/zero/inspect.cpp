@@ -7,37 +7,12 @@
 #include "base/refusals.h"
 #include "checkpoint.h"
 #include "commands.h"
+#include "description.h"
 #include "output.h"
 #include "state/extras.h"
 
 namespace zero::tool {
 namespace {
-
-Json json_of(const Settings& settings) {
-  Json out = Json::object();
-  for (const auto& [name, value] : settings) out[name] = tool::json_of(value);
-  return out;
-}
-
-Json json_of(const ManifestBuffer& tensor) {
-  return {{"name", tensor.name}, {"dtype", tensor.dtype}, {"shape", tensor.shape}};
-}
-
-Json json_of(const ManifestParam& param) {
-  Json out = json_of(static_cast<const ManifestBuffer&>(param));
-  out["group"] = param.group;
-  out["step"] = param.step;
-  out["state"] = Json::array();
-  for (const ManifestSlot& slot : param.slots) out["state"].push_back(slot.name);
-  return out;
-}
-
-template <class Items>
-Json array_of(const Items& items) {
-  Json out = Json::array();
-  for (const auto& item : items) out.push_back(json_of(item));
-  return out;
-}
 
 Result<Json> extras_of(const Checkpoint& checkpoint) {
   Json out = Json::array();
@@ -50,27 +25,19 @@ Result<Json> extras_of(const Checkpoint& checkpoint) {
   return out;
 }
 
-Result<Json> describe(const Checkpoint& checkpoint) {
+Result<Json> describe_all(const Checkpoint& checkpoint) {
   const Manifest& manifest = checkpoint.manifest();
   Json extras = ZERO_TRY(extras_of(checkpoint));
   Json files = Json::array();
   for (const FileRecord& file : manifest.files)
     files.push_back({{"name", file.name}, {"bytes", file.bytes}});
-  return Json{{"checkpoint", checkpoint.path()},
-              {"format", kFormat},
-              {"created_by", manifest.created_by},
-              {"save_id", hex(manifest.save_id)},
-              {"step", manifest.step},
-              {"skipped", manifest.skipped},
-              {"world", manifest.world},
-              {"bytes", checkpoint.bytes()},
-              {"optimizer", manifest.rule},
-              {"options", json_of(manifest.options)},
-              {"groups", array_of(manifest.groups)},
-              {"parameters", array_of(manifest.params)},
-              {"buffers", array_of(manifest.buffers)},
-              {"extras", std::move(extras)},
-              {"files", std::move(files)}};
+  Json out{{"checkpoint", checkpoint.path()},   {"format", kFormat},
+           {"created_by", manifest.created_by}, {"save_id", hex(manifest.save_id)},
+           {"world", manifest.world},           {"bytes", checkpoint.bytes()}};
+  out.update(describe(manifest));
+  out["extras"] = std::move(extras);
+  out["files"] = std::move(files);
+  return out;
 }
 
 // ---- As words.
@@ -179,7 +146,7 @@ void print_words(const Checkpoint& checkpoint, const Json& extras) {
 
 Result<bool> inspect(const Request& request) {
   const Checkpoint checkpoint = ZERO_TRY(Checkpoint::open(request.checkpoint));
-  Result<Json> description = describe(checkpoint);
+  Result<Json> description = describe_all(checkpoint);
   if (!description.ok()) ZERO_TRY(checkpoint.check_in_place());
   const Json said = ZERO_TRY(std::move(description));
   if (request.json)

@@ -22,6 +22,12 @@ constexpr char kFooter[] =
     "Exit status: 0 if all is well; 1 if something is damaged, differs or failed; 2 for wrong "
     "usage.";
 
+constexpr char kTorchFooter[] =
+    "torch (a file of torch.save) and dcp (a directory of torch.distributed.checkpoint) are done "
+    "by\n"
+    "python -m libzero, with the same arguments; its import also takes --buffers PATTERN,... for\n"
+    "tensors that are not trained.";
+
 void warn(void*, int32_t, const char* message) { std::fprintf(stderr, "zero: %s\n", message); }
 
 /// Runs a command, and returns zero's exit status.
@@ -50,11 +56,16 @@ void add_two(CLI::App& app, Request& request) {
   app.add_option("OTHER", request.other, "another one")->required();
 }
 
-void add_output(CLI::App& app, Request& request) {
+void add_output(CLI::App& app, Request& request, const char* name, const char* help) {
+  app.add_option(name, request.other, help)->required();
+  app.add_flag("--replace", request.replace, std::string("replace ") + name + " if it exists");
+}
+
+void add_merge(CLI::App& app, Request& request) {
   add_checkpoint(app, request);
-  app.add_option("FILE", request.other, "to write: a .safetensors file")->required();
-  app.add_flag("--with-state", request.with_state, "also the optimizer's state, as NAME.SLOT");
-  app.add_flag("--replace", request.replace, "replace FILE if it exists");
+  add_output(app, request, "FILE", "to write: a .safetensors file, or - for the standard output");
+  app.add_flag("--with-state", request.with_state,
+               "also the optimizer's state, as NAME.SLOT, and its settings");
 }
 
 const CLI::IsMember kFloating({"F32", "F64", "BF16", "F16"});
@@ -81,6 +92,38 @@ void add_estimate(CLI::App& app, Request& request) {
   add_list(app, "--dtype", request.dtypes, "of parameters (as in MODEL)")->check(kFloating);
   app.add_option("--grad-dtype", request.grad_dtype, "of gradients (that of parameters)")
       ->check(kFloating);
+  app.add_option("--plot", request.other, "FILE.svg, to write: an image of it");
+  app.add_flag("--replace", request.replace, "replace FILE.svg if it exists");
+}
+
+void add_reshard(CLI::App& app, Request& request) {
+  add_checkpoint(app, request);
+  add_output(app, request, "DIRECTORY", "to write: a checkpoint");
+  app.add_option("--world", request.worlds[0], "how many ranks")->required()->check(kWorlds);
+}
+
+void add_format(CLI::App& app, Request& request, const char* name, const char* help) {
+  app.add_option(name, request.format, help)
+      ->required()
+      ->check(CLI::IsMember({"hf", "torch", "dcp"}));
+}
+
+void add_export(CLI::App& app, Request& request) {
+  add_format(app, request, "--to", "hf: safetensors files with an index; torch, dcp: see below");
+  add_checkpoint(app, request);
+  add_output(app, request, "PATH", "to write");
+  app.add_option("--shard-bytes", request.shard_bytes, "of hf: most of a file (5000000000)");
+  app.footer(kTorchFooter);
+}
+
+void add_import(CLI::App& app, Request& request) {
+  add_format(app, request, "--from",
+             "hf: safetensors, with an index or not; torch, dcp: see below");
+  app.add_option("PATH", request.checkpoint, "to read; of hf also - for the standard input")
+      ->required();
+  add_output(app, request, "CHECKPOINT", "to write: the directory of a checkpoint of one rank");
+  app.add_option("--rule", request.rules[0], "update rule, where PATH tells none (adamw)");
+  app.footer(kTorchFooter);
 }
 
 void add_plan(CLI::App& app, Request& request) {
@@ -100,7 +143,10 @@ constexpr Command kCommands[] = {
     {"inspect", inspect, add_checkpoint, "show what a checkpoint holds; reads no tensor"},
     {"verify", verify, add_checkpoint, "compare every byte of a checkpoint with its checksum"},
     {"diff", diff, add_two, "compare two checkpoints, of any worlds, bit for bit"},
-    {"merge", merge, add_output, "make one safetensors file of a checkpoint"},
+    {"merge", merge, add_merge, "make one safetensors file of a checkpoint"},
+    {"reshard", reshard, add_reshard, "make a checkpoint as another number of ranks saves it"},
+    {"export", export_model, add_export, "make other programs' files of a checkpoint"},
+    {"import", import_model, add_import, "make a checkpoint of other programs' files"},
     {"estimate", estimate, add_estimate, "say how many bytes a rank of a model holds"},
     {"plan", plan, add_plan, "say which rank owns how much of a model"},
     {"doctor", doctor, [](CLI::App&, Request&) {}, "say what is wrong around ranks started here"},

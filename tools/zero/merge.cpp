@@ -1,87 +1,76 @@
 // SPDX-License-Identifier: Apache-2.0
 // zero merge: the tensors of all files in one, which is the same whatever the world was.
-#include <map>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
 #include <vector>
 
 #include "base/refusals.h"
 #include "checkpoint.h"
 #include "commands.h"
+#include "description.h"
 #include "output.h"
 #include "output_file.h"
-#include "progress.h"
-#include "state/json.h"
-#include "tensors.h"
+#include "parts.h"
 
 namespace zero::tool {
 namespace {
 
-using ByName = std::map<std::string, WholeTensor, std::less<>>;
-
-Result<ByName> by_name(const Manifest& manifest, bool with_state) {
-  ByName tensors;
-  for (WholeTensor& tensor : tensors_of(manifest, with_state)) {
-    const std::string name = tensor.name();
-    if (!tensors.emplace(name, std::move(tensor)).second)
-      return unsupported("two tensors would be called ", shown(name),
-                         ": merge it without --with-state");
-  }
-  return tensors;
+Metadata metadata_of(const Manifest& manifest, bool with_state) {
+  Metadata metadata{{"format", "pt"}};
+  if (with_state) metadata.emplace_back(kDescriptionKey, describe(manifest).dump());
+  return metadata;
 }
 
-SafetensorsHeader header_of(const Manifest& manifest, const ByName& tensors, bool with_state) {
-  SafetensorsHeader header;
-  header.metadata = {{"format", "pt"}};
-  if (with_state) {
-    header.metadata.emplace_back("zero.optimizer", manifest.rule);
-    header.metadata.emplace_back("zero.step", text(manifest.step));
-  }
-  for (const auto& [name, tensor] : tensors)
-    header.tensors.push_back({name, std::string(tensor.dtype), *tensor.shape});
-  return header;
+Status write_stdout(std::span<const std::byte> bytes) {
+  if (std::fwrite(bytes.data(), 1, bytes.size(), stdout) == bytes.size()) return {};
+  return io_error("standard output", "write", errno);
 }
 
-/// Writes all of it, and returns how many bytes that are.
-Result<uint64_t> write(const Checkpoint& checkpoint, const ByName& tensors,
-                       const Request& request) {
-  SafetensorsHeader header = header_of(checkpoint.manifest(), tensors, request.with_state);
-  const std::string head = ZERO_TRY(build_safetensors_header(header));
-  const uint64_t bytes = head.size() + header.data_bytes();
-  const auto file = ZERO_TRY(OutputFile::create(request.other, request.replace, bytes));
-  ZERO_TRY(file->append(bytes_of(head)));
-  ProgressBar bar(bytes);
-  TensorReader reader(checkpoint);
-  std::vector<std::byte> values(kPartBytes);
-  for (const TensorEntry& entry : header.tensors) {
-    const WholeTensor& tensor = tensors.find(entry.name)->second;
-    uint64_t done = header.data_start + entry.begin;
-    ZERO_TRY(in_parts(tensor, [&](int64_t first, int64_t count) -> Status {
-      const auto part =
-          std::span(values).first(static_cast<size_t>(count) * dtype_bytes(tensor.dtype));
-      ZERO_TRY(reader.read(tensor, first, part));
-      bar.show(done += part.size());
-      return file->append(part);
-    }));
+Status write(const PartsFile& file, const Read& read, const Request& request) {
+  ProgressBar bar(file.bytes());
+  uint64_t done = 0;
+  const auto shown_on = [&](const Append& append) {
+    return file.write(read, [&](std::span<const std::byte> bytes) {
+      bar.show(done += bytes.size());
+      return append(bytes);
+    });
+  };
+  if (request.other == kStandard) {
+    if (isatty(STDOUT_FILENO) == 1)
+      return bad_argument("this is no text for a terminal: send it to a file or a program");
+    return shown_on(write_stdout);
   }
-  ZERO_TRY(file->publish());
-  return bytes;
+  const auto output = ZERO_TRY(OutputFile::create(request.other, request.replace, file.bytes()));
+  ZERO_TRY(shown_on([&](std::span<const std::byte> bytes) { return output->append(bytes); }));
+  return output->publish();
 }
 
 }  // namespace
 
 Result<bool> merge(const Request& request) {
   const Checkpoint checkpoint = ZERO_TRY(Checkpoint::open(request.checkpoint));
-  const ByName tensors = ZERO_TRY(by_name(checkpoint.manifest(), request.with_state));
-  Result<uint64_t> written = write(checkpoint, tensors, request);
+  const Manifest& manifest = checkpoint.manifest();
+  const std::vector<WholeTensor> tensors = tensors_of(manifest, request.with_state);
+  std::vector<Part> parts;
+  for (const WholeTensor& tensor : tensors)
+    parts.push_back({tensor.name(), &tensor, 0, tensor.count});
+  const PartsFile file =
+      ZERO_TRY(PartsFile::of(metadata_of(manifest, request.with_state), std::move(parts)));
+  TensorReader reader(checkpoint);
+  const Status written = write(file, reader.as_read(), request);
   if (!written.ok()) ZERO_TRY(checkpoint.check_in_place());
-  const uint64_t bytes = ZERO_TRY(std::move(written));
+  ZERO_TRY(written);
+  if (request.other == kStandard) return true;
   if (request.json)
     print_json(Json{{"checkpoint", checkpoint.path()},
                     {"file", request.other},
                     {"tensors", tensors.size()},
-                    {"bytes", bytes}});
+                    {"bytes", file.bytes()}});
   else
     print_line(text(printable(request.other), ": ", counted(tensors.size(), "tensor"), ", ",
-                    bytes_text(static_cast<double>(bytes))));
+                    bytes_text(static_cast<double>(file.bytes()))));
   return true;
 }
 

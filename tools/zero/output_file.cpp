@@ -1,39 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "output_file.h"
 
-#include <signal.h>
 #include <unistd.h>
 
 #include <cerrno>
 
 #include "base/refusals.h"
+#include "ending.h"
 
 namespace zero::tool {
 namespace {
-
-constexpr int kEnding[] = {SIGHUP, SIGINT, SIGPIPE, SIGTERM};
-
-// What a signal removes. It is set before signals are taken, and never changes then.
-int doomed_parent = -1;
-const char* doomed_name = nullptr;
-
-void remove_and_end(int number) {
-  unlinkat(doomed_parent, doomed_name, 0);
-  raise(number);  // as if nobody had taken it
-}
-
-void take_signals(int parent, const char* name) {
-  doomed_parent = parent;
-  doomed_name = name;
-  for (const int number : kEnding) {
-    struct sigaction before {
-    }, action{};
-    action.sa_handler = remove_and_end;
-    action.sa_flags = SA_RESETHAND;
-    if (sigaction(number, nullptr, &before) == 0 && before.sa_handler == SIG_DFL)
-      sigaction(number, &action, nullptr);
-  }
-}
 
 Status check_place(const Directory& parent, const std::string& name, bool replace) {
   const std::string path = parent.path_of(name);
@@ -65,7 +41,7 @@ Result<std::unique_ptr<OutputFile>> OutputFile::create(const std::string& path, 
   std::unique_ptr<OutputFile> file(new OutputFile(std::move(parent), name));
   file->block_ = ZERO_TRY(allocate_block());
   file->files_.emplace(BlockFiles{file->parent_, file->block_.data(), [] {}});
-  take_signals(file->parent_.fd.get(), file->temporary_.c_str());
+  remove_on_signals({{file->parent_.fd.get(), file->temporary_}});
   file->writer_ = ZERO_TRY(BlockWriter::create(*file->files_, file->temporary_, bytes));
   return file;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <map>
 #include <optional>
@@ -30,6 +31,10 @@ struct WholeTensor {
   uint64_t bytes() const { return static_cast<uint64_t>(count) * dtype_bytes(dtype); }
 };
 
+/// Fills `to` with elements of a tensor from `first` on.
+using Read =
+    std::function<Status(const WholeTensor& tensor, int64_t first, std::span<std::byte> to)>;
+
 /// Returns all tensors, sorted by owner and slot: nearly as they lie in files. They point into the
 /// manifest.
 std::vector<WholeTensor> tensors_of(const Manifest& manifest, bool with_state);
@@ -41,6 +46,11 @@ class TensorReader {
   explicit TensorReader(const Checkpoint& of) : of_(of) {}
   /// Fills `to` from element `first` on.
   Status read(const WholeTensor& tensor, int64_t first, std::span<std::byte> to);
+  Read as_read() {
+    return [this](const WholeTensor& tensor, int64_t first, std::span<std::byte> to) {
+      return read(tensor, first, to);
+    };
+  }
 
  private:
   struct OpenShard {
@@ -63,13 +73,13 @@ class TensorReader {
   std::map<int32_t, Header> headers_;
 };
 
-/// Calls visit(first element, elements) for parts of a tensor of at most kPartBytes.
+/// Calls visit(first, count) for parts of so many elements, of at most kPartBytes each.
 inline constexpr int64_t kPartBytes = 1 << 20;
 template <class Visit>
-Status in_parts(const WholeTensor& tensor, const Visit& visit) {
-  const int64_t most = kPartBytes / static_cast<int64_t>(dtype_bytes(tensor.dtype));
-  for (int64_t first = 0; first < tensor.count; first += most)
-    ZERO_TRY(visit(first, std::min(most, tensor.count - first)));
+Status in_parts(std::string_view dtype, int64_t elements, const Visit& visit) {
+  const int64_t most = kPartBytes / static_cast<int64_t>(dtype_bytes(dtype));
+  for (int64_t first = 0; first < elements; first += most)
+    ZERO_TRY(visit(first, std::min(most, elements - first)));
   return {};
 }
 

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "description.h"
+
+#include <charconv>
+#include <cmath>
+
+#include "base/refusals.h"
+#include "optim/optimizer.h"
+#include "state/json.h"
+#include "state/load.h"
+#include "state/safetensors.h"
+
+namespace zero::tool {
+namespace {
+
+Json json_of(const Settings& settings) {
+  Json out = Json::object();
+  for (const auto& [name, value] : settings) out[name] = tool::json_of(value);
+  return out;
+}
+
+Json json_of(const ManifestBuffer& tensor) {
+  return {{"name", tensor.name}, {"dtype", tensor.dtype}, {"shape", tensor.shape}};
+}
+
+Json json_of(const ManifestParam& param) {
+  Json out = json_of(static_cast<const ManifestBuffer&>(param));
+  out["group"] = param.group;
+  out["step"] = param.step;
+  if (param.mu_product != 1) out["mu_product"] = param.mu_product;
+  out["state"] = Json::array();
+  for (const ManifestSlot& slot : param.slots) out["state"].push_back(slot.name);
+  return out;
+}
+
+template <class Items>
+Json array_of(const Items& items) {
+  Json out = Json::array();
+  for (const auto& item : items) out.push_back(json_of(item));
+  return out;
+}
+
+// ---- Back. These throw what the JSON library throws for what is not there, or of another kind.
+
+double number_of(const Json& json) {
+  if (json.is_number()) return json.get<double>();
+  const auto word = json.get<std::string>();
+  double value = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  const bool whole = error == std::errc() && end == word.data() + word.size();
+  return whole && !std::isnan(value) ? value : Json().get<double>();  // which throws
+}
+
+Settings settings_of(const Json& json) {
+  Settings settings;
+  for (const auto& [name, value] : json.items()) settings.emplace_back(name, number_of(value));
+  return settings;
+}
+
+void read_tensor(ManifestBuffer& tensor, const Json& json) {
+  json.at("name").get_to(tensor.name);
+  json.at("dtype").get_to(tensor.dtype);
+  json.at("shape").get_to(tensor.shape);
+  tensor.count = shape_elements(tensor.shape).value_or(0);  // check_manifest refuses the others
+}
+
+Manifest read_all(const Json& json) {
+  Manifest manifest;
+  json.at("step").get_to(manifest.step);
+  json.at("skipped").get_to(manifest.skipped);
+  json.at("optimizer").get_to(manifest.rule);
+  manifest.slots = json.value("slots", std::vector<std::string>());
+  manifest.options = settings_of(json.at("options"));
+  for (const Json& group : json.at("groups")) manifest.groups.push_back(settings_of(group));
+  for (const Json& param : json.at("parameters")) {
+    ManifestParam& to = manifest.params.emplace_back();
+    read_tensor(to, param);
+    param.at("group").get_to(to.group);
+    param.at("step").get_to(to.step);
+    to.mu_product = param.value("mu_product", 1.0);
+    for (const Json& slot : param.at("state")) to.slots.push_back({slot.get<std::string>(), {}});
+  }
+  for (const Json& buffer : json.at("buffers"))
+    read_tensor(manifest.buffers.emplace_back(), buffer);
+  return manifest;
+}
+
+Status check_rule(const Manifest& manifest) {
+  if (manifest.rule.starts_with("custom:")) return {};
+  const Rule* const rule = find_rule(manifest.rule);
+  if (rule == nullptr) return invalid("there is no rule ", shown(manifest.rule));
+  for (const Settings& group : manifest.groups) {
+    for (const auto& [name, unused] : group)
+      if (find_setting(*rule, name) < 0) return no_setting(*rule, name);
+  }
+  ZERO_TRY(saved_settings(manifest, *rule));
+  for (const ManifestParam& param : manifest.params) {
+    for (const ManifestSlot& slot : param.slots)
+      if (find_slot(*rule, slot.name) < 0)
+        return invalid("parameter ", shown(param.name), ": ", rule->name, " has no state ",
+                       shown(slot.name));
+  }
+  return check_products(manifest, *rule);
+}
+
+}  // namespace
+
+Json describe(const Manifest& manifest) {
+  Json out{{"step", manifest.step}, {"skipped", manifest.skipped}, {"optimizer", manifest.rule}};
+  if (!manifest.slots.empty()) out["slots"] = manifest.slots;
+  out["options"] = json_of(manifest.options);
+  out["groups"] = array_of(manifest.groups);
+  out["parameters"] = array_of(manifest.params);
+  out["buffers"] = array_of(manifest.buffers);
+  return out;
+}
+
+Result<Manifest> parse_description(const std::string& json) {
+  Manifest manifest;
+  try {
+    manifest = read_all(Json::parse(json));
+  } catch (const Json::exception& error) {
+    return invalid("its metadata '", kDescriptionKey,
+                   "' is no description of a checkpoint: ", error.what());
+  }
+  ZERO_TRY(check_rule(manifest));
+  return manifest;
+}
+
+}  // namespace zero::tool

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ending.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <utility>
+
+namespace zero::tool {
+namespace {
+
+constexpr int kEnding[] = {SIGHUP, SIGINT, SIGPIPE, SIGTERM};
+
+/// Set before signals are taken, and never changed then. Never freed, because a signal may come
+/// while the program exits.
+const std::vector<Doomed>* all_doomed = nullptr;
+
+void remove_and_end(int number) {
+  for (const Doomed& one : *all_doomed) unlinkat(one.directory, one.name.c_str(), one.flags);
+  raise(number);  // as if nobody had taken it
+}
+
+}  // namespace
+
+void remove_on_signals(std::vector<Doomed> doomed) {
+  all_doomed = new std::vector(std::move(doomed));
+  for (const int number : kEnding) {
+    struct sigaction before {
+    }, action{};
+    action.sa_handler = remove_and_end;
+    action.sa_flags = SA_RESETHAND;
+    if (sigaction(number, nullptr, &before) == 0 && before.sa_handler == SIG_DFL)
+      sigaction(number, &action, nullptr);
+  }
+}
+
+}  // namespace zero::tool

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// zero import: a checkpoint of one rank, which any number loads, from a safetensors model, or from
+// what merge --with-state has written.
+#include <algorithm>
+
+#include "base/refusals.h"
+#include "commands.h"
+#include "description.h"
+#include "optim/optimizer.h"
+#include "output.h"
+#include "parts.h"
+#include "safetensors_input.h"
+#include "shares.h"
+#include "state/json.h"
+
+namespace zero::tool {
+namespace {
+
+/// Returns the manifest of a model that was never trained here: floating tensors are its
+/// parameters.
+Result<Manifest> describe_model(const SafetensorsInput& input, const std::string& rule_name) {
+  const Rule* const rule = find_rule(rule_name);
+  if (rule == nullptr) return bad_argument("there is no rule ", shown(rule_name));
+  Manifest manifest;
+  manifest.rule = rule_name;
+  Settings& settings = manifest.groups.emplace_back();
+  for (const Setting& setting : rule->settings)
+    settings.emplace_back(setting.name, setting.initial);
+  for (const auto& tensor : input.tensors()) {
+    ManifestParam param;
+    static_cast<ManifestBuffer&>(param) = {tensor.name, tensor.dtype, tensor.shape,
+                                           shape_elements(tensor.shape).value_or(0)};
+    if (is_floating(dtype_of_code(tensor.dtype)))
+      manifest.params.push_back(std::move(param));
+    else
+      manifest.buffers.push_back(std::move(param));
+  }
+  return manifest;
+}
+
+/// Checks that a checkpoint can hold such tensors.
+Status check_dtypes(const Manifest& manifest) {
+  Status status;
+  const auto check = [&](const ManifestBuffer& tensor) {
+    if (dtype_of_code(tensor.dtype) == DType::none)
+      status = unsupported("tensor ", shown(tensor.name), " is ", shown(tensor.dtype),
+                           "; a checkpoint has F32, F64, BF16, F16, I32 and I64");
+  };
+  std::ranges::for_each(manifest.params, check);
+  std::ranges::for_each(manifest.buffers, check);
+  return status;
+}
+
+/// Checks that the input has exactly the tensors that are described.
+Status check_tensors(const SafetensorsInput& input, const std::vector<WholeTensor>& tensors) {
+  for (const WholeTensor& tensor : tensors) {
+    const auto* const found = input.find(tensor.name());
+    if (found == nullptr) return invalid("there is no tensor ", shown(tensor.name()));
+    if (found->dtype != tensor.dtype || found->shape != *tensor.shape)
+      return invalid("tensor ", shown(found->name), " is ", found->dtype, ' ',
+                     shape_text(found->shape), ", not ", tensor.dtype, ' ',
+                     shape_text(*tensor.shape));
+  }
+  if (tensors.size() == input.tensors().size()) return {};
+  return invalid("it has ", input.tensors().size(), " tensors, of which ", tensors.size(),
+                 " are described");
+}
+
+Result<Manifest> import_all(SafetensorsInput& input, const Request& request) {
+  const std::string described = input.metadata(kDescriptionKey);
+  Manifest manifest = ZERO_TRY(described.empty() ? describe_model(input, request.rules[0])
+                                                 : parse_description(described));
+  ZERO_TRY(check_dtypes(manifest));
+  ZERO_TRY(share_out(manifest, 1));
+  const std::vector<WholeTensor> tensors = tensors_of(manifest, true);
+  ZERO_TRY(check_tensors(input, tensors));
+  const auto to = ZERO_TRY(OutputDirectory::create(request.other, request.replace, file_names(1)));
+  const Read read = [&](const WholeTensor& tensor, int64_t first, std::span<std::byte> bytes) {
+    return input.read(*input.find(tensor.name()),
+                      static_cast<uint64_t>(first) * dtype_bytes(tensor.dtype), bytes);
+  };
+  ZERO_TRY(write_checkpoint(*to, manifest, tensors, read, {}));
+  return manifest;
+}
+
+}  // namespace
+
+Result<bool> import_model(const Request& request) {
+  if (request.format != kHuggingFace)
+    return unsupported("torch's files are read by torch: python -m libzero import --from ",
+                       request.format, " PATH CHECKPOINT");
+  SafetensorsInput input = ZERO_TRY(SafetensorsInput::open(request.checkpoint));
+  const std::string where = text("'", request.checkpoint, "'");
+  const Manifest manifest = ZERO_TRY(import_all(input, request).within(where));
+  if (request.json)
+    print_json(Json{{"checkpoint", request.other},
+                    {"optimizer", manifest.rule},
+                    {"step", manifest.step},
+                    {"parameters", manifest.params.size()},
+                    {"buffers", manifest.buffers.size()}});
+  else
+    print_line(text(printable(request.other), ": ", counted(manifest.params.size(), "parameter"),
+                    ", ", counted(manifest.buffers.size(), "buffer"), ", step ", manifest.step,
+                    " of ", printable(manifest.rule)));
+  return true;
+}
+
+}  // namespace zero::tool

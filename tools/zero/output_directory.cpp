@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "output_directory.h"
+
+#include <fcntl.h>
+
+#include "base/refusals.h"
+#include "ending.h"
+
+namespace zero::tool {
+
+OutputDirectory::OutputDirectory(Staging staging, HostMemory block)
+    : staging_(std::move(staging)),
+      block_(std::move(block)),
+      files_{staging_.directory(), block_.data(), [] {}} {}
+
+Result<std::unique_ptr<OutputDirectory>> OutputDirectory::create(
+    const std::string& path, bool replace, const std::vector<std::string>& files) {
+  struct stat info;
+  if (!replace && stat_entry(start_of_paths(), path, info) == 0)
+    return wrong_state("'", path, "' exists: remove it, or give --replace");
+  HostMemory block = ZERO_TRY(allocate_block());
+  Staging staging = ZERO_TRY(Staging::begin(path, replace, files, [] {}));
+  const Directory& directory = staging.directory();
+  std::vector<Doomed> doomed;
+  for (const std::string& file : files) doomed.push_back({directory.fd.get(), file});
+  doomed.push_back({AT_FDCWD, directory.path, AT_REMOVEDIR});
+  remove_on_signals(std::move(doomed));
+  return std::unique_ptr<OutputDirectory>(
+      new OutputDirectory(std::move(staging), std::move(block)));
+}
+
+}  // namespace zero::tool

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// A directory of files that appears whole or not at all, as a save's: it is written under the name
+// of an unfinished checkpoint. A signal that ends the program removes it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "state/blocks.h"
+#include "state/commit.h"
+
+namespace zero::tool {
+
+class OutputDirectory {
+ public:
+  /// `files`: all that may be written. Fails if something stands at `path`, or with `replace` if
+  /// that is no directory, or has a file that no checkpoint has.
+  static Result<std::unique_ptr<OutputDirectory>> create(const std::string& path, bool replace,
+                                                         const std::vector<std::string>& files);
+  OutputDirectory(const OutputDirectory&) = delete;
+  OutputDirectory& operator=(const OutputDirectory&) = delete;
+
+  const Digest& save_id() const { return staging_.save_id(); }
+  const BlockFiles& files() const { return files_; }
+  /// Gives it its name, once all files are on stable storage.
+  Status publish() {
+    return staging_.publish([] {});
+  }
+
+ private:
+  OutputDirectory(Staging staging, HostMemory block);
+
+  const FileSizeSignal no_signal_;
+  Staging staging_;
+  HostMemory block_;
+  const BlockFiles files_;
+};
+
+}  // namespace zero::tool

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plot.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/text.h"
+
+namespace zero::tool {
+namespace {
+
+// In pixels.
+constexpr double kWidth = 760, kLeft = 84, kRight = 30, kTop = 56, kHeight = 300, kBottom = 72;
+constexpr double kLegendRow = 20, kMostTicks = 6;
+// Told apart also by those who do not see red and green apart (Okabe and Ito).
+constexpr const char* kColors[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
+                                   "#56b4e9", "#e69f00", "#000000"};
+
+std::string escaped(std::string_view words) {
+  std::string out;
+  for (const char c : words) {
+    if (c == '<')
+      out += "&lt;";
+    else if (c == '&')
+      out += "&amp;";
+    else
+      out += c;
+  }
+  return out;
+}
+
+/// Bytes as a number of the unit in which the largest has one to four digits.
+struct Unit {
+  double bytes = 1;
+  const char* name = "bytes";
+};
+Unit unit_of(double most) {
+  Unit unit;
+  for (const char* const name : {"KiB", "MiB", "GiB", "TiB", "PiB"})
+    if (most >= unit.bytes * 1024) unit = {unit.bytes * 1024, name};
+  return unit;
+}
+
+/// Returns the step of ticks: 1, 2 or 5, with zeros before or behind.
+double step_of(double most) {
+  double step = std::pow(10, std::floor(std::log10(most / kMostTicks)));
+  for (const double factor : {2.0, 2.5, 2.0}) {
+    if (most / step <= kMostTicks) break;
+    step *= factor;
+  }
+  return step;
+}
+
+class Image {
+ public:
+  Image(const std::string& title, const std::vector<int32_t>& worlds,
+        const std::vector<PlotLine>& lines)
+      : worlds_(worlds), lines_(lines) {
+    double most = 1;
+    for (const PlotLine& line : lines) most = std::max(most, *std::ranges::max_element(line.bytes));
+    unit_ = unit_of(most);
+    step_ = step_of(most / unit_.bytes);
+    top_ = std::ceil(most / unit_.bytes / step_) * step_;
+    const double height = kTop + kHeight + kBottom + kLegendRow * static_cast<double>(lines.size());
+    add("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", kWidth, "\" height=\"", height,
+        "\" viewBox=\"0 0 ", kWidth, ' ', height,
+        "\" font-family=\"sans-serif\" font-size=\"13\" fill=\"#222\">");
+    add("<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>");
+    words(kLeft, 28, "start", title);
+  }
+
+  std::string draw() {
+    axes();
+    double row = kTop + kHeight + kBottom;
+    for (const PlotLine& line : lines_) {
+      draw(line);
+      const std::string stroke = stroke_of(line);
+      add("<path d=\"M", kLeft, ' ', row, "h28\"", stroke, "/>");
+      words(kLeft + 36, row + 4, "start", line.name);
+      row += kLegendRow;
+    }
+    return out_ + "</svg>\n";
+  }
+
+ private:
+  template <class... Parts>
+  void add(const Parts&... parts) {
+    out_ += text(parts...) + '\n';
+  }
+
+  void words(double x, double y, const char* anchor, std::string_view said) {
+    add("<text x=\"", x, "\" y=\"", y, "\" text-anchor=\"", anchor, "\">", escaped(said),
+        "</text>");
+  }
+
+  double x_of(size_t world) const {
+    const double between = static_cast<double>(std::max<size_t>(worlds_.size() - 1, 1));
+    return kLeft + 20 + static_cast<double>(world) * (kWidth - kLeft - kRight - 40) / between;
+  }
+  double y_of(double in_units) const { return kTop + kHeight * (1 - in_units / top_); }
+
+  void axes() {
+    for (int tick = 0; tick * step_ <= top_ * 1.001; tick++) {
+      const double y = y_of(tick * step_);
+      add("<path d=\"M", kLeft, ' ', y, 'H', kWidth - kRight, "\" stroke=\"#ddd\"/>");
+      words(kLeft - 8, y + 4, "end", text(std::round(tick * step_ * 1000) / 1000, ' ', unit_.name));
+    }
+    for (size_t i = 0; i < worlds_.size(); i++)
+      words(x_of(i), kTop + kHeight + 20, "middle", text(worlds_[i]));
+    words((kLeft + kWidth - kRight) / 2, kTop + kHeight + 40, "middle", "ranks");
+  }
+
+  static std::string stroke_of(const PlotLine& line) {
+    return text(" fill=\"none\" stroke-width=\"2\" stroke=\"",
+                kColors[line.color % std::size(kColors)],
+                line.dashed ? "\" stroke-dasharray=\"6 4\"" : "\"");
+  }
+
+  void draw(const PlotLine& line) {
+    std::string path;
+    for (size_t i = 0; i < line.bytes.size(); i++) {
+      const double x = x_of(i), y = y_of(line.bytes[i] / unit_.bytes);
+      path += text(i == 0 ? "M" : "L", x, ' ', y);
+      add("<circle cx=\"", x, "\" cy=\"", y, "\" r=\"3\" fill=\"",
+          kColors[line.color % std::size(kColors)], "\"/>");
+    }
+    add("<path d=\"", path, "\"", stroke_of(line), "/>");
+  }
+
+  const std::vector<int32_t>& worlds_;
+  const std::vector<PlotLine>& lines_;
+  Unit unit_;
+  double step_ = 1, top_ = 1;
+  std::string out_;
+};
+
+}  // namespace
+
+std::string plot(const std::string& title, const std::vector<int32_t>& worlds,
+                 const std::vector<PlotLine>& lines) {
+  return Image(title, worlds, lines).draw();
+}
+
+}  // namespace zero::tool

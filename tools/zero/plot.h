@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bytes as lines over numbers of ranks, as an SVG image.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace zero::tool {
+
+struct PlotLine {
+  std::string name;
+  std::vector<double> bytes;  // for each world
+  size_t color;               // lines may share one
+  bool dashed;
+};
+
+/// Returns the image. Worlds stand at equal distances, in the order given.
+std::string plot(const std::string& title, const std::vector<int32_t>& worlds,
+                 const std::vector<PlotLine>& lines);
+
+}  // namespace zero::tool

@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m libzero`: which library this package found, and what it can do."""
+"""`python -m libzero`: which library this package found, and what it can do. With arguments: what
+the program `zero` does with them, and the exports and imports that need torch."""
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Sequence
 
 import libzero
 
+from . import _program
 
-def main() -> int:
+BY_TORCH = ("torch", "dcp")
+
+
+def show() -> int:
     print(f"python package: {libzero.__version__}")
     try:
         print(f"library: {libzero.library_version()}, {libzero.library_path()}")
@@ -20,5 +27,33 @@ def main() -> int:
     return 0
 
 
+def needs_torch(arguments: Sequence[str]) -> bool:
+    """Whether they are an export to, or an import from, one of torch's formats."""
+    if arguments[0] not in ("export", "import") or {"-h", "--help"} & set(arguments):
+        return False
+    words = [word for argument in arguments for word in argument.split("=", 1)]
+    return any(
+        option in ("--to", "--from") and value in BY_TORCH
+        for option, value in zip(words, words[1:])
+    )
+
+
+def main(arguments: Sequence[str]) -> int:
+    if not arguments:
+        return show()
+    try:
+        if needs_torch(arguments):
+            from .torch import _commands
+
+            return _commands.main(arguments)
+        program = _program.find()
+        os.execv(program, [program, *arguments])
+    except _program.NotFoundError as error:
+        print(f"python -m libzero: {error}", file=sys.stderr)
+    except ImportError as error:
+        print(f"python -m libzero: torch's formats need torch: {error}", file=sys.stderr)
+    return 1
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

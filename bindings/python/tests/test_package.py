@@ -17,7 +17,7 @@ from pathlib import Path
 from unittest import mock
 
 import libzero
-from libzero import _abi, _load
+from libzero import _abi, _load, _program
 
 
 def run_python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -171,6 +171,22 @@ class LoadTest(unittest.TestCase):
         self.assertEqual(failed.returncode, 1)
         self.assertIn("/nowhere/libzero.so: no such file", failed.stderr)
         self.assertNotIn("Traceback", failed.stderr)
+
+    def test_module_with_arguments_is_the_program_zero(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            program = Path(folder) / "zero"
+            program.write_text('#!/bin/sh\necho "$#: $*"\nexit 7\n')
+            program.chmod(0o755)
+            with mock.patch.object(_program.sysconfig, "get_path", return_value=folder):
+                self.assertEqual(_program.find(), str(program))
+            nowhere = "import sysconfig; sysconfig.get_path = lambda *_: '/nowhere'; "
+            run = nowhere + "from libzero.__main__ import main; sys.exit(main(sys.argv[1:]))"
+            done = run_python("-c", "import sys; " + run, "inspect", "a b", "--json", PATH=folder)
+            self.assertEqual((done.returncode, done.stdout), (7, "3: inspect a b --json\n"))
+            program.unlink()
+            lost = run_python("-c", "import sys; " + run, "inspect", "a", PATH=folder)
+        self.assertEqual(lost.returncode, 1)
+        self.assertRegex(lost.stderr, "^python -m libzero: the program zero is not here: .*CLI11.*\n$")
 
 
 class ErrorTest(unittest.TestCase):

@@ -16,7 +16,7 @@ from . import _state
 from ._core import Core
 from ._gradients import Gradients
 from ._group import agreed
-from ._rules import Choice, settings_of, takes_sparse, tell_changed
+from ._rules import Choice, put_settings, settings_of, takes_sparse, tell_changed
 from ._shard import Closure, Groups, Hand, Shard, copy_options, loss_of, names_of
 from ._state import Owned
 from ._tensors import Bound, Buffers, Homes
@@ -304,11 +304,7 @@ class NativeShard(Shard):
                 continue
             for name in told:
                 told[name] = group[name]
-            for name in rule.plain:
-                if name in options:
-                    _assign(options, name, told[name])
-            for name, settings in rule.several.items():
-                options[name] = tuple(told[setting] for setting in settings)
+            put_settings(rule, options, told)
 
     def to_be_saved(self, groups: Groups) -> Optimizer:
         """Returns libzero's optimizer as it is to be saved."""
@@ -392,14 +388,3 @@ def _bound(param: torch.Tensor, name: str) -> Bound:
             f"parameter {name} is {param.dtype}, which libzero cannot save; give all but those"
         )
     return made
-
-
-def _assign(options: dict[str, Any], name: str, value: float) -> None:
-    """In the type that the option has: a flag stays one, and so does a tensor."""
-    current = options[name]
-    if isinstance(current, torch.Tensor):
-        current.fill_(value)
-    elif isinstance(current, bool):
-        options[name] = bool(value)
-    elif float(current) != value:
-        options[name] = value

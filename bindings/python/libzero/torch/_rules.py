@@ -160,6 +160,26 @@ def tell_changed(
                 known[name] = value
 
 
+def put_settings(rule: Rule, options: dict[str, Any], settings: Mapping[str, float]) -> None:
+    """Put all settings of libzero into the options of a group."""
+    for name in rule.plain:
+        if name in options:
+            _assign(options, name, settings[name])
+    for option, names in rule.several.items():
+        options[option] = tuple(settings[name] for name in names)
+
+
+def _assign(options: dict[str, Any], name: str, value: float) -> None:
+    """In the type that the option has: a flag stays one, and so does a tensor."""
+    current = options[name]
+    if isinstance(current, torch.Tensor):
+        current.fill_(value)
+    elif isinstance(current, bool):
+        options[name] = bool(value)
+    elif float(current) != value:
+        options[name] = value
+
+
 def _number(value: Any, option: str) -> float:
     try:
         return float(value)  # a bool, or a tensor of one element, too

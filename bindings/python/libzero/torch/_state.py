@@ -91,7 +91,7 @@ def _complete(
             entry.update(_initial(rule, group, core.bound[number], shape))
     else:
         for name in rule.scalars:
-            entry[name] = _scalar(core.optimizer.state_get_scalar(number, name), name)
+            entry[name] = scalar_of(core.optimizer.state_get_scalar(number, name), name)
     if "step" in entry:
         rest = {name: entry.pop(name) for name in list(entry) if name != "step"}
         entry.update(rest)
@@ -112,14 +112,14 @@ def _initial(
     entry: Entry = {}
     for name in _needed(rule, group):
         if name in rule.scalars:
-            entry[name] = _scalar(1.0 if name == "mu_product" else 0.0, name)
+            entry[name] = scalar_of(1.0 if name == "mu_product" else 0.0, name)
         else:
             start = float(group[STARTS[name]]) if name in STARTS else 0.0
             entry[name] = torch.full(tuple(shape), start, dtype=dtype)
     return entry
 
 
-def _scalar(value: float, name: str) -> torch.Tensor:
+def scalar_of(value: float, name: str) -> torch.Tensor:
     # A count is float32 as in torch; NAdam's product has the digits that the next step multiplies.
     return torch.tensor(value, dtype=torch.float32 if name == "step" else torch.float64)
 

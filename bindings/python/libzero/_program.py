@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the program `zero` is, which a wheel carries beside this package."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sysconfig
+
+
+class NotFoundError(Exception):
+    """The program is not there."""
+
+
+def find() -> str:
+    """The program of this environment, or else the first one in PATH."""
+    schemes = ("scripts", None), ("scripts", f"{os.name}_user")
+    for key, scheme in schemes:
+        folder = sysconfig.get_path(key) if scheme is None else sysconfig.get_path(key, scheme)
+        path = os.path.join(folder, "zero")
+        if os.access(path, os.X_OK):
+            return path
+    found = shutil.which("zero")
+    if found is None:
+        raise NotFoundError(
+            "the program zero is not here: it was left out where libzero was built without CLI11 "
+            "(libcli11-dev)"
+        )
+    return found

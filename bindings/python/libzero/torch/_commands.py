@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m libzero export` and `import` of torch's formats."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from . import _dcp, _torch_files
+from ._documents import Wanted, checkpoint_of
+from ._streams import CheckpointReader, RefusedError, ToldError, write_checkpoint
+
+_FORMATS = {"torch": _torch_files, "dcp": _dcp}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m libzero", allow_abbrev=False)
+    commands = parser.add_subparsers(dest="command", required=True)
+    there = commands.add_parser("export", allow_abbrev=False)
+    there.add_argument("--to", dest="format", choices=_FORMATS, required=True)
+    there.add_argument("source", metavar="CHECKPOINT")
+    there.add_argument("target", metavar="PATH")
+    back = commands.add_parser("import", allow_abbrev=False)
+    back.add_argument("--from", dest="format", choices=_FORMATS, required=True)
+    back.add_argument("source", metavar="PATH")
+    back.add_argument("target", metavar="CHECKPOINT")
+    back.add_argument("--rule")
+    back.add_argument("--buffers", default="")
+    for command in (there, back):
+        command.add_argument("--replace", action="store_true")
+        command.add_argument("--json", action="store_true")
+    return parser
+
+
+def _export(asked: argparse.Namespace) -> None:
+    reader = CheckpointReader(asked.source)
+    try:
+        _FORMATS[asked.format].export(reader, asked.target, asked.replace)
+    finally:
+        reader.close()
+    tensors = len(reader.entries)
+    if asked.json:
+        print(json.dumps({"checkpoint": asked.source, "path": asked.target, "tensors": tensors}))
+    else:
+        print(f"{asked.target}: {tensors} tensors")
+
+
+def _import(asked: argparse.Namespace) -> None:
+    wanted = Wanted(asked.rule, [word for word in asked.buffers.split(",") if word])
+    with _FORMATS[asked.format].document(asked.source) as document:
+        description, tensors = checkpoint_of(document, wanted)
+        options = [f"--{name}" for name in ("replace", "json") if getattr(asked, name)]
+        write_checkpoint(asked.target, options, description, tensors)
+
+
+def _end(number: int, _: Any) -> None:
+    raise SystemExit(128 + number)
+
+
+def main(arguments: Sequence[str]) -> int:
+    asked = _parser().parse_args(arguments)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end)  # what is half written goes away first
+    try:
+        (_export if asked.command == "export" else _import)(asked)
+    except ToldError:
+        return 1
+    except (RefusedError, OSError, RuntimeError) as error:  # the last are torch's
+        where = f"{asked.source!r}: " if asked.command == "import" else ""
+        print(f"python -m libzero {asked.command}: {where}{error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    return 0

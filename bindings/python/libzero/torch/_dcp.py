@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Directories of torch.distributed.checkpoint: torch writes them, from tensors that come part by
+part; they are read without the pickles that could run code."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import pickle
+import shutil
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO, Any, cast
+
+import torch
+from torch.distributed.checkpoint import metadata as meta
+from torch.distributed.checkpoint._nested_dict import unflatten_state_dict
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.checkpoint.planner import (
+    SavePlan,
+    TensorWriteData,
+    WriteItem,
+    WriteItemType,
+)
+from torch.distributed.checkpoint.state_dict_saver import save
+from torch.distributed.checkpoint.utils import _create_file_view
+
+from . import _streams, _torch_files
+from ._documents import Found, document_of
+from ._streams import CheckpointReader, Entry, RefusedError
+
+Box = tuple[tuple[int, ...], tuple[int, ...]]  # offsets and sizes
+
+
+def boxes(shape: Sequence[int], itemsize: int) -> Iterator[Box]:
+    """A tensor in parts that are boxes and contiguous, each of at most
+    PART_BYTES, in their order."""
+    depth, inner = len(shape), itemsize
+    while depth > 0 and inner * shape[depth - 1] <= _streams.PART_BYTES:
+        depth -= 1
+        inner *= shape[depth]
+    if depth == 0 or 0 in shape:
+        yield (0,) * len(shape), tuple(shape)
+        return
+    rows, rest = max(1, _streams.PART_BYTES // inner), tuple(shape[depth:])
+    outer = tuple(shape[: depth - 1])
+    for at in itertools.product(*map(range, outer)):
+        for first in range(0, shape[depth - 1], rows):
+            count = min(rows, shape[depth - 1] - first)
+            yield (*at, first, *(0 for _ in rest)), (*(1 for _ in outer), count, *rest)
+
+
+# ---- There.
+
+
+class _Coming:
+    """A tensor of the stream, as torch's planner takes one that is no torch.Tensor."""
+
+    def __init__(self, entry: Entry) -> None:
+        self.entry = entry
+
+    def __create_write_items__(self, fqn: str, _: Any) -> list[WriteItem]:
+        entry = self.entry
+        properties = meta.TensorProperties(dtype=entry.dtype)
+        return [
+            WriteItem(
+                index=meta.MetadataIndex(fqn, offsets),
+                type=WriteItemType.SHARD,
+                tensor_data=TensorWriteData(
+                    chunk=meta.ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes)),
+                    properties=properties,
+                    size=torch.Size(entry.shape),
+                ),
+            )
+            for offsets, sizes in boxes(entry.shape, entry.dtype.itemsize)
+        ]
+
+
+class _Planner(DefaultSavePlanner):
+    """Has items written in the order of the stream, and no more than one of them in memory."""
+
+    def __init__(self, reader: CheckpointReader) -> None:
+        super().__init__()
+        self._reader = reader
+        self._latest = torch.empty(0)
+
+    def create_local_plan(self) -> SavePlan:
+        plan: SavePlan = super().create_local_plan()
+        order = {entry.name: number for number, entry in enumerate(self._reader.entries)}
+
+        def place(item: WriteItem) -> int:
+            held = self.state_dict[item.index.fqn]
+            return order[held.entry.name] if isinstance(held, _Coming) else -1
+
+        plan.items.sort(key=place)
+        return plan
+
+    def resolve_data(self, write_item: WriteItem) -> Any:
+        held = self.state_dict[write_item.index.fqn]
+        if not isinstance(held, _Coming):
+            return super().resolve_data(write_item)
+        # torch's writer keeps what it has written.
+        self._latest.untyped_storage().resize_(0)
+        assert write_item.tensor_data is not None
+        sizes = write_item.tensor_data.chunk.sizes
+        count = sizes.numel() * held.entry.dtype.itemsize
+        if count:
+            flat = torch.frombuffer(self._reader.take(count), dtype=held.entry.dtype).clone()
+        else:
+            flat = torch.empty(0, dtype=held.entry.dtype)
+        self._latest = flat.view(sizes)
+        return self._latest
+
+
+def export(reader: CheckpointReader, target: str, _replace: bool) -> None:
+    """Write the checkpoint as such a directory, with the keys that a state_dict of model and
+    optimizer has: "model.w", "optimizer.state.w.exp_avg"."""
+    if os.path.lexists(target):
+        raise RefusedError(f"{target!r} exists: remove it")
+    entries = {entry.name: entry for entry in reader.entries}
+    document = document_of(reader.description, lambda name: _Coming(entries[name]), by_name=True)
+    folder = os.path.dirname(os.path.abspath(target))
+    path = os.path.join(folder, f".zero-{os.getpid()}.tmp")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that there is one process
+            save(
+                document,
+                storage_writer=FileSystemWriter(path),
+                planner=_Planner(reader),
+                no_dist=True,
+            )
+        _torch_files.sync_folder(path)
+        os.rename(path, target)
+    except BaseException as error:
+        shutil.rmtree(path, ignore_errors=True)
+        if isinstance(error, CheckpointException):  # of the only rank
+            raise next(iter(error.failures.values()))[0] from None
+        raise
+    _torch_files.sync_folder(folder)
+
+
+# ---- Back.
+
+_ALLOWED = {
+    ("torch.distributed.checkpoint.metadata", name)
+    for name in (
+        "BytesStorageMetadata",
+        "ChunkStorageMetadata",
+        "Metadata",
+        "MetadataIndex",
+        "StorageMeta",
+        "TensorProperties",
+        "TensorStorageMetadata",
+        "_MEM_FORMAT_ENCODING",
+    )
+} | {
+    ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
+    ("torch.serialization", "_get_layout"),
+    ("torch", "Size"),
+    ("pathlib", "PosixPath"),
+    ("pathlib", "PurePosixPath"),
+    ("pathlib._local", "PosixPath"),
+    ("collections", "OrderedDict"),
+}
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in _ALLOWED:
+            return super().find_class(module, name)
+        if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
+            return getattr(torch, name)
+        raise RefusedError(
+            f"it has {module}.{name}, which is none of the classes that are read without running code"
+        )
+
+
+def _read_metadata(path: str) -> meta.Metadata:
+    try:
+        with open(os.path.join(path, ".metadata"), "rb") as file:
+            read = _Unpickler(file).load()
+    except OSError as error:
+        raise RefusedError(
+            f"{path!r} is no directory of torch.distributed.checkpoint: {error}"
+        ) from None
+    except (
+        pickle.UnpicklingError,
+        EOFError,
+        AttributeError,
+        TypeError,
+        ValueError,
+        IndexError,
+        KeyError,
+    ) as error:
+        raise RefusedError(f"its .metadata is damaged: {error}") from None
+    if not isinstance(read, meta.Metadata):
+        raise RefusedError("its .metadata is of another kind")
+    return read
+
+
+class _Pieces:
+    """What the files hold."""
+
+    def __init__(self, path: str, read: meta.Metadata, opened: contextlib.ExitStack) -> None:
+        self._path, self._opened = path, opened
+        self._files: dict[str, IO[bytes]] = {}
+        self._data: Mapping[meta.MetadataIndex, Any] = read.storage_data or {}
+
+    def load(self, index: meta.MetadataIndex) -> tuple[IO[bytes], int, Any]:
+        """The file and the byte at which a piece begins, and what it is, as _torch_files.load."""
+        info = self._data.get(index)
+        if info is None:
+            raise RefusedError(f"no file holds {index.fqn!r}")
+        if info.transform_descriptors:
+            raise RefusedError(f"{index.fqn!r} was changed by extensions of its writer")
+        name = info.relative_path
+        if name not in self._files:
+            if os.path.basename(name) != name:
+                raise RefusedError(f"it names a file {name!r}")
+            self._files[name] = self._opened.enter_context(
+                open(os.path.join(self._path, name), "rb")
+            )
+        file = self._files[name]
+        view = cast(IO[bytes], _create_file_view(cast(Any, file), info.offset, info.length))
+        return file, info.offset, _torch_files.load(view)
+
+    def tensor(self, fqn: str, of: meta.TensorStorageMetadata) -> Found:
+        dtype = of.properties.dtype
+        return Found(dtype, tuple(of.size), fqn, lambda: self._parts(fqn, of))
+
+    def _parts(self, fqn: str, of: meta.TensorStorageMetadata) -> Iterator[torch.Tensor]:
+        dtype = of.properties.dtype
+        chunks = []
+        for chunk in of.chunks:
+            file, begin, tensor = self.load(meta.MetadataIndex(fqn, chunk.offsets))
+            if tuple(tensor.shape) != tuple(chunk.sizes) or tensor.dtype != dtype:
+                raise RefusedError(f"a part of {fqn!r} is not what .metadata says")
+            chunks.append((chunk, file, begin + _torch_files.offset_of(tensor)))
+        for offsets, sizes in boxes(of.size, dtype.itemsize):
+            whole = torch.empty(sizes, dtype=dtype)
+            filled = 0
+            for chunk, file, start in chunks:
+                filled += _copy_common(whole, offsets, chunk, file, start)
+            if filled != whole.numel():
+                raise RefusedError(f"parts of {fqn!r} are missing, or there twice")
+            yield whole
+
+
+def _copy_common(
+    whole: torch.Tensor, offsets: Sequence[int], chunk: Any, file: IO[bytes], start: int
+) -> int:
+    """Copy what a box and a chunk have in common; how many elements. As the box is contiguous in the
+    tensor, that is contiguous in the chunk."""
+    first = [max(a, b) for a, b in zip(offsets, chunk.offsets)]
+    last = [
+        min(a + n, b + m) for a, n, b, m in zip(offsets, whole.shape, chunk.offsets, chunk.sizes)
+    ]
+    sizes = [end - begin for begin, end in zip(first, last)]
+    if any(size <= 0 for size in sizes):
+        return 0
+    at = 0
+    for begin, place, size in zip(first, chunk.offsets, chunk.sizes):
+        at = at * size + (begin - place)
+    count = torch.Size(sizes).numel()
+    parts = list(_torch_files.read(file, start + at * whole.dtype.itemsize, whole.dtype, count))
+    inside = tuple(slice(a - b, a - b + n) for a, b, n in zip(first, offsets, sizes))
+    whole[inside] = torch.cat(parts).view(sizes)
+    return count
+
+
+@contextlib.contextmanager
+def document(path: str) -> Iterator[Any]:
+    """The dictionaries that were saved, with a Found for each tensor."""
+    read = _read_metadata(path)
+    if not isinstance(read.planner_data, Mapping):
+        raise RefusedError("its .metadata does not say how its keys were nested")
+    with contextlib.ExitStack() as opened:
+        pieces = _Pieces(path, read, opened)
+        flat: dict[str, Any] = {}
+        for fqn, of in read.state_dict_metadata.items():
+            if isinstance(of, meta.TensorStorageMetadata):
+                flat[fqn] = pieces.tensor(fqn, of)
+            else:
+                flat[fqn] = pieces.load(meta.MetadataIndex(fqn))[2]
+        yield unflatten_state_dict(flat, dict(read.planner_data))

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints as streams of tensors: `zero merge --with-state` writes one and `zero import` reads
+one, so that nothing else here knows the format of checkpoints."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import struct
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO, Any, NamedTuple, cast
+
+import torch
+
+from .. import _program
+
+DTYPES = {
+    "F64": torch.float64,
+    "I64": torch.int64,
+    "F32": torch.float32,
+    "I32": torch.int32,
+    "BF16": torch.bfloat16,
+    "F16": torch.float16,
+}
+CODES = {dtype: code for code, dtype in DTYPES.items()}
+DESCRIPTION = "zero"
+# Of a tensor that is in memory at once.
+PART_BYTES = 8 << 20
+
+# What `zero inspect --json` says of a checkpoint, but where it lies.
+Description = dict[str, Any]
+
+
+class RefusedError(Exception):
+    """Why there is no export or import."""
+
+
+class ToldError(Exception):
+    """The program `zero` failed, and has said why."""
+
+
+class Entry(NamedTuple):
+    """A tensor of a stream."""
+
+    name: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        return torch.Size(self.shape).numel() * self.dtype.itemsize
+
+
+class CheckpointReader:
+    """The tensors of a checkpoint, each byte of which is verified, one after the other."""
+
+    def __init__(self, checkpoint: str) -> None:
+        command = [_program.find(), "merge", "--with-state", "--", checkpoint, "-"]
+        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        self._stream = cast(IO[bytes], self._process.stdout)
+        (length,) = struct.unpack("<Q", self.take(8))
+        header = json.loads(self.take(length))
+        self.description: Description = json.loads(header.pop("__metadata__")[DESCRIPTION])
+        entries = sorted(header.items(), key=lambda item: cast(list[int], item[1]["data_offsets"]))
+        self.entries = [
+            Entry(name, DTYPES[entry["dtype"]], tuple(entry["shape"])) for name, entry in entries
+        ]
+
+    def take(self, count: int) -> bytearray:
+        """The next bytes."""
+        taken = bytearray(count)
+        filled, view = 0, memoryview(taken)
+        while filled < count:
+            more = self._stream.readinto(view[filled:])  # type: ignore[attr-defined]
+            if not more:
+                self._process.wait()
+                raise ToldError
+            filled += more
+        return taken
+
+    def parts(self, entry: Entry) -> Iterator[bytearray]:
+        """The bytes of the next tensor."""
+        left = entry.bytes
+        while left:
+            yield self.take(min(left, PART_BYTES))
+            left -= min(left, PART_BYTES)
+
+    def close(self) -> None:
+        self._stream.close()
+        self._process.wait()
+
+
+def write_checkpoint(
+    target: str,
+    options: Sequence[str],
+    description: Description,
+    tensors: Sequence[tuple[Entry, Iterable[Any]]],
+) -> None:
+    """Make the checkpoint of what is described, with the parts of each tensor, by `zero import` with
+    those options. Tensors of the model come first, those of the state behind them."""
+    model = {tensor["name"] for kind in ("parameters", "buffers") for tensor in description[kind]}
+    ordered = sorted(
+        tensors,
+        key=lambda one: (one[0].name not in model, -one[0].dtype.itemsize, one[0].name.encode()),
+    )
+    header: dict[str, Any] = {"__metadata__": {DESCRIPTION: json.dumps(description)}}
+    end = 0
+    for entry, _ in ordered:
+        header[entry.name] = {
+            "dtype": CODES[entry.dtype],
+            "shape": entry.shape,
+            "data_offsets": [end, end + entry.bytes],
+        }
+        end += entry.bytes
+    head = json.dumps(header).encode()
+    command = [_program.find(), "import", "--from", "hf", *options, "--", "-", target]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE)
+    stream = cast(IO[bytes], process.stdin)
+    try:
+        stream.write(struct.pack("<Q", len(head)) + head)
+        for _, parts in ordered:
+            for part in parts:
+                stream.write(part)
+    except BrokenPipeError:
+        pass  # it has said why
+    except BaseException:
+        process.terminate()  # it removes what it has written
+        process.wait()
+        raise
+    with contextlib.suppress(BrokenPipeError):
+        stream.close()
+    if process.wait():
+        raise ToldError

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of torch.save, tensor by tensor: torch writes and reads all but the tensors' bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import re
+from collections.abc import Iterator, Mapping
+from typing import IO, Any, Optional, Union
+
+import torch
+
+from . import _streams
+from ._documents import Found, document_of
+from ._streams import CheckpointReader, RefusedError
+
+
+def export(reader: CheckpointReader, target: str, replace: bool) -> None:
+    """Write the checkpoint as one file: {"model": ..., "optimizer": ..., "zero": ...}."""
+    # Room that nothing touches: the file gets none of its bytes.
+    room = {entry.name: torch.empty(entry.shape, dtype=entry.dtype) for entry in reader.entries}
+    document = document_of(reader.description, room.__getitem__, by_name=False)
+    with new_file(target, replace) as path:
+        with torch.serialization.skip_data():
+            torch.save(document, path)
+        places = dict(zip(map(id, _tensors_of(document)), _tensors_of(load(path))))
+        with open(path, "r+b") as file:
+            for tensor in _tensors_of(document):
+                if not tensor.shape:
+                    _write(file, places[id(tensor)], [tensor.numpy().tobytes()])
+            for entry in reader.entries:
+                if id(room[entry.name]) in places:
+                    _write(file, places[id(room[entry.name])], reader.parts(entry))
+                else:
+                    for _ in reader.parts(entry):
+                        pass  # a master of what has no other state
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _tensors_of(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            yield from _tensors_of(one)
+
+
+def _write(file: IO[bytes], place: torch.Tensor, parts: Any) -> None:
+    file.seek(offset_of(place))
+    for part in parts:
+        file.write(part)
+
+
+@contextlib.contextmanager
+def new_file(target: str, replace: bool) -> Iterator[str]:
+    """A hidden name beside `target`, which it gets at the end; nothing stays if there is none."""
+    if os.path.lexists(target):
+        if not os.path.isfile(target):
+            raise RefusedError(f"{target!r} is not a regular file: name one that can be made")
+        if not replace:
+            raise RefusedError(f"{target!r} exists: remove it, or give --replace")
+    folder = os.path.dirname(os.path.abspath(target))
+    path = os.path.join(folder, f".zero-{os.getpid()}.tmp")
+    try:
+        with open(path, "xb"):
+            pass
+        yield path
+        os.rename(path, target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(path)
+        raise
+    sync_folder(folder)
+
+
+def sync_folder(folder: str) -> None:
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+# ---- Back.
+
+
+def load(file: Union[str, IO[bytes]]) -> Any:
+    """What it holds, without bytes of tensors: those know where they lie. Only what torch allows
+    without trust. RefusedError for all else, with its name."""
+    try:
+        return torch.load(file, weights_only=True, map_location="meta")
+    except pickle.UnpicklingError as error:
+        named = re.search(r"(?:GLOBAL|Unsupported class|global:?) ([\w.]+)", str(error))
+        told = named.group(1) if named else str(error).splitlines()[0]
+        raise RefusedError(
+            f"it has {told}, which is none of the classes that are read without running code"
+        ) from None
+    except (RuntimeError, ValueError, EOFError, KeyError) as error:
+        raise RefusedError(f"it is no file of torch.save: {str(error).splitlines()[0]}") from None
+
+
+def offset_of(tensor: torch.Tensor) -> int:
+    """The byte of its file at which a loaded tensor begins."""
+    start: Optional[int] = getattr(tensor.untyped_storage(), "_checkpoint_offset", None)
+    if start is None:
+        raise RefusedError(
+            "it has the format of torch before 1.6, or this torch is older than 2.13"
+        )
+    return start + int(tensor.storage_offset()) * tensor.dtype.itemsize
+
+
+def found(file: IO[bytes], begin: int, tensor: torch.Tensor) -> Found:
+    """A loaded tensor of what lies from byte `begin` on in the file."""
+    start = begin + offset_of(tensor)
+
+    def parts() -> Iterator[torch.Tensor]:
+        if tensor.is_contiguous():
+            yield from read(file, start, tensor.dtype, tensor.numel())
+        else:  # whole, as others may lie between its elements
+            last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()))
+            held = torch.cat(list(read(file, start, tensor.dtype, last + 1)))
+            yield held.as_strided(tensor.shape, tensor.stride())
+
+    return Found(tensor.dtype, tuple(tensor.shape), start, parts)
+
+
+def read(file: IO[bytes], start: int, dtype: torch.dtype, count: int) -> Iterator[torch.Tensor]:
+    most = _streams.PART_BYTES // dtype.itemsize
+    for first in range(0, count, most):
+        file.seek(start + first * dtype.itemsize)
+        wanted = min(most, count - first) * dtype.itemsize
+        data = bytearray(file.read(wanted))
+        if len(data) < wanted:
+            raise RefusedError("it ends before its tensors do")
+        yield torch.frombuffer(data, dtype=dtype)
+
+
+@contextlib.contextmanager
+def document(path: str) -> Iterator[Any]:
+    """What a file holds, with a Found for each tensor."""
+    if not os.path.isfile(path):
+        raise RefusedError(
+            f"{path!r} is not a regular file" if os.path.exists(path) else f"{path!r} is missing"
+        )
+    with open(path, "rb") as file:
+
+        def with_places(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                if value.layout != torch.strided or value.is_quantized:
+                    raise RefusedError("it has tensors that are not dense")
+                return found(file, 0, value)
+            if isinstance(value, Mapping):
+                return {key: with_places(one) for key, one in value.items()}
+            if isinstance(value, (list, tuple)):
+                return [with_places(one) for one in value]
+            return value
+
+        yield with_places(load(path))

@@ -5,6 +5,7 @@ part; they are read without the pickles that could run code."""
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import itertools
 import os
 import pickle
@@ -85,7 +86,7 @@ class _Planner(DefaultSavePlanner):
     def __init__(self, reader: CheckpointReader) -> None:
         super().__init__()
         self._reader = reader
-        self._latest = torch.empty(0)
+        self._memory = torch.empty(0, dtype=torch.uint8)  # of the latest item
 
     def create_local_plan(self) -> SavePlan:
         plan: SavePlan = super().create_local_plan()
@@ -102,17 +103,16 @@ class _Planner(DefaultSavePlanner):
         held = self.state_dict[write_item.index.fqn]
         if not isinstance(held, _Coming):
             return super().resolve_data(write_item)
-        # torch's writer keeps what it has written.
-        self._latest.untyped_storage().resize_(0)
         assert write_item.tensor_data is not None
-        sizes = write_item.tensor_data.chunk.sizes
-        count = sizes.numel() * held.entry.dtype.itemsize
-        if count:
-            flat = torch.frombuffer(self._reader.take(count), dtype=held.entry.dtype).clone()
-        else:
-            flat = torch.empty(0, dtype=held.entry.dtype)
-        self._latest = flat.view(sizes)
-        return self._latest
+        sizes, dtype = write_item.tensor_data.chunk.sizes, held.entry.dtype
+        if self._memory.nbytes != sizes.numel() * dtype.itemsize:
+            # torch's writer holds all that it has written.
+            self._memory.untyped_storage().resize_(0)
+            self._memory = torch.empty(sizes.numel() * dtype.itemsize, dtype=torch.uint8)
+        # Not as an array: that would keep torch from resizing it.
+        memory = (ctypes.c_ubyte * self._memory.nbytes).from_address(self._memory.data_ptr())
+        self._reader.fill(memoryview(memory).cast("B"))
+        return self._memory.view(dtype).view(sizes)
 
 
 def export(reader: CheckpointReader, target: str, _replace: bool) -> None:

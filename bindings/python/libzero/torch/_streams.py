@@ -70,14 +70,17 @@ class CheckpointReader:
     def take(self, count: int) -> bytearray:
         """The next bytes."""
         taken = bytearray(count)
-        filled, view = 0, memoryview(taken)
-        while filled < count:
-            more = self._stream.readinto(view[filled:])  # type: ignore[attr-defined]
-            if not more:
+        self.fill(memoryview(taken))
+        return taken
+
+    def fill(self, memory: memoryview) -> None:
+        """The next bytes, to there."""
+        while len(memory) > 0:
+            count = self._stream.readinto(memory)  # type: ignore[attr-defined]
+            if not count:
                 self._process.wait()
                 raise ToldError
-            filled += more
-        return taken
+            memory = memory[count:]
 
     def parts(self, entry: Entry) -> Iterator[bytearray]:
         """The bytes of the next tensor."""

@@ -66,21 +66,25 @@ Status check_tensors(const SafetensorsInput& input, const std::vector<WholeTenso
                  " are described");
 }
 
-Result<Manifest> import_all(SafetensorsInput& input, const Request& request) {
+/// Returns the manifest of a checkpoint of one rank with what the input holds.
+Result<Manifest> describe_input(const SafetensorsInput& input, const Request& request) {
   const std::string described = input.metadata(kDescriptionKey);
   Manifest manifest = ZERO_TRY(described.empty() ? describe_model(input, request.rules[0])
                                                  : parse_description(described));
   ZERO_TRY(check_dtypes(manifest));
   ZERO_TRY(share_out(manifest, 1));
-  const std::vector<WholeTensor> tensors = tensors_of(manifest, true);
-  ZERO_TRY(check_tensors(input, tensors));
+  ZERO_TRY(check_tensors(input, tensors_of(manifest, true)));
+  return manifest;
+}
+
+Status write(Manifest& manifest, SafetensorsInput& input, const Request& request) {
   const auto to = ZERO_TRY(OutputDirectory::create(request.other, request.replace, file_names(1)));
+  const std::vector<WholeTensor> tensors = tensors_of(manifest, true);
   const Read read = [&](const WholeTensor& tensor, int64_t first, std::span<std::byte> bytes) {
     return input.read(*input.find(tensor.name()),
                       static_cast<uint64_t>(first) * dtype_bytes(tensor.dtype), bytes);
   };
-  ZERO_TRY(write_checkpoint(*to, manifest, tensors, read, {}));
-  return manifest;
+  return write_checkpoint(*to, manifest, tensors, read, {});
 }
 
 }  // namespace
@@ -90,8 +94,9 @@ Result<bool> import_model(const Request& request) {
     return unsupported("torch's files are read by torch: python -m libzero import --from ",
                        request.format, " PATH CHECKPOINT");
   SafetensorsInput input = ZERO_TRY(SafetensorsInput::open(request.checkpoint));
-  const std::string where = text("'", request.checkpoint, "'");
-  const Manifest manifest = ZERO_TRY(import_all(input, request).within(where));
+  Manifest manifest =
+      ZERO_TRY(describe_input(input, request).within(text("'", request.checkpoint, "'")));
+  ZERO_TRY(write(manifest, input, request));
   if (request.json)
     print_json(Json{{"checkpoint", request.other},
                     {"optimizer", manifest.rule},

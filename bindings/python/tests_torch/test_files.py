@@ -295,6 +295,23 @@ class TorchWrites(FilesTest):
             said = self.inspected(self.path("saved"))
             self.assertEqual((said["optimizer"], said["groups"][0]["lr"]), (rule, 0.125))
 
+    def test_state_of_16_bits_becomes_fp32(self) -> None:
+        torch.manual_seed(3)
+        model = torch.nn.Linear(5, 3, dtype=torch.bfloat16)
+        optimizer = torch.optim.AdamW(model.parameters())
+        model(torch.randn(2, 5, dtype=torch.bfloat16)).square().sum().backward()
+        optimizer.step()
+        document = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        torch.save(document, self.path("file"))
+        self.done("import", "--from", "torch", self.path("file"), self.path("saved"))
+        self.done("export", "--to", "torch", self.path("saved"), self.path("back"))
+        back = torch.load(self.path("back"), weights_only=True)
+        self.assertEqual(back["model"]["weight"].dtype, torch.bfloat16)
+        for name, value in document["optimizer"]["state"][0].items():
+            other = back["optimizer"]["state"][0][name]
+            self.assertEqual(other.dtype, torch.float32)
+            self.assertTrue(torch.equal(value.float(), other), name)
+
     def test_a_model_alone_begins_at_step_0(self) -> None:
         torch.save({"model": torch.nn.Linear(3, 3).state_dict()}, self.path("file"))
         self.done(
@@ -407,7 +424,7 @@ class BadInput(FilesTest):
         torch.save({"model": {"w": torch.ones(3)}}, self.path("cut"))
         os.truncate(self.path("cut"), 700)
         for name, words in (
-            ("missing", "is missing"),
+            ("missing", "No such file"),
             ("pipe", "is not a regular file"),
             ("text", "it (is no file of torch.save|has)"),
             ("old", "format of torch before 1.6"),

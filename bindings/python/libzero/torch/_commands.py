@@ -71,8 +71,8 @@ def main(arguments: Sequence[str]) -> int:
     except ToldError:
         return 1
     except (RefusedError, OSError, RuntimeError) as error:  # the last are torch's
-        where = f"{asked.source!r}: " if asked.command == "import" else ""
-        print(f"python -m libzero {asked.command}: {where}{error}", file=sys.stderr)
+        where = asked.source if asked.command == "import" else asked.target
+        print(f"python -m libzero {asked.command}: {where!r}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

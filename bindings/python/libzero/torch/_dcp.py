@@ -119,7 +119,7 @@ def export(reader: CheckpointReader, target: str, _replace: bool) -> None:
     """Write the checkpoint as such a directory, with the keys that a state_dict of model and
     optimizer has: "model.w", "optimizer.state.w.exp_avg"."""
     if os.path.lexists(target):
-        raise RefusedError(f"{target!r} exists: remove it")
+        raise RefusedError("it exists: remove it")
     entries = {entry.name: entry for entry in reader.entries}
     document = document_of(reader.description, lambda name: _Coming(entries[name]), by_name=True)
     folder = os.path.dirname(os.path.abspath(target))
@@ -184,9 +184,7 @@ def _read_metadata(path: str) -> meta.Metadata:
         with open(os.path.join(path, ".metadata"), "rb") as file:
             read = _Unpickler(file).load()
     except OSError as error:
-        raise RefusedError(
-            f"{path!r} is no directory of torch.distributed.checkpoint: {error}"
-        ) from None
+        raise RefusedError(f"no directory of torch.distributed.checkpoint: {error}") from None
     except (
         pickle.UnpicklingError,
         EOFError,

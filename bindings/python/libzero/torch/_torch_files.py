@@ -19,6 +19,8 @@ from ._streams import CheckpointReader, RefusedError
 
 def export(reader: CheckpointReader, target: str, replace: bool) -> None:
     """Write the checkpoint as one file: {"model": ..., "optimizer": ..., "zero": ...}."""
+    if not hasattr(torch.serialization, "skip_data"):
+        raise RefusedError(f"this torch is {torch.__version__}; an export to torch needs 2.13")
     # Room that nothing touches: the file gets none of its bytes.
     room = {entry.name: torch.empty(entry.shape, dtype=entry.dtype) for entry in reader.entries}
     document = document_of(reader.description, room.__getitem__, by_name=False)
@@ -59,9 +61,9 @@ def new_file(target: str, replace: bool) -> Iterator[str]:
     """A hidden name beside `target`, which it gets at the end; nothing stays if there is none."""
     if os.path.lexists(target):
         if not os.path.isfile(target):
-            raise RefusedError(f"{target!r} is not a regular file: name one that can be made")
+            raise RefusedError("it is not a regular file: name one that can be made")
         if not replace:
-            raise RefusedError(f"{target!r} exists: remove it, or give --replace")
+            raise RefusedError("it exists: remove it, or give --replace")
     folder = os.path.dirname(os.path.abspath(target))
     path = os.path.join(folder, f".zero-{os.getpid()}.tmp")
     try:
@@ -141,10 +143,8 @@ def read(file: IO[bytes], start: int, dtype: torch.dtype, count: int) -> Iterato
 @contextlib.contextmanager
 def document(path: str) -> Iterator[Any]:
     """What a file holds, with a Found for each tensor."""
-    if not os.path.isfile(path):
-        raise RefusedError(
-            f"{path!r} is not a regular file" if os.path.exists(path) else f"{path!r} is missing"
-        )
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise RefusedError("it is not a regular file")
     with open(path, "rb") as file:
 
         def with_places(value: Any) -> Any:

@@ -374,6 +374,17 @@ class Merge(ZeroTest):
             self.assertEqual((process.returncode, errors), (-number, b""))
             self.assertEqual(os.listdir(self.place), [])
 
+    def test_ctrl_c_when_it_has_its_name_leaves_it_whole(self):
+        for attempt in range(5):
+            process = subprocess.Popen([ZERO, "reshard", "--world", "3", self.checkpoint("2", 2), self.file],
+                                       stdout=subprocess.DEVNULL)
+            while not os.path.exists(self.file):
+                self.assertIn(process.poll(), (None, 0))
+            process.send_signal(signal.SIGINT)
+            self.assertIn(process.wait(timeout=60), (0, -signal.SIGINT))
+            self.assertEqual(zero("verify", self.file).returncode, 0)
+            remove(self.file)
+
     def half_written(self):
         found = [os.path.join(self.place, name) for name in os.listdir(self.place)
                  if name.startswith((".zero-", ".tmp-"))]

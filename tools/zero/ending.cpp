@@ -13,17 +13,20 @@ constexpr int kEnding[] = {SIGHUP, SIGINT, SIGPIPE, SIGTERM};
 
 /// Set before signals are taken, and never changed then. Never freed, because a signal may come
 /// while the program exits.
-const std::vector<Doomed>* all_doomed = nullptr;
+const std::vector<std::string>* doomed_files = nullptr;
+const std::string* doomed_directory = nullptr;
 
 void remove_and_end(int number) {
-  for (const Doomed& one : *all_doomed) unlinkat(one.directory, one.name.c_str(), one.flags);
+  for (const std::string& file : *doomed_files) unlink(file.c_str());
+  rmdir(doomed_directory->c_str());
   raise(number);  // as if nobody had taken it
 }
 
 }  // namespace
 
-void remove_on_signals(std::vector<Doomed> doomed) {
-  all_doomed = new std::vector(std::move(doomed));
+void remove_on_signals(std::vector<std::string> files, std::string directory) {
+  doomed_files = new std::vector(std::move(files));
+  doomed_directory = new std::string(std::move(directory));
   for (const int number : kEnding) {
     struct sigaction before {
     }, action{};

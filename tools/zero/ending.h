@@ -7,16 +7,9 @@
 
 namespace zero::tool {
 
-/// An entry of a directory, for unlinkat().
-struct Doomed {
-  int directory;
-  std::string name;
-  int flags = 0;
-};
-
-/// Lets Ctrl-C and the like remove those, in their order, and then end the program as they would
-/// have. Signals that are ignored stay so. To be called once: the entries are there, or will be,
-/// until the program ends.
-void remove_on_signals(std::vector<Doomed> doomed);
+/// Lets Ctrl-C and the like remove those files and then that directory, unless it is "", and end
+/// the program as they would have. Signals that are ignored stay so. To be called once. What has
+/// got another name by then stays, so paths must lead over the name that changes.
+void remove_on_signals(std::vector<std::string> files, std::string directory);
 
 }  // namespace zero::tool

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "output_directory.h"
 
-#include <fcntl.h>
-
 #include "base/refusals.h"
 #include "ending.h"
 
@@ -21,10 +19,9 @@ Result<std::unique_ptr<OutputDirectory>> OutputDirectory::create(
   HostMemory block = ZERO_TRY(allocate_block());
   Staging staging = ZERO_TRY(Staging::begin(path, replace, files, [] {}));
   const Directory& directory = staging.directory();
-  std::vector<Doomed> doomed;
-  for (const std::string& file : files) doomed.push_back({directory.fd.get(), file});
-  doomed.push_back({AT_FDCWD, directory.path, AT_REMOVEDIR});
-  remove_on_signals(std::move(doomed));
+  std::vector<std::string> paths;
+  for (const std::string& file : files) paths.push_back(directory.path_of(file));
+  remove_on_signals(std::move(paths), directory.path);
   return std::unique_ptr<OutputDirectory>(
       new OutputDirectory(std::move(staging), std::move(block)));
 }

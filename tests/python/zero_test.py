@@ -756,11 +756,14 @@ class Usage(unittest.TestCase):
         for arguments in ([], ["look"], ["inspect"], ["verify", "a", "b"], ["inspect", "--fast", "a"],
                           ["diff", "a"], ["merge", "a"], ["inspect", "--with-state", "a"], ["reshard", "a", "b"],
                           ["reshard", "--world", "0", "a", "b"], ["export", "a", "b"],
+                          ["export", "--to", "hf", "--shard-bytes", "-5", "a", "b"],
                           ["import", "--from", "onnx", "a", "b"]):
             with self.subTest(arguments):
                 done = zero(*arguments)
                 self.assertEqual((done.returncode, done.stdout), (2, ""))
-                self.assertRegex(done.stderr, r"^zero: .+; see zero --help\n$")
+                self.assertRegex(done.stderr, r"^zero((?: \w+)?): .+; see zero\1 --help\n$")
+        self.assertEqual(zero("look").stderr, "zero: there is no command 'look'; see zero --help\n")
+        self.assertEqual(zero("inspect").stderr, "zero inspect: CHECKPOINT is required; see zero inspect --help\n")
 
     def test_help_is_narrow_and_all_of_it_is_in_the_manual_page(self):
         page = pathlib.Path(__file__).parents[2] / "packaging/man/zero.1"

@@ -6,6 +6,7 @@
 #include "base/refusals.h"
 #include "commands.h"
 #include "description.h"
+#include "model.h"
 #include "optim/optimizer.h"
 #include "output.h"
 #include "parts.h"
@@ -19,8 +20,7 @@ namespace {
 /// Returns the manifest of a model that was never trained here: floating tensors are its
 /// parameters.
 Result<Manifest> describe_model(const SafetensorsInput& input, const std::string& rule_name) {
-  const Rule* const rule = find_rule(rule_name);
-  if (rule == nullptr) return bad_argument("there is no rule ", shown(rule_name));
+  const Rule* const rule = find_rule(ZERO_TRY(number_of_rule(rule_name)));
   Manifest manifest;
   manifest.rule = rule_name;
   Settings& settings = manifest.groups.emplace_back();

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // zero: looks at checkpoints, makes other files of them, and looks at where ranks run.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <new>
 #include <string>
+#include <string_view>
 
 #include "base/log.h"
 #include "base/text.h"
 #include "commands.h"
+#include "state/json.h"
 
 namespace {
 
@@ -112,7 +115,8 @@ void add_export(CLI::App& app, Request& request) {
   add_format(app, request, "--to", "hf: safetensors files with an index; torch, dcp: see below");
   add_checkpoint(app, request);
   add_output(app, request, "PATH", "to write");
-  app.add_option("--shard-bytes", request.shard_bytes, "of hf: most of a file (5000000000)");
+  app.add_option("--shard-bytes", request.shard_bytes, "of hf: most of a file (5000000000)")
+      ->check(CLI::PositiveNumber);
   app.footer(kTorchFooter);
 }
 
@@ -152,8 +156,15 @@ constexpr Command kCommands[] = {
     {"doctor", doctor, [](CLI::App&, Request&) {}, "say what is wrong around ranks started here"},
 };
 
-int refuse(const char* why) {
-  std::fprintf(stderr, "zero: %s; see zero --help\n", why);
+const Command* find_command(std::string_view name) {
+  const auto* const found = std::ranges::find(kCommands, name, &Command::name);
+  return found == std::end(kCommands) ? nullptr : found;
+}
+
+/// `command`: which the words begin with, or null.
+int refuse(const std::string& why, const Command* command) {
+  const std::string of = command == nullptr ? "" : text(' ', command->name);
+  std::fprintf(stderr, "zero%s: %s; see zero%s --help\n", of.c_str(), why.c_str(), of.c_str());
   return kUsage;
 }
 
@@ -176,11 +187,14 @@ int parse_and_run(int count, char** arguments) {
     app.parse(count, arguments);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);
-    return refuse(error.what());
+    const std::string first = count > 1 ? arguments[1] : "-";
+    const Command* const command = find_command(first);
+    const bool is_other = command == nullptr && !first.starts_with('-');
+    return refuse(is_other ? "there is no command " + shown(first) : error.what(), command);
   }
   for (const Command& command : kCommands)
     if (app.got_subcommand(command.name)) return run(command.name, command.run, request);
-  return refuse("a command is missing");
+  return refuse("a command is missing", nullptr);
 }
 
 }  // namespace

@@ -88,6 +88,8 @@ Status check_sizes(const std::vector<ModelTensor>& model) {
   return {};
 }
 
+}  // namespace
+
 Result<int32_t> number_of_rule(const std::string& name) {
   std::string known;
   zero_rule rule;
@@ -99,8 +101,6 @@ Result<int32_t> number_of_rule(const std::string& name) {
   }
   return bad_argument("there is no rule ", shown(name), ", but ", known);
 }
-
-}  // namespace
 
 Result<std::vector<ModelTensor>> read_model(const std::string& path) {
   std::vector<ModelTensor> model;

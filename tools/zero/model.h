@@ -22,6 +22,9 @@ struct ModelTensor {
 /// "NAME 768x3072 F32", where the dtype may be missing.
 Result<std::vector<ModelTensor>> read_model(const std::string& path);
 
+/// Returns the ZERO_OPTIMIZER_* number of a rule, or a failure that lists all rules.
+Result<int32_t> number_of_rule(const std::string& name);
+
 /// What a division is asked for.
 struct Division {
   int32_t world = 1;

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import fnmatch
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Optional, cast
 
@@ -63,11 +64,12 @@ def _choice(rule_name: str) -> Choice:
     return choose(cast(RuleName, rule_name), {})
 
 
-def _rest_of(description: Description) -> dict[str, Any]:
-    """What torch's dictionaries have no place for."""
+def _rest_of(description: Description) -> str:
+    """What torch's dictionaries have no place for, in one text. Of a dictionary
+    torch.distributed.checkpoint would save each number by itself."""
     rest: dict[str, Any] = {key: description[key] for key in _REST if key in description}
     rest["steps"] = {param["name"]: param["step"] for param in description["parameters"]}
-    return rest
+    return json.dumps(rest)
 
 
 def _options_of(rule_name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,7 +125,10 @@ def checkpoint_of(document: Any, wanted: Wanted) -> tuple[Description, Tensors]:
     if not (isinstance(model, Mapping) and all(isinstance(one, Found) for one in model.values())):
         raise RefusedError("its model is no dictionary of tensors")
     optimizer = _first(document, OPTIMIZER_KEYS) or {"state": {}, "param_groups": []}
-    rest = document.get(DESCRIPTION, {})
+    try:
+        rest = json.loads(document.get(DESCRIPTION, "{}"))
+    except (TypeError, ValueError) as error:
+        raise RefusedError(f"its {DESCRIPTION!r} is not libzero's: {error}") from None
     return _Import(_without_ties(model), optimizer, rest, wanted).all()
 
 

@@ -246,7 +246,8 @@ Status check_param(const Manifest& manifest, ManifestParam& param) {
 
 Status check_extras(const Manifest& manifest) {
   std::set<int32_t> ranks, files;
-  for (const auto [rank, file] : manifest.extras) {
+  for (const ManifestExtras& extras : manifest.extras) {
+    const int32_t rank = extras.rank, file = extras.file;
     const auto bad = [&](const auto&... parts) {
       return invalid("extras of rank ", rank, ": ", parts...);
     };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "state/prune.h"
 
-#include <ranges>
+#include <algorithm>
 #include <vector>
 
 #include "base/os.h"
@@ -38,8 +38,9 @@ Result<size_t> prune_checkpoints(const std::string& folder, int64_t keep_last, i
   const Directory parent = ZERO_TRY(open_directory(start_of_paths(), folder, Links::followed));
   ZERO_TRY(verify(parent, listed.front()).within("nothing is deleted"));
   os().reached("prune.verified");
+  std::ranges::reverse(doomed);  // the oldest first
   size_t deleted = 0;
-  for (const ListedCheckpoint& one : std::views::reverse(doomed))  // the oldest first
+  for (const ListedCheckpoint& one : doomed)
     deleted += ZERO_TRY(delete_checkpoint(parent, one.name, one.save_id));
   return deleted;
 }

@@ -214,6 +214,7 @@ Status Link::problem() const {
 }
 
 std::string text_of(const Frame& frame) {
+  if (frame.payload.empty()) return "it gave no reason";
   return as_utf8({reinterpret_cast<const char*>(frame.payload.data()), frame.payload.size()});
 }
 

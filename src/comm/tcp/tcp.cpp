@@ -303,7 +303,8 @@ void TcpComm::handle(Peer& peer, Frame frame) {
 void TcpComm::handle_waiting(const Frame& frame) {
   const std::optional<Waiting> words = read<Waiting>(frame, FrameKind::waiting);
   if (rank() == 0 || frame.sequence != sequence_ || !words) return;
-  awaited_ = Awaited{words->rank, text_in(words->name), now_ns() - words->quiet_ms * 1'000'000};
+  const int64_t quiet_ms = std::clamp<int64_t>(words->quiet_ms, 0, now_ms());
+  awaited_ = Awaited{words->rank, text_in(words->name), now_ns() - quiet_ms * kMillisecond};
 }
 
 void TcpComm::note_progress() {

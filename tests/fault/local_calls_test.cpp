@@ -15,6 +15,7 @@
 #include "comm/local/segment.h"
 #include "support/ranks.h"
 #include "support/scratch.h"
+#include "support/trials.h"
 
 namespace zero::test {
 namespace {
@@ -113,6 +114,7 @@ TEST_P(LocalCalls, whichever_fails_all_ranks_return_alike_and_leave_nothing_open
     for (int n = 1; reached_end < 3 && n < 400; ++n) {
       const std::string name = unique_name();
       SharedMemory count(4096);
+      count_trial();
       SCOPED_TRACE(text("call ", n, ever ? " and later ones" : "", " of rank ", victim));
       const std::vector<RankEnd> ends = run_ranks(
           RankKind::processes, 2,

@@ -13,6 +13,7 @@
 #include "support/failing_mallocs.h"
 #include "support/ranks.h"
 #include "support/scratch.h"
+#include "support/trials.h"
 #include "support/user_comm.h"
 
 namespace zero::test {
@@ -74,6 +75,7 @@ int64_t live(const Point& point) {
   const std::string name = unique_name();
   const SharedMemory counted(sizeof(int64_t));
   const bool sound = point.at == 0;
+  if (!sound) count_trial();
   const std::vector<RankEnd> ends = run_ranks(
       RankKind::processes, kWorld,
       [&](int rank) {

@@ -20,6 +20,7 @@
 #include "support/place.h"
 #include "support/ranks.h"
 #include "support/scratch.h"
+#include "support/trials.h"
 
 namespace zero::test {
 namespace {
@@ -270,6 +271,7 @@ class KilledGroup {
   bool kill_at(int trigger, int64_t at, const std::string& point) {
     SCOPED_TRACE(text(all_ ? "all" : "one", " of ", world_, " killed as rank ", trigger,
                       " comes to call ", at, " or ", point));
+    if (!point.empty()) count_trial();
     const std::string folder = run_.folder(), name = unique_name();
     const SharedMemory memory(sizeof(std::atomic<pid_t>) * 8);
     auto* const pids = memory.as<std::atomic<pid_t>>();

@@ -13,6 +13,7 @@
 #include <type_traits>
 
 #include "base/os.h"
+#include "support/trials.h"
 
 namespace zero::test {
 namespace {
@@ -196,6 +197,7 @@ FailingCalls::FailingCalls(Fault fault) {
   const std::lock_guard lock(mutex);
   if (state) std::abort();
   state = new State;
+  if (fault.kind != Fault::none) count_trial();
   state->fault = std::move(fault);
   replace_system_calls(&table);
 }

@@ -11,6 +11,7 @@
 
 #include "support/clock.h"
 #include "support/ranks.h"
+#include "support/trials.h"
 
 namespace zero::test {
 
@@ -51,6 +52,7 @@ void for_each_victim(const PointsOfRanks& points, size_t stride, const Trial& tr
       const Victim victim{static_cast<int>(rank), points[rank][i], points[rank].size() - i};
       SCOPED_TRACE(text("rank ", rank, " of ", points.size(), " is struck at ", victim.point.name,
                         " ", victim.point.occurrence));
+      count_trial();
       trial(victim);
       if (::testing::Test::HasFailure()) return;
     }

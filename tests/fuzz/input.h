@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the targets of libFuzzer have in common: an input that is taken apart, sentences that must
+// hold, and the descriptors that are open.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+#include "base/status.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+
+namespace zero::fuzz {
+
+/// Ends the program unless the sentence holds: so a fuzzer is told what it has found.
+inline void must(bool holds, std::string_view sentence) {
+  if (holds) return;
+  std::fprintf(stderr, "false: %.*s\n", static_cast<int>(sentence.size()), sentence.data());
+  std::abort();
+}
+
+/// Every refusal has one of these codes, and says why.
+inline void must_refuse(const Status& status, std::initializer_list<Code> codes) {
+  const bool known = std::find(codes.begin(), codes.end(), status.code()) != codes.end();
+  if (!known) std::fprintf(stderr, "%d: %s\n", status.code(), status.text().c_str());
+  must(known, "a refusal has a code that its call may return");
+  must(!status.text().empty(), "a refusal says why");
+}
+
+/// Bytes of a fuzzer. Behind their end there are zeros.
+class Input {
+ public:
+  Input(const uint8_t* data, size_t size) : left_(reinterpret_cast<const char*>(data), size) {}
+
+  bool empty() const { return left_.empty(); }
+  std::string_view bytes(size_t most) {
+    const std::string_view taken = left_.substr(0, most);
+    left_.remove_prefix(taken.size());
+    return taken;
+  }
+  template <class Words = uint8_t>
+  Words take() {
+    Words words{};
+    const std::string_view taken = bytes(sizeof words);
+    std::memcpy(static_cast<void*>(&words), taken.data(), taken.size());
+    return words;
+  }
+  /// A number below `end`.
+  size_t below(size_t end) { return take() % end; }
+
+ private:
+  std::string_view left_;
+};
+
+}  // namespace zero::fuzz

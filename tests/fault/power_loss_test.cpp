@@ -11,7 +11,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <random>
 #include <set>
 #include <string>
 
@@ -40,29 +39,18 @@ class Images {
   using Check = std::function<void(const std::string& folder, const std::string& what)>;
   Images(const PowerLoss& loss, size_t calls) : loss_(loss), calls_(calls) {}
 
-  /// At each call from `first` on.
-  void check_from(size_t first, const Check& check) {
-    for (size_t calls = first; calls <= calls_; calls++) {
-      check_each(calls, check);
-      if (testing::Test::HasFailure()) return;
+  /// At each call.
+  void check_all(const Check& check) {
+    for (size_t calls = 0; calls <= calls_; calls++) {
+      Choices all;
+      do {
+        check_new(calls, std::ref(all), check);
+        if (testing::Test::HasFailure()) return;
+      } while (all.next());
     }
   }
 
  private:
-  /// All images, or, where there are very many, the first ones and others drawn by lot.
-  void check_each(size_t calls, const Check& check) {
-    const int most = nightly_run() ? 5'000 : 12;
-    Choices all;
-    for (int i = 0; i < most; i++) {
-      check_new(calls, std::ref(all), check);
-      if (!all.next()) return;
-    }
-    std::mt19937 random(static_cast<uint32_t>(calls));
-    for (int i = 0; i < most; i++)
-      check_new(
-          calls, [&](size_t ways) { return random() % ways; }, check);
-  }
-
   void check_new(size_t calls, const PowerLoss::Choose& choose, const Check& check) {
     const PowerLoss::Image image = loss_.image(calls, choose);
     if (!seen_.insert(digest_of(image)).second && calls != calls_) return;
@@ -107,7 +95,7 @@ void lose_power_in(const Run& run) {
   EXPECT_GT(calls, 15u);
   Images images(*loss, calls);
   const std::string parent = fs::path(run.target).parent_path();
-  images.check_from(0, [&](const std::string& disk, const std::string& what) {
+  images.check_all([&](const std::string& disk, const std::string& what) {
     const std::string found = loaded(disk, spec);
     const bool anew = loaded(disk + "/" + parent, spec) == states[0];
     EXPECT_TRUE(found == states[0] || found == place.old_state()) << what << ": " << found;
@@ -139,7 +127,7 @@ TEST(PowerLoss, in_a_prune_leaves_the_newest) {
   }();
   const PowerLoss loss(folder);
   EXPECT_EQ(zero_state_prune(folder.c_str(), 1, 0, nullptr), ZERO_OK);
-  Images(loss, loss.calls()).check_from(0, [&](const std::string& disk, const std::string& what) {
+  Images(loss, loss.calls()).check_all([&](const std::string& disk, const std::string& what) {
     EXPECT_TRUE(loaded(disk, place.spec()) == state) << what;
     EXPECT_TRUE(!fs::exists(disk + "/old") ||
                 loaded(disk + "/old", place.spec()) == place.old_state())

@@ -83,6 +83,7 @@ TEST(Container, limits_of_version_2_count_from_the_group_of_the_process_upwards)
   {
     const System system(files);
     EXPECT_TRUE(check_available(100 * kMiB, "state").ok());
+    EXPECT_EQ(*check_available(1, "state"), 100 * kMiB) << "the least that any limit leaves";
     test::expect_failure(
         check_available(101 * kMiB, "an arena"), ZERO_ERR_MEMORY,
         "105906176 bytes of an arena: /sys/fs/cgroup/jobs/memory.max leaves 104857600");

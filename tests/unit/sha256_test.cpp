@@ -52,6 +52,16 @@ TEST(Sha256, hmac_equals_the_vectors_of_rfc_4231) {
 }
 
 /// Every length around the ends of blocks, of message and of key.
+TEST(Sha256, digests_that_differ_in_any_bit_are_not_equal) {
+  const Sha256 digest = sha256(bytes_of("abc"));
+  EXPECT_TRUE(equal_in_constant_time(digest, sha256(bytes_of("abc"))));
+  for (size_t bit = 0; bit < 8 * digest.size(); ++bit) {
+    Sha256 other = digest;
+    other[bit / 8] ^= std::byte{1} << bit % 8;
+    EXPECT_FALSE(equal_in_constant_time(digest, other)) << "bit " << bit;
+  }
+}
+
 TEST(Sha256, equals_pythons_at_every_length) {
   constexpr char kProgram[] =
       "python3 -c \"import hashlib,hmac\n"

@@ -197,7 +197,7 @@ void meet_with(fuzz::Input& input, const Life& life, const std::string& address)
   meeting.check = [&] { return other.say_one_thing(); };
   const Result<Seat> seat = meet(meeting);
   if (!seat.ok())
-    fuzz::must_refuse(seat.failure(), {ZERO_ERR_RENDEZVOUS, ZERO_ERR_SYSTEM, ZERO_ERR_MEMORY});
+    fuzz::must_refuse(seat.failure(), {ZERO_ERR_RENDEZVOUS, ZERO_ERR_COMM, ZERO_ERR_SYSTEM});
 }
 
 }  // namespace

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fault programme: every enumeration of faults in full, power losses, and each fuzzer for a time.
+
+usage: nightly.py [--minutes N] [--fuzz-minutes N] [--only PART]
+                            runs what build/test and build/fuzz have (scripts/test --nightly=N builds them), and goes on
+                            where it was; parts are "faults", "power loss" and "fuzzing"
+       nightly.py --corpus  keeps in tests/fuzz/corpus what the fuzzers have found
+
+What is done stands in build/nightly/state.json. It begins anew when all is done, or the sources have changed. The report
+is build/nightly/report.md, and .json.
+"""
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+HERE = ROOT / "build/nightly"
+CORPUS = ROOT / "tests/fuzz/corpus"
+MOST_BYTES = 28 << 10  # of one target's corpus in the repository
+
+
+def number(pattern, text):
+    return sum(int(found) for found in re.findall(pattern, text, flags=re.M))
+
+
+def run(command, log, seconds, env=None):
+    """Its exit status, or None if the time was over before it ended. Whatever it started ends with it."""
+    with open(log, "ab") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=HERE, start_new_session=True,
+                                                  env={**os.environ, **(env or {})}) as process:
+        try:
+            return process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+
+# ---- Units: each is done as a whole, but for fuzzing, which goes on.
+
+class Enumeration:
+    """A program of tests, in which all trials are made."""
+
+    def __init__(self, test):
+        self.part = "power loss" if test["name"] == "power_loss" else "faults"
+        self.name, self.test = test["name"], test
+
+    def go_on(self, unit, seconds):
+        log = HERE / f"{self.name}.log"
+        log.unlink(missing_ok=True)
+        status = run(self.test["cmd"], log, seconds, {**self.test["env"], "ZERO_TEST_NIGHTLY": "1"})
+        if status is None:
+            return
+        text = log.read_text(encoding="utf-8", errors="replace")
+        failed = number(r"^\[  FAILED  \] (\d+) tests?, listed below", text)
+        unit.update(done=True, trials=number(r"^trials: (\d+)", text), violations=failed or int(status != 0))
+
+
+class Fuzzing:
+    """A fuzzer, for so many seconds in all."""
+    part = "fuzzing"
+
+    def __init__(self, program, seconds):
+        self.name, self.program, self.seconds = program.name.removeprefix("fuzz_"), program, seconds
+
+    def go_on(self, unit, seconds):
+        found = HERE / "corpus" / self.name
+        unpack(self.name, found)
+        seconds = min(seconds, self.seconds - unit["seconds"])
+        log = HERE / f"fuzz_{self.name}.log"
+        log.unlink(missing_ok=True)
+        # It looks at the clock between two inputs.
+        status = run([self.program, found, f"-max_total_time={max(int(seconds), 1)}", "-print_final_stats=1", "-timeout=60",
+                      "-max_len=4096", "-rss_limit_mb=4096", f"-artifact_prefix={HERE}/{self.name}-"], log, seconds + 120,
+                     {"UBSAN_OPTIONS": "print_stacktrace=1"})
+        text = log.read_text(encoding="utf-8", errors="replace")
+        unit["trials"] += number(r"^stat::number_of_executed_units: +(\d+)", text)
+        unit["violations"] += int(status != 0)
+        unit["done"] = status != 0 or unit["seconds"] + seconds >= self.seconds - 1
+
+
+def units(arguments):
+    tests = json.loads(subprocess.check_output(["meson", "introspect", "--tests", ROOT / "build/test"]))
+    enumerations = [Enumeration(test) for test in tests if any(suite.endswith(":fault") for suite in test["suite"])]
+    programs = [ROOT / "build/fuzz/tests/fuzz" / f"fuzz_{corpus.stem}" for corpus in sorted(CORPUS.glob("*.txt"))]
+    fuzzers = [Fuzzing(program, 60 * arguments.fuzz_minutes) for program in programs if program.exists()]
+    return sorted(enumerations, key=lambda unit: unit.part) + fuzzers
+
+
+# ---- Corpora: in the repository a file a target, with an input a line, as tests/fuzz/replay.cpp reads it.
+
+def unpack(name, folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    for i, line in enumerate((CORPUS / f"{name}.txt").read_text(encoding="ascii").splitlines()):
+        (folder / f"kept-{i}").write_bytes(line.encode().decode("unicode_escape").encode("latin-1"))
+
+
+def keep_corpus():
+    for corpus in CORPUS.glob("*.txt"):
+        found, least = HERE / "corpus" / corpus.stem, HERE / "least" / corpus.stem
+        unpack(corpus.stem, found)
+        shutil.rmtree(least, ignore_errors=True)
+        least.mkdir(parents=True)
+        subprocess.run([ROOT / "build/fuzz/tests/fuzz" / f"fuzz_{corpus.stem}", "-merge=1", least, found],
+                       stderr=subprocess.DEVNULL, check=True)
+        lines = set(corpus.read_text(encoding="ascii").splitlines())
+        for data in sorted((file.read_bytes() for file in least.iterdir()), key=len):
+            line = data.decode("latin-1").encode("unicode_escape").decode()
+            if line and sum(map(len, lines)) + len(line) < MOST_BYTES:
+                lines.add(line)
+        corpus.write_text("".join(line + "\n" for line in sorted(lines)), encoding="ascii")
+        print(f"{corpus.stem}: {len(lines)} inputs")
+
+
+# ---- The run.
+
+def revision():
+    text = subprocess.check_output(["git", "describe", "--always", "--dirty"], cwd=ROOT, text=True)
+    return text.strip()
+
+
+def report(state):
+    parts = {}
+    for unit in state["units"].values():
+        total = parts.setdefault(unit["part"], {"done": 0, "of": 0, "trials": 0, "seconds": 0, "violations": 0})
+        total["of"] += 1
+        for key in ("done", "trials", "seconds", "violations"):
+            total[key] += unit[key]
+    lines = [f"# The fault programme, at {state['revision']}", "", "| part | done | trials | violations | minutes |",
+             "| --- | --- | --- | --- | --- |"]
+    for part, total in parts.items():
+        lines.append(f"| {part} | {total['done']} of {total['of']} | {total['trials']:,} | {total['violations']} | "
+                     f"{total['seconds'] / 60:.1f} |")
+    lines += ["", "| unit | part | trials | violations | minutes |", "| --- | --- | --- | --- | --- |"]
+    for name, unit in state["units"].items():
+        lines.append(f"| {name}{'' if unit['done'] else ' (not done)'} | {unit['part']} | {unit['trials']:,} | "
+                     f"{unit['violations']} | {unit['seconds'] / 60:.1f} |")
+    (HERE / "report.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (HERE / "report.json").write_text(json.dumps({**state, "parts": parts}, indent=1) + "\n", encoding="utf-8")
+    return parts
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("--minutes", type=float, default=120)
+    parser.add_argument("--fuzz-minutes", type=float, default=10)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--corpus", action="store_true")
+    arguments = parser.parse_args()
+    HERE.mkdir(parents=True, exist_ok=True)
+    if arguments.corpus:
+        return keep_corpus()
+    deadline = time.monotonic() + 60 * arguments.minutes
+    file = HERE / "state.json"
+    state = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    if state.get("revision") != revision() or all(unit["done"] for unit in state["units"].values()):
+        state = {"revision": revision(), "units": {}}
+    todo = units(arguments)
+    for one in todo:
+        state["units"].setdefault(f"{one.part}: {one.name}", {"part": one.part, "done": False, "trials": 0,
+                                                              "violations": 0, "seconds": 0})
+    for one in todo:
+        unit = state["units"][f"{one.part}: {one.name}"]
+        left = deadline - time.monotonic()
+        if unit["done"] or left < 1 or arguments.only not in ("", one.part):
+            continue
+        began = time.monotonic()
+        one.go_on(unit, left)
+        unit["seconds"] += round(time.monotonic() - began)
+        print(f"{one.part}: {one.name}: {unit['trials']:,} trials, {unit['violations']} violations, "
+              f"{unit['seconds']} s{'' if unit['done'] else ', not done'}", flush=True)
+        report(state)
+        file.write_text(json.dumps(state), encoding="utf-8")
+    parts = report(state)
+    print((HERE / "report.md").read_text(encoding="utf-8"))
+    return int(any(total["violations"] for total in parts.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

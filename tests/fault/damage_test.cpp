@@ -17,6 +17,7 @@
 #include "support/failing_calls.h"
 #include "support/place.h"
 #include "support/statuses.h"
+#include "support/trials.h"
 
 namespace zero::test {
 namespace {
@@ -38,6 +39,7 @@ class Damage : public testing::Test {
   }
   void expect_refused(const std::string& says, const std::string& what,
                       Code code = ZERO_ERR_CKPT_INVALID) {
+    count_trial();
     const Status status = model_->load(directory_);
     ASSERT_EQ(status.code(), code) << what << ": " << told(status);
     ASSERT_TRUE(contains(status.text(), says)) << what;

@@ -103,6 +103,25 @@ TEST(Commit, says_so_when_it_is_complete_but_maybe_not_durable) {
   EXPECT_TRUE(loaded(folder + "/new", run.spec()) == model->state());
 }
 
+TEST(Commit, a_file_whose_close_reports_an_error_is_not_published) {
+  Place run(small_model());
+  auto model = run.solo();
+  int written = 0;
+  for (int64_t at = 0;; at++) {
+    const std::string folder = run.folder();
+    FailingCalls failing({.kind = Fault::error, .at = at, .operation = "close"});
+    const Status status = model->save(folder + "/new");
+    if (failing.hits() == 0) break;
+    const auto log = failing.log();
+    const std::string name = std::ranges::find_if(log, &FileCall::failed)->name;
+    if (!name.ends_with(".json") && name.find("00001-of-") == name.npos) continue;
+    written++;
+    expect_failure(status, ZERO_ERR_CKPT_IO, text(name, "': close: Input/output error"));
+    EXPECT_EQ(names_in(folder), std::vector<std::string>{"old"}) << name;
+  }
+  EXPECT_EQ(written, 5);
+}
+
 TEST(Commit, an_existing_checkpoint_is_refused_and_untouched) {
   Place run(small_model());
   auto model = run.solo();

@@ -254,6 +254,15 @@ typedef struct zero_failure {
 /* What broke the comm: the same on every rank, except for params_consistent. Local. */
 ZERO_API zero_status zero_comm_failure(const zero_comm *comm, zero_failure *failure);
 
+/* Write what this rank does, and for whom it waits, to a file of its own in `directory`, which is
+ * made if it is not there: trace events for Perfetto, chrome://tracing and `zero trace`. No call
+ * waits for the disk: what finds no room is dropped and counted. ZERO_TRACE=DIRECTORY in the
+ * environment starts a trace of each comm. ZERO_ERR_STATE while there is one. Local. */
+ZERO_API zero_status zero_trace_start(zero_comm *comm, const char *directory);
+
+/* End the trace, as the end of the comm does. ZERO_ERR_SYSTEM if its file is not whole. Local. */
+ZERO_API zero_status zero_trace_stop(zero_comm *comm);
+
 /* Give up this seat. It ends when its optimizers and arenas are freed too; then a collective call
  * of the other ranks fails and names this rank. Local. */
 ZERO_API zero_status zero_comm_free(zero_comm *comm);

@@ -221,6 +221,8 @@ class Comm {
                                Dtype<detail::Element<Range>>::value, operation));
   }
   void abort(const char *reason = nullptr) const { check(zero_comm_abort(get(), reason)); }
+  void trace_start(const char *directory) const { check(zero_trace_start(get(), directory)); }
+  void trace_stop() const { check(zero_trace_stop(get())); }
   zero_failure failure() const {
     Defaults<zero_failure> failure;
     check(zero_comm_failure(get(), &failure));

@@ -106,6 +106,7 @@ zero_status create(zero_comm** out, const zero_comm_options* options, const Make
     (void)succeeds([&] {
       log(ZERO_LOG_INFO, text(caller, ": rank ", made->rank(), " of ", made->world(), " of a ",
                               made->kind(), " comm"));
+      made->start_asked_trace();
       return true;
     });
     return Status();
@@ -354,6 +355,18 @@ zero_status zero_comm_failure(const zero_comm* comm, zero_failure* failure) {
     copy_text(out.text, sizeof out.text, broken.text);
     return write_struct(failure, out, "failure");
   });
+}
+
+zero_status zero_trace_start(zero_comm* comm, const char* directory) {
+  return guard([&]() -> Status {
+    const std::shared_ptr<Comm> found = ZERO_TRY(find_handle(comm));
+    ZERO_TRY(check_out(directory, "directory"));
+    return found->start_trace(directory);
+  });
+}
+
+zero_status zero_trace_stop(zero_comm* comm) {
+  return guard([&]() -> Status { return ZERO_TRY(find_handle(comm))->trace.stop(); });
 }
 
 zero_status zero_comm_free(zero_comm* comm) {

@@ -167,17 +167,6 @@ class Deadline {
   int64_t at_ns_;
 };
 
-/// Adds the time until it goes to a counter.
-class Stopwatch {
- public:
-  explicit Stopwatch(double& seconds) : seconds_(seconds), start_(now_ns()) {}
-  ~Stopwatch() { seconds_ += static_cast<double>(now_ns() - start_) * 1e-9; }
-
- private:
-  double& seconds_;
-  const int64_t start_;
-};
-
 /// The limit of uninterrupted() for calls that take no time.
 constexpr int64_t kInterruptedMs = 1'000;
 

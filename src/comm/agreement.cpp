@@ -97,7 +97,12 @@ Result<std::shared_ptr<Comm>> Call::split(int32_t color, int32_t key) {
   });
   const auto own = std::find(members.begin(), members.end(), rank());
   const auto place = static_cast<int32_t>(own - members.begin());
-  return vote("seated", comm_->make_child(*this, members, place, color));
+  auto child = ZERO_TRY(vote("seated", comm_->make_child(*this, members, place, color)));
+  if (child != nullptr) {
+    child->split_ = text(comm_->split_, "split-", comm_->calls_, "-", color, ".");
+    child->start_asked_trace();
+  }
+  return child;
 }
 
 namespace {

@@ -8,9 +8,11 @@
 #include <exception>
 #include <iterator>
 #include <type_traits>
+#include <utility>
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "base/text.h"
 #include "comm/comm.h"
 
@@ -95,6 +97,7 @@ struct Call::Header {
   uint64_t own_bytes = 0;  // of this rank's text, in a vote or gather
   int32_t code = ZERO_OK;  // of this rank's status, in a vote
   uint32_t unused = 0;
+  Stamps stamps = {};
 };
 
 /// What each rank sends in every first exchange, of a fixed size. A payload that fits needs no
@@ -113,6 +116,8 @@ Comm::Comm(int32_t rank, int32_t world, const CommOptions& options, std::shared_
       world_(world),
       options_(options),
       device_(std::move(device)),
+      clocks_(world),
+      stamps_(static_cast<size_t>(world)),
       chunk_bytes_(chunk_bytes(world, kRecordBytes)),
       scratch_(
           new std::byte[(static_cast<size_t>(world) + 1) * (sizeof(Call::Record) + chunk_bytes_)]) {
@@ -126,6 +131,7 @@ Call::Call(std::shared_ptr<Comm> comm, Operation operation, uint32_t object)
     : comm_(std::move(comm)),
       operation_(operation),
       object_(object),
+      begin_ns_(comm_->trace.on() ? now_ns() : 0),
       exceptions_(std::uncaught_exceptions()) {}
 
 void Call::abort_out_of_memory() noexcept {
@@ -147,6 +153,7 @@ Call::~Call() {
   if (!comm_) return;
   // If memory ran out between two exchanges, the other ranks must not find out by their deadline.
   if (std::uncaught_exceptions() > exceptions_) abort_out_of_memory();
+  note_part();
   comm_->in_call_.store(false, std::memory_order_release);
   if (in_background_) comm_->leave_background();
 }
@@ -173,6 +180,7 @@ Status Call::meet(std::string_view phase, Header header, std::span<const std::by
   header.agreed.exchange = exchanges_;
   header.agreed.call = comm_->calls_;
   phase.copy(header.agreed.phase, sizeof header.agreed.phase - 1);
+  if (comm_->stamped_ || comm_->trace.on()) header.stamps = comm_->clocks_.stamp(now_ns());
   Record& record = *mine();
   record.header = header;
   copy_bytes(record.payload, payload.data(), std::min(payload.size(), Record::kPayloadBytes));
@@ -181,7 +189,33 @@ Status Call::meet(std::string_view phase, Header header, std::span<const std::by
   ZERO_TRY(comm_->exchange_bytes(std::as_bytes(std::span(&record, 1)), std::as_writable_bytes(all),
                                  patience()));
   ++exchanges_;
-  return compare();
+  ZERO_TRY(compare());
+  note_wait();
+  return {};
+}
+
+/// Finds out who came last to an exchange, if some rank wants to know.
+void Call::note_wait() {
+  std::vector<Stamps>& all = comm_->stamps_;
+  for (size_t r = 0; r < all.size(); ++r) all[r] = records()[r].header.stamps;
+  comm_->stamped_ =
+      std::ranges::any_of(all, [](const Stamps& stamps) { return stamps.came_ns != 0; });
+  if (!comm_->stamped_) return;
+  Clocks& clocks = comm_->clocks_;
+  const int64_t end_ns = now_ns(), came_ns = mine()->header.stamps.came_ns;
+  clocks.take(all, rank(), end_ns);
+  comm_->trace.set_offset_ns(clocks.ahead_ns(0));
+  if (came_ns != 0)
+    comm_->trace.add(Trace::Kind::wait, mine()->header.agreed.phase, came_ns, end_ns,
+                     clocks.last());
+}
+
+/// Ends this thread's part of the call in the trace.
+void Call::note_part() {
+  if (begin_ns_ == 0) return;
+  const int64_t end_ns = now_ns();
+  comm_->trace.add(Trace::Kind::call, in_background_ ? "end of a step" : operation_name(operation_),
+                   std::exchange(begin_ns_, end_ns), end_ns);
 }
 
 /// Compares all records. Every rank compares the same bytes in the same way, so all of them find
@@ -249,6 +283,7 @@ Status Call::collect(std::span<const std::byte> mine, size_t longest, const Plac
       memset(padded + own.size(), 0, part - own.size());
       own = {padded, part};
     }
+    const Span span(comm_->trace, Trace::Kind::transfer, "exchange", part);
     ZERO_TRY(comm_->exchange_bytes(own.first(part), {chunks, ranks * part}, patience()));
     take(done, chunks, part, part);
   }
@@ -312,7 +347,10 @@ Status Call::broadcast(std::string_view phase, std::span<std::byte> data, int32_
       inside && root == rank() ? data : std::span<std::byte>{};
   ZERO_TRY(
       meet(phase, {.agreed = {.bytes = data.size(), .kind = kBroadcast, .root = root}}, payload));
-  if (!inside) return comm_->broadcast_bytes(data, root, patience());
+  if (!inside) {
+    const Span span(comm_->trace, Trace::Kind::transfer, "broadcast", data.size());
+    return comm_->broadcast_bytes(data, root, patience());
+  }
   if (root != rank() && data.data() != nullptr)
     copy_bytes(data.data(), records()[root].payload, data.size());
   return {};

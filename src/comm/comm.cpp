@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/comm.h"
 
+#include <stdlib.h>
+
 #include <algorithm>
 #include <chrono>
 #include <iterator>
 
 #include "base/interrupt.h"
+#include "base/log.h"
 #include "base/os.h"
 #include "base/text.h"
 #include "comm/private_arena.h"
@@ -67,6 +70,19 @@ void Comm::heed_interrupt(std::string_view where) {
   if (!interrupted() || aborted()) return;
   abort(steps.fail(ZERO_ERR_ABORTED, rank_, std::string(where),
                    text(where, ": ", interruption_of(rank_))));
+}
+
+// ---- The trace.
+
+Status Comm::start_trace(const std::string& directory) {
+  return trace.start(directory, {.group = split_, .rank = rank_, .world = world_, .comm = kind()});
+}
+
+void Comm::start_asked_trace() {
+  const char* const directory = secure_getenv("ZERO_TRACE");
+  if (directory == nullptr || *directory == '\0') return;
+  const Status started = start_trace(directory);
+  if (!started.ok()) log(ZERO_LOG_WARNING, text("ZERO_TRACE: ", started.text()));
 }
 
 // ---- Memory, and the data plane of comms that have none of their own.
@@ -143,6 +159,7 @@ void Comm::leave_background() {
 }
 
 void Call::go_to_background() {
+  note_part();
   in_background_ = true;
   const std::lock_guard lock(comm_->background_mutex_);
   comm_->in_background_ = true;

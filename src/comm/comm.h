@@ -17,8 +17,10 @@
 
 #include "base/status.h"
 #include "comm/arena.h"
+#include "comm/clocks.h"
 #include "comm/failure.h"
 #include "comm/queued_plane.h"
+#include "comm/trace.h"
 #include "comm/watch.h"
 #include "device/device.h"
 
@@ -125,6 +127,12 @@ class Comm : public std::enable_shared_from_this<Comm> {
   /// Set by src/step.
   StepsSoFar steps;
 
+  Trace trace;
+  /// Begins this seat's trace in `directory`.
+  Status start_trace(const std::string& directory);
+  /// Begins it in the directory that ZERO_TRACE names, if there is one. A failure is logged.
+  void start_asked_trace();
+
   // ---- Memory.
 
   /// True if a rank can load and store other ranks' arenas (solo: trivially): the direct step.
@@ -217,6 +225,10 @@ class Comm : public std::enable_shared_from_this<Comm> {
   // Calls of this seat that have exchanged something, without the one that made it. Ranks must
   // agree on it.
   uint64_t calls_ = 0;
+  std::string split_;  // the splits by which it came about; "": none
+  Clocks clocks_;
+  std::vector<Stamps> stamps_;  // room for those of all ranks
+  bool stamped_ = false;      // some rank has stamped the latest exchange: then all do from now on
   const size_t chunk_bytes_;  // of a payload too large for a record, a rank and exchange
   const std::unique_ptr<std::byte[]> scratch_;  // of the call in progress, see call.cpp
 };
@@ -335,6 +347,8 @@ class Call {
   Patience patience() const;
   Status meet(std::string_view phase, Header header, std::span<const std::byte> payload);
   Status compare();
+  void note_wait();
+  void note_part();
   Status collect(std::span<const std::byte> mine, std::span<std::byte> all);
   template <class Place>
   Status collect(std::span<const std::byte> mine, size_t longest, const Place& place_of);
@@ -349,6 +363,7 @@ class Call {
   StreamHandle stream_ = nullptr;
   uint64_t capture_ = 0;
   uint32_t exchanges_ = 0;  // so far
+  int64_t begin_ns_;        // in the trace; 0: there is none
   bool calling_roll_ = false;
   bool in_background_ = false;
   int exceptions_;  // in flight when the call began

@@ -198,7 +198,7 @@ class Load {
 }  // namespace
 
 Status load_state(Call& call, Optimizer& optim, std::string_view directory, int32_t flags) {
-  const Stopwatch watch(optim.counters.load_seconds);
+  const TimedSpan watch(optim.comm->trace, "load", optim.counters.load_seconds);
   os().reached("load.begin");
   ZERO_TRY(call.agree("arguments", "zero_state_load",
                       text("directory '", directory, "'\nflags ", flags, "\n")));

@@ -109,7 +109,7 @@ Status agree_save(Call& call, const Optimizer& optim, std::string_view directory
 }
 
 Status save_state(Call& call, Optimizer& optim, std::string_view directory, int32_t flags) {
-  const Stopwatch watch(optim.counters.save_seconds);
+  const TimedSpan watch(optim.comm->trace, "save", optim.counters.save_seconds);
   os().reached("save.begin");
   ZERO_TRY(agree_save(call, optim, directory, flags));
   const auto save_all = [&]() -> Status {

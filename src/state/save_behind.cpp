@@ -217,7 +217,7 @@ Status check_no_save(Optimizer& optim) {
 }
 
 Status begin_save(Call& call, Optimizer& optim, std::string_view directory, int32_t flags) {
-  const Stopwatch watch(optim.counters.save_seconds);
+  const TimedSpan watch(optim.comm->trace, "save begin", optim.counters.save_seconds);
   ZERO_TRY(agree_save(call, optim, directory, flags));
   auto save = std::make_shared<Behind>(optim, directory, flags);
   const Status begun = with_working_directories(call, directory, save->begin(call));
@@ -231,7 +231,7 @@ Result<bool> poll_save(Optimizer& optim) {
 }
 
 Status await_save(Call& call, Optimizer& optim) {
-  const Stopwatch watch(optim.counters.save_seconds);
+  const TimedSpan watch(optim.comm->trace, "save wait", optim.counters.save_seconds);
   if (optim.saving == nullptr) return none_begun();
   const std::shared_ptr<Saving> save = std::exchange(optim.saving, nullptr);
   auto& behind = static_cast<Behind&>(*save);

@@ -113,6 +113,8 @@ Status reduce_one(Call& call, Optimizer& optim, StepMemory& memory, const Travel
     if (divisor != 1) scale(divided, divided, count, by);
   };
   if (adds) multiply(1 / divisor);
+  const Span span(optim.comm->trace, Trace::Kind::transfer, "reduce_scatter",
+                  bytes_of(optim, transfer.chunk, wire(optim, section)));
   ZERO_TRY(optim.comm->reduce_scatter(call, {wire(optim, section), section.sum(), adds}, send, to,
                                       count, memory.scratch.data()));
   multiply(divisor);
@@ -125,6 +127,8 @@ Status publish_one(Call& call, Optimizer& optim, StepMemory& memory, const Trave
   const DType shared = optim.shared(section);
   const size_t bytes = size_of(shared, travel.transfer.chunk);
   count_moved(optim, travel, shared);
+  const Span span(optim.comm->trace, Trace::Kind::transfer, "all_gather",
+                  bytes_of(optim, travel.transfer.chunk, shared));
   if (travel.in_place) {
     std::byte* const all = memory.data_base + section.data_at(travel.transfer.layout);
     const auto own = static_cast<size_t>(call.rank());

@@ -173,7 +173,7 @@ Status make_shadow(Optimizer& optim, StepMemory& memory) {
 Status update_shadow(Call& call, Optimizer& optim, StepMemory& memory) {
   Status status;
   {
-    const Stopwatch watch(optim.counters.apply_seconds);
+    const TimedSpan watch(optim.comm->trace, "update", optim.counters.apply_seconds);
     os().reached("update.begin");
     for_each_range(optim, memory, [&](const Range& range) {
       fill(optim, memory.shadow, range);
@@ -182,7 +182,7 @@ Status update_shadow(Call& call, Optimizer& optim, StepMemory& memory) {
       return status.ok() && !call.comm().aborted();
     });
   }
-  const Stopwatch watch(optim.counters.vote_seconds);
+  const TimedSpan watch(optim.comm->trace, "vote", optim.counters.vote_seconds);
   os().reached("update.done");
   Status agreed = call.vote("update", status);
   os().reached("update.voted");

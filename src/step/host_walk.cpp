@@ -57,7 +57,7 @@ class HostWalk final : public Walk {
 
   Status sum(double p) override {
     const NormSums mine = ZERO_TRY(sum_share(p));
-    const Stopwatch watch(optim_.counters.vote_seconds);
+    const TimedSpan watch(optim_.comm->trace, "vote", optim_.counters.vote_seconds);
     os().reached("vote.before");
     memory_.found = ZERO_TRY(call_.exchange("vote", mine));
     os().reached("vote.after");
@@ -100,12 +100,12 @@ class HostWalk final : public Walk {
   Status apply(bool fused) override {
     const bool sums = !fused || early(memory_) != nullptr;
     if (fused && sums) {  // what the backward left; no rank decides by it
-      const Stopwatch watch(optim_.counters.gather_seconds);
+      const TimedSpan watch(optim_.comm->trace, "gather", optim_.counters.gather_seconds);
       nonfinite_ = reduce_share(call_, optim_, memory_, 0).nonfinite;
     }
     if (memory_.backward != nullptr) nonfinite_ += memory_.backward->nonfinite();
     if (fused) end_round(memory_);
-    const Stopwatch watch(optim_.counters.apply_seconds);
+    const TimedSpan watch(optim_.comm->trace, "apply", optim_.counters.apply_seconds);
     os().reached("apply.begin");
     if (optim_.options.custom != nullptr) {
       store_shadow(optim_, memory_);
@@ -117,7 +117,7 @@ class HostWalk final : public Walk {
   }
 
   Status publish(bool fused) override {
-    const Stopwatch watch(optim_.counters.publish_seconds);
+    const TimedSpan watch(optim_.comm->trace, "publish", optim_.counters.publish_seconds);
     ZERO_TRY(publish_share(&nonfinite_));
     optim_.comm->steps.publishing--;
     if (fused) optim_.state.nonfinite = nonfinite_;
@@ -160,7 +160,7 @@ class HostWalk final : public Walk {
 
  private:
   Result<NormSums> sum_share(double p) {
-    const Stopwatch watch(optim_.counters.gather_seconds);
+    const TimedSpan watch(optim_.comm->trace, "gather", optim_.counters.gather_seconds);
     os().reached("gather.begin");
     if (!optim_.comm->direct()) {
       ZERO_TRY(travel::reduce(call_, optim_, memory_));
@@ -190,6 +190,7 @@ class HostWalk final : public Walk {
   /// Copies this rank's parameters in no arena, because their owners could not store them there.
   Status fetch() {
     ZERO_TRY(call_.exchange("publish: owners have written", uint64_t{0}));
+    const Span span(optim_.comm->trace, Trace::Kind::transfer, "fetch");
     for (const auto& [section, move] : memory_.pulls) {
       const size_t element = size_of(optim_.plan.section(section).dtype);
       std::memcpy(move.to, move.from, static_cast<size_t>(move.count) * element);

@@ -72,13 +72,13 @@ Status enter_with_grads(Call& call, Optimizer& optim, const Grads& grads, Entry 
   } else if (entry.local.ok() && grads.pointers != nullptr) {
     entry.local = optim.check_open();
   }
-  const Stopwatch watch(optim.counters.vote_seconds);
+  const TimedSpan watch(optim.comm->trace, "enter", optim.counters.vote_seconds);
   return enter(call, optim, std::move(entry));
 }
 
 /// Does all that may fail on one rank alone, before any gradient is touched.
 Status get_ready(Call& call, Optimizer& optim, Walk& walk, Views what, bool gathers) {
-  const Stopwatch watch(optim.counters.vote_seconds);
+  const TimedSpan watch(optim.comm->trace, "ready", optim.counters.vote_seconds);
   const bool updates = what == Views::of_update;
   Status ready;
   if (gathers) {

@@ -640,6 +640,22 @@ static void statistics(void) {
   CHECK(stats.steps == 5 && stats.skipped == 0);
 }
 
+static void traced(void) {
+  char path[192], word[64] = "";
+  FILE *file;
+  snprintf(path, sizeof path, "%s.trace", g_directory);
+  CHECK_REFUSED(ZERO_ERR_STATE, "no trace", zero_trace_stop(g_comm));
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "directory is NULL", zero_trace_start(g_comm, NULL));
+  CHECK_STATUS(ZERO_OK, zero_trace_start(g_comm, path));
+  CHECK_REFUSED(ZERO_ERR_STATE, "rank-0.json' is being written", zero_trace_start(g_comm, path));
+  CHECK_STATUS(ZERO_OK, zero_comm_barrier(g_comm));
+  CHECK_STATUS(ZERO_OK, zero_trace_stop(g_comm));
+  snprintf(path, sizeof path, "%s.trace/rank-0.json", g_directory);
+  file = fopen(path, "r");
+  CHECK(file != NULL && fgets(word, sizeof word, file) != NULL && strcmp(word, "[\n") == 0);
+  if (file != NULL) fclose(file);
+}
+
 static void aborted(void) {
   zero_failure failure;
   CHECK_STATUS(ZERO_OK, zero_comm_abort(g_comm, "enough"));
@@ -695,6 +711,7 @@ int main(void) {
   phase("longer structs", longer_structs);
   phase("log", log_callback);
   phase("statistics", statistics);
+  phase("trace", traced);
   phase("abort", aborted);
   phase("free in any order", free_in_any_order);
   snprintf(command, sizeof command, "rm -rf '%s'", parent);

@@ -22,6 +22,9 @@ struct Request {
   bool replace = false;
   std::string format;                    // of export and import: "hf", "torch" or "dcp"
   uint64_t shard_bytes = 5'000'000'000;  // of tensors in a file
+  // Of top.
+  double interval_s = 1;
+  int64_t count = 0;
   // Of estimate and plan, for a model that is named by `checkpoint`; the rule of import, and the
   // world of reshard, too.
   std::string partition = "even", grad_dtype;
@@ -39,5 +42,8 @@ Result<bool> import_model(const Request& request);
 Result<bool> doctor(const Request& request);
 Result<bool> estimate(const Request& request);
 Result<bool> plan(const Request& request);
+/// These two take a directory of traces for `checkpoint`; top also a process.
+Result<bool> merge_traces(const Request& request);
+Result<bool> top(const Request& request);
 
 }  // namespace zero::tool

@@ -136,6 +136,23 @@ void add_plan(CLI::App& app, Request& request) {
   app.add_option("--rule", request.rules[0], "update rule (adamw)");
 }
 
+void add_trace(CLI::App& app, Request& request) {
+  CLI::App& merge = *app.add_subcommand("merge", "make one file of all ranks' traces, and sum up");
+  merge.add_option("DIRECTORY", request.checkpoint, "where ZERO_TRACE put them")->required();
+  merge.add_option("-o,--output", request.other, "the file to write (none)");
+  merge.add_flag("--replace", request.replace, "replace it if it exists");
+  merge.fallthrough();  // to --json
+  app.require_subcommand(1);
+}
+
+void add_top(CLI::App& app, Request& request) {
+  app.add_option("DIRECTORY|PID", request.checkpoint, "where ZERO_TRACE puts them, or one rank")
+      ->required();
+  app.add_option("--interval", request.interval_s, "seconds between two looks (1)")
+      ->check(CLI::Range(0.1, 86400.0));
+  app.add_option("--count", request.count, "end after so many looks")->check(CLI::PositiveNumber);
+}
+
 struct Command {
   const char* name;
   Result<bool> (*run)(const Request&);
@@ -153,6 +170,8 @@ constexpr Command kCommands[] = {
     {"import", import_model, add_import, "make a checkpoint of other programs' files"},
     {"estimate", estimate, add_estimate, "say how many bytes a rank of a model holds"},
     {"plan", plan, add_plan, "say which rank owns how much of a model"},
+    {"trace", merge_traces, add_trace, "make one trace of those of all ranks"},
+    {"top", top, add_top, "show what the ranks of a traced job do, and for whom they wait"},
     {"doctor", doctor, [](CLI::App&, Request&) {}, "say what is wrong around ranks started here"},
 };
 
@@ -170,7 +189,8 @@ int refuse(const std::string& why, const Command* command) {
 
 int parse_and_run(int count, char** arguments) {
   CLI::App app(
-      "Look at libzero's checkpoints, make other files of them, and look at where ranks run.",
+      "Look at libzero's checkpoints, make other files of them, and look at ranks and where they "
+      "run.",
       "zero");
   app.set_version_flag("--version", text("zero ", ZERO_VERSION_MAJOR, '.', ZERO_VERSION_MINOR, '.',
                                          ZERO_VERSION_PATCH));

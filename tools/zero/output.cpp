@@ -21,20 +21,27 @@ void print_line(std::string_view line) {
   std::fputc('\n', stdout);
 }
 
-void print_table(const Rows& rows) {
+std::vector<std::string> table_lines(const Rows& rows) {
   std::vector<size_t> widths;
   for (const auto& row : rows) {
+    if (row.size() == 1) continue;
     widths.resize(std::max(widths.size(), row.size()));
     for (size_t i = 0; i < row.size(); i++) widths[i] = std::max(widths[i], row[i].size());
   }
+  std::vector<std::string> lines;
   for (const auto& row : rows) {
-    std::string line;
+    std::string& line = lines.emplace_back();
     for (size_t i = 0; i < row.size(); i++) {
       line += row[i];
       if (i + 1 < row.size()) line.append(widths[i] - row[i].size() + 2, ' ');
     }
-    print_line(line.substr(0, line.find_last_not_of(' ') + 1));
+    line.resize(line.find_last_not_of(' ') + 1);
   }
+  return lines;
+}
+
+void print_table(const Rows& rows) {
+  for (const std::string& line : table_lines(rows)) print_line(line);
 }
 
 std::string printable(std::string_view name) {
@@ -52,6 +59,18 @@ std::string bytes_text(double bytes) {
   char number[32];
   std::snprintf(number, sizeof number, unit == 0 ? "%.0f " : "%.2f ", bytes);
   return std::string(number) + kUnits[unit];
+}
+
+std::string fixed(double number, int digits) {
+  char words[64];
+  std::snprintf(words, sizeof words, "%.*f", digits, number);
+  return words;
+}
+
+std::string seconds_text(double microseconds) {
+  if (microseconds < 1e3) return fixed(microseconds, 1) + " us";
+  return microseconds < 1e6 ? fixed(microseconds / 1e3, 2) + " ms"
+                            : fixed(microseconds / 1e6, 2) + " s";
 }
 
 std::string shape_text(const std::vector<int64_t>& shape) {

@@ -18,14 +18,19 @@ Json json_of(double value);
 void print_json(const Json& document);
 void print_line(std::string_view line);
 
-/// Prints rows in columns that are as wide as their longest cell.
+/// Rows in columns that are as wide as their longest cell. A row of one cell is a line of its own.
 using Rows = std::vector<std::vector<std::string>>;
+std::vector<std::string> table_lines(const Rows& rows);
 void print_table(const Rows& rows);
 
 /// Returns a name from a file without characters that a terminal obeys.
 std::string printable(std::string_view name);
 /// Returns "1.39 GiB".
 std::string bytes_text(double bytes);
+/// Returns "1.5" for one digit.
+std::string fixed(double number, int digits);
+/// Returns "1.39 ms".
+std::string seconds_text(double microseconds);
 /// Returns "[50257, 768]".
 std::string shape_text(const std::vector<int64_t>& shape);
 /// Returns "1 tensor", "2 tensors".

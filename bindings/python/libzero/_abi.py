@@ -143,6 +143,8 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "zero_comm_all_reduce": (Status, [CommHandle, c.c_void_p, c.c_size_t, c.c_int32, c.c_int32]),
     "zero_comm_abort": (Status, [CommHandle, c.c_char_p]),
     "zero_comm_failure": (Status, [CommHandle, c.POINTER(Failure)]),
+    "zero_trace_start": (Status, [CommHandle, c.c_char_p]),
+    "zero_trace_stop": (Status, [CommHandle]),
     "zero_comm_free": (Status, [CommHandle]),
     # Memory
     "zero_arena_alloc": (Status, [CommHandle, c.c_size_t, c.c_int32, _POINTERS]),

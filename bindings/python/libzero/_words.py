@@ -35,6 +35,8 @@ _CALLS = {
     "zero_state_save_poll": "Optimizer.save_ended",
     "zero_state_save_wait": "Optimizer.save_wait",
     "zero_step_result": "Optimizer.result",
+    "zero_trace_start": "Comm.trace_start",
+    "zero_trace_stop": "Comm.trace_stop",
 }
 _INTERNAL = {"zero_build_info", "zero_last_error", "zero_status_name", "zero_version"}
 _CONSTANTS = {

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes as c
 import math
 import numbers
+import os
 from dataclasses import dataclass
 from typing import Any, TypeVar, Union, overload
 
@@ -358,6 +359,24 @@ class Comm(Closing):
             _abi.in_python(failure.phase.decode("utf-8", "replace")),
             _abi.in_python(failure.text.decode("utf-8", "replace")),
         )
+
+    def trace_start(self, directory: str | os.PathLike[str]) -> None:
+        """Write what this rank does, and for whom it waits, to a file of its own in `directory`,
+        which is made if it is not there. Perfetto and chrome://tracing show it; `zero trace` and
+        `zero top` sum it up. Local. ZeroError with ZERO_ERR_STATE while there is a trace.
+
+        >>> comm.trace_start("trace")
+        """
+        lib().zero_trace_start(self._handle.open(), _values.path(directory))
+
+    def trace_stop(self) -> None:
+        """End the trace, as the end of the comm does; a program that only exits loses the last events.
+        Local. ZeroError with ZERO_ERR_SYSTEM if the file is not whole.
+
+        >>> comm.trace_start("trace")
+        >>> comm.trace_stop()
+        """
+        lib().zero_trace_stop(self._handle.open())
 
     def arena(self, shape: Shape, kind: MemoryKind = "shared", dtype: Dtype = "float32") -> Any:
         """Zeroed memory that libzero reduces and updates in place: a numpy array, or a memoryview

@@ -74,6 +74,8 @@ functions! {
     ) -> zero_status;
     pub fn zero_comm_abort(comm: *mut zero_comm, reason: *const c_char) -> zero_status;
     pub fn zero_comm_failure(comm: *const zero_comm, failure: *mut zero_failure) -> zero_status;
+    pub fn zero_trace_start(comm: *mut zero_comm, directory: *const c_char) -> zero_status;
+    pub fn zero_trace_stop(comm: *mut zero_comm) -> zero_status;
     pub fn zero_comm_free(comm: *mut zero_comm) -> zero_status;
     pub fn zero_arena_alloc(
         comm: *mut zero_comm,

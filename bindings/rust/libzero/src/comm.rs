@@ -3,12 +3,14 @@
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
 use std::marker::PhantomData;
+use std::path::Path;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use libzero_sys as sys;
 
 use crate::arena::{Arena, Memory};
+use crate::checkpoints::c_path;
 use crate::dtype::{Number, Plain};
 use crate::error::{Error, Result, c_text, check, load};
 use crate::options::init;
@@ -222,6 +224,19 @@ impl Comm {
     pub fn barrier(&self) -> Result<()> {
         // SAFETY: the token is checked.
         check(unsafe { sys::zero_comm_barrier(self.seat.token()) }).map(drop)
+    }
+
+    /// Write what this rank does, and for whom it waits, to a file of its own in `directory`.
+    pub fn trace_start(&self, directory: impl AsRef<Path>) -> Result<()> {
+        let path = c_path(directory.as_ref())?;
+        // SAFETY: the token is checked, the path lives for the call.
+        check(unsafe { sys::zero_trace_start(self.seat.token(), path.as_ptr()) }).map(drop)
+    }
+
+    /// End the trace, as the end of the comm does.
+    pub fn trace_stop(&self) -> Result<()> {
+        // SAFETY: the token is checked.
+        check(unsafe { sys::zero_trace_stop(self.seat.token()) }).map(drop)
     }
 
     /// Copy `data` from `root` to every rank; for small values of your own. Collective.

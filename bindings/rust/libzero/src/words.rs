@@ -33,6 +33,8 @@ const CALLS: &[(&str, &str)] = &[
     ("zero_state_save_poll", "Optim::save_ended"),
     ("zero_state_save_wait", "Optim::save_wait"),
     ("zero_step_result", "Optim::result"),
+    ("zero_trace_start", "Comm::trace_start"),
+    ("zero_trace_stop", "Comm::trace_stop"),
 ];
 /// Calls that no message is about, and structs.
 const OTHERS: &[&str] = &[

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+// Each write ends the array, and the next one goes over that end. So the file is sound JSON between
+// two writes, whenever its process is killed.
+#include "comm/trace.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdarg>
+#include <cstdio>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "base/refusals.h"
+#include "base/text.h"
+
+namespace zero {
+namespace {
+
+constexpr size_t kEvents = 16384;
+constexpr std::chrono::milliseconds kPause{50};
+constexpr int64_t kEndMs = 10'000;                // for a disk that does not answer
+constexpr int64_t kMostBytes = int64_t{1} << 30;  // of a file
+constexpr size_t kChunkBytes = 65536, kLineBytes = 512, kMarkBytes = 8;
+// A new offset this close to the one in use is not worth events that no longer lie in each other.
+constexpr int64_t kOffsetStepNs = 100'000;
+constexpr int kMostFiles = 1000;  // of one rank in one directory at one time
+
+constexpr const char* kKinds[] = {"call", "phase", "transfer", "wait"};  // in the order of Kind
+constexpr const char* kValues[] = {nullptr, nullptr, "bytes", "rank"};
+
+pid_t this_thread() {
+  thread_local const pid_t number = os().gettid();
+  return number;
+}
+
+Status refused(const std::string& path, const char* what, int error) {
+  return Status(ZERO_ERR_SYSTEM, text("'", path, "': ", what, ": ", errno_text(error)));
+}
+
+/// A file that is an array, an event a line. It keeps nothing of a piece that could not be written
+/// as a whole.
+class Lines {
+ public:
+  Lines(Fd fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
+
+  const std::string& path() const { return path_; }
+  bool full() const { return written_ + static_cast<int64_t>(used_) >= kMostBytes; }
+
+  /// Adds an event, as printf does, of kLineBytes at most.
+  [[gnu::format(printf, 2, 3)]] Status add(const char* format, ...) {
+    if (used_ + kLineBytes + kMarkBytes > kChunkBytes) ZERO_TRY(flush());
+    mark(written_ == 0 && used_ == 0 ? "[\n" : ",\n");
+    va_list values;
+    va_start(values, format);
+    used_ += static_cast<size_t>(std::vsnprintf(chunk_ + used_, kLineBytes, format, values));
+    va_end(values);
+    return {};
+  }
+  Status flush() {
+    const size_t used = used_;
+    mark("\n]\n");
+    for (size_t done = 0; done < used_;) {
+      const ssize_t bytes = uninterrupted([&] {
+        return os().pwrite(fd_.get(), chunk_ + done, used_ - done,
+                           written_ + static_cast<int64_t>(done));
+      });
+      if (bytes <= 0) {
+        const int error = bytes < 0 ? errno : ENOSPC;
+        (void)os().ftruncate(fd_.get(), written_);
+        used_ = 0;
+        return refused(path_, "writing", error);
+      }
+      done += static_cast<size_t>(bytes);
+    }
+    written_ += static_cast<int64_t>(used);
+    used_ = 0;
+    return {};
+  }
+
+ private:
+  void mark(std::string_view between) { used_ += between.copy(chunk_ + used_, kMarkBytes); }
+
+  const Fd fd_;
+  const std::string path_;
+  int64_t written_ = 0;
+  size_t used_ = 0;
+  char chunk_[kChunkBytes + kMarkBytes];
+};
+
+/// True if a process, this or another, is writing a trace at `path`.
+bool in_use(const std::string& path) {
+  const Fd fd(uninterrupted([&] {
+    return os().openat(AT_FDCWD, path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
+  }));
+  return fd.valid() && os().flock(fd.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+/// Makes the file of this rank. It takes the place of one that an ended job left. `group` gets a
+/// number if the rank has another trace there.
+Result<std::unique_ptr<Lines>> create(const std::string& directory, std::string& group,
+                                      int32_t rank) {
+  if (uninterrupted([&] { return os().mkdirat(AT_FDCWD, directory.c_str(), 0777); }) != 0 &&
+      errno != EEXIST)
+    return refused(directory, "making the directory", errno);
+  const std::string given = group;
+  for (int number = 2;; number++) {
+    const std::string path = text(directory, "/", group, "rank-", rank, ".json");
+    int error = EEXIST;
+    if (!in_use(path)) {
+      (void)os().unlinkat(AT_FDCWD, path.c_str(), 0);
+      Fd fd(uninterrupted([&] {
+        return os().openat(AT_FDCWD, path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+      }));
+      error = errno;
+      if (fd.valid()) {
+        (void)os().flock(fd.get(), LOCK_EX | LOCK_NB);  // some file systems have none
+        return std::make_unique<Lines>(std::move(fd), path);
+      }
+    }
+    if (error != EEXIST || number > kMostFiles) return refused(path, "making the file", error);
+    group = text(given, number, ".");
+  }
+}
+
+}  // namespace
+
+struct Trace::Event {
+  int64_t begin_ns, end_ns, value;
+  pid_t thread;
+  Kind kind;
+  char name[35];
+};
+
+struct Trace::State {
+  std::mutex mutex;
+  std::condition_variable wake;
+  bool on = false, ends = false;
+  std::vector<Event> events;  // room for kEvents
+  uint64_t dropped = 0;
+  int64_t offset_ns = 0;
+  int32_t rank = 0;
+  std::unique_ptr<Lines> file;  // the writer's
+
+  Status write(const std::vector<Event>& taken, int64_t offset);
+  Status write_all();
+  Status run();
+};
+
+/// Writes events, and drops those for which the file has no room.
+Status Trace::State::write(const std::vector<Event>& taken, int64_t offset) {
+  uint64_t lost = 0;
+  for (const Event& event : taken) {
+    if (file->full()) {
+      lost++;
+      continue;
+    }
+    const auto kind = static_cast<size_t>(event.kind);
+    const auto begin = event.begin_ns + offset, length = event.end_ns - event.begin_ns;
+    char arguments[64] = "";
+    if (kValues[kind] != nullptr && event.value >= 0)
+      std::snprintf(arguments, sizeof arguments, ",\"args\":{\"%s\":%lld}", kValues[kind],
+                    static_cast<long long>(event.value));
+    ZERO_TRY(
+        file->add("{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"ts\":%lld.%03lld,"
+                  "\"dur\":%lld.%03lld,\"pid\":%d,\"tid\":%d%s}",
+                  event.name, kKinds[kind], static_cast<long long>(begin / 1000),
+                  static_cast<long long>(begin % 1000), static_cast<long long>(length / 1000),
+                  static_cast<long long>(length % 1000), rank, event.thread, arguments));
+  }
+  ZERO_TRY(file->flush());
+  const std::lock_guard lock(mutex);
+  dropped += lost;
+  return {};
+}
+
+Status Trace::State::write_all() {
+  std::vector<Event> taken;
+  taken.reserve(kEvents);
+  int64_t offset = 0;
+  std::unique_lock lock(mutex);
+  for (bool last = false; !last;) {
+    // Wait: a slice; whoever ends the trace wakes this thread.
+    wake.wait_for(lock, kPause, [this] { return ends || events.size() > kEvents / 2; });
+    last = ends;
+    std::swap(taken, events);
+    if (std::abs(offset_ns - offset) > kOffsetStepNs) offset = offset_ns;
+    lock.unlock();
+    ZERO_TRY(write(taken, offset));
+    taken.clear();
+    lock.lock();
+  }
+  const auto lost = static_cast<unsigned long long>(dropped);
+  lock.unlock();
+  ZERO_TRY(
+      file->add("{\"name\":\"libzero end\",\"ph\":\"M\",\"pid\":%d,\"tid\":0,"
+                "\"args\":{\"dropped\":%llu}}",
+                rank, lost));
+  return file->flush();
+}
+
+/// The writer's life.
+Status Trace::State::run() {
+  Status status;
+  if (!succeeds([&] { return status = write_all(), true; }))
+    status = Status(ZERO_ERR_MEMORY, "out of memory");
+  if (!status.ok()) log(ZERO_LOG_WARNING, text("the trace ends here: ", status.text()));
+  std::unique_ptr<Lines> ended;
+  const std::lock_guard lock(mutex);
+  on = false;
+  ended = std::move(file);
+  return status;  // and the file is closed without the lock
+}
+
+Trace::Trace() : state_(std::make_shared<State>()) {}
+
+Trace::~Trace() { (void)stop(); }
+
+Status Trace::start(const std::string& directory, const Seat& seat) {
+  State& state = *state_;
+  const std::lock_guard lock(state.mutex);
+  if (state.file != nullptr) return wrong_state("'", state.file->path(), "' is being written");
+  std::string group = seat.group;
+  std::unique_ptr<Lines> file = ZERO_TRY(create(directory, group, seat.rank));
+  ZERO_TRY(
+      file->add("{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":0,"
+                "\"args\":{\"name\":\"%srank %d of %d\"}}",
+                seat.rank, group.c_str(), seat.rank, seat.world));
+  ZERO_TRY(
+      file->add("{\"name\":\"libzero\",\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"args\":{"
+                "\"group\":\"%s\",\"rank\":%d,\"world\":%d,\"comm\":\"%s\",\"process\":%d}}",
+                seat.rank, group.c_str(), seat.rank, seat.world, seat.comm, os().getpid()));
+  ZERO_TRY(file->flush());
+  state.events.clear();
+  state.events.reserve(kEvents);
+  state.dropped = 0;
+  state.rank = seat.rank;
+  state.ends = false;
+  state.file = std::move(file);
+  writer_ = {};
+  const auto begun = writer_.start([shared = state_] { return shared->run(); });
+  if (!begun.ok()) return state.file.reset(), begun;
+  state.on = true;
+  on_.store(true, std::memory_order_relaxed);
+  return {};
+}
+
+Status Trace::stop() {
+  {
+    const std::lock_guard lock(state_->mutex);
+    if (!on_.exchange(false)) return wrong_state("no trace is being written");
+    state_->on = false;
+    state_->ends = true;
+  }
+  state_->wake.notify_one();
+  std::optional<Status> end = writer_.await(kEndMs);
+  if (end) return *std::move(end);
+  return Status(ZERO_ERR_SYSTEM, text("the trace's last events were not written within ",
+                                      kEndMs / 1000, " s: its thread is left behind"));
+}
+
+void Trace::add(Kind kind, std::string_view name, int64_t begin_ns, int64_t end_ns, int64_t value) {
+  if (!on()) return;
+  Event event{begin_ns, end_ns, value, this_thread(), kind, {}};
+  name = name.substr(0, sizeof event.name - 1);
+  // What would end a string of JSON stands in no name of the library's own.
+  std::transform(name.begin(), name.end(), event.name, [](char c) {
+    return static_cast<unsigned char>(c) < 0x20 || c == '"' || c == '\\' ? '?' : c;
+  });
+  State& state = *state_;
+  bool wakes = false;
+  {
+    const std::lock_guard lock(state.mutex);
+    if (!state.on) return;
+    if (state.events.size() == kEvents) {
+      state.dropped++;
+      return;
+    }
+    state.events.push_back(event);
+    wakes = state.events.size() == kEvents / 2 + 1;
+  }
+  if (wakes) state.wake.notify_one();
+}
+
+void Trace::set_offset_ns(int64_t offset_ns) {
+  if (!on()) return;
+  const std::lock_guard lock(state_->mutex);
+  state_->offset_ns = offset_ns;
+}
+
+}  // namespace zero

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// zero_trace_start: what a rank does is in its file, with the rank that it waited for, and nothing
+// of it holds up a step.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "base/os.h"
+#include "support/comms.h"
+#include "support/expect.h"
+#include "support/scratch.h"
+#include "support/system_calls.h"
+#include "zero.h"
+
+namespace zero::test {
+namespace {
+
+void start(zero_comm* comm, const std::string& directory) {
+  EXPECT_OK(zero_trace_start(comm, directory.c_str()));
+}
+
+size_t count_of(const std::string& text, const std::string& word) {
+  size_t found = 0;
+  for (size_t at = 0; (at = text.find(word, at)) != text.npos; at++) found++;
+  return found;
+}
+
+std::string file_of(const std::string& directory, int rank) {
+  return read_file(directory + "/rank-" + std::to_string(rank) + ".json");
+}
+
+TEST(Trace, names_the_rank_that_came_late_on_every_comm) {
+  const Scratch scratch;
+  on_each_comm(3, [&](zero_comm* comm, int rank) {
+    start(comm, scratch / "trace");
+    EXPECT_OK(zero_comm_barrier(comm));
+    if (rank == 2) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_OK(zero_comm_barrier(comm));
+    EXPECT_OK(zero_trace_stop(comm));
+    const std::string file = file_of(scratch / "trace", rank);
+    const size_t last = file.rfind("\"name\":\"barrier\"");
+    ASSERT_NE(last, file.npos);
+    EXPECT_NE(file.find("\"rank\":2}", last), file.npos) << file;
+    EXPECT_EQ(count_of(file, "\"name\":\"zero_comm_barrier\",\"cat\":\"call\""), 2u);
+  });
+}
+
+TEST(Trace, one_rank_may_trace_alone) {
+  const Scratch scratch;
+  on_each_comm(2, [&](zero_comm* comm, int rank) {
+    if (rank == 1) start(comm, scratch / "alone");
+    for (int i = 0; i < 3; i++) EXPECT_OK(zero_comm_barrier(comm));
+    if (rank != 1) return;
+    EXPECT_OK(zero_trace_stop(comm));
+    EXPECT_EQ(entries_of(scratch / "alone"), 1);
+    // By the second exchange the other rank tells when it came.
+    EXPECT_EQ(count_of(file_of(scratch / "alone", 1), "\"args\":{\"rank\":"), 2u);
+  });
+}
+
+TEST(Trace, a_sub_group_has_files_of_its_own) {
+  const Scratch scratch;
+  setenv("ZERO_TRACE", (scratch / "all").c_str(), 1);
+  on_ranks(CommKind::local, 2, [&](zero_comm* comm, int rank) {
+    zero_comm* group = nullptr;
+    EXPECT_OK(zero_comm_split(&group, comm, rank, 0));
+    EXPECT_OK(zero_trace_stop(comm));
+    EXPECT_OK(zero_trace_stop(group));
+    EXPECT_OK(zero_comm_free(group));
+  });
+  unsetenv("ZERO_TRACE");
+  EXPECT_EQ(entries_of(scratch / "all"), 4);
+}
+
+TEST(Trace, a_second_comm_of_a_rank_does_not_write_into_the_first_ones_file) {
+  const Scratch scratch;
+  zero_comm* const first = solo();
+  zero_comm* const second = solo();
+  start(first, scratch.path());
+  start(second, scratch.path());
+  EXPECT_EQ(entries_of(scratch.path()), 2);
+  EXPECT_OK(zero_comm_free(first));
+  EXPECT_OK(zero_comm_free(second));
+  EXPECT_EQ(read_file(scratch / "2.rank-0.json").back(), '\n');
+}
+
+TEST(Trace, what_cannot_be_written_is_told_and_changes_nothing) {
+  const Scratch scratch;
+  write_file(scratch / "file", "mine");
+  zero_comm* const comm = solo();
+  EXPECT_EQ(zero_trace_stop(comm), ZERO_ERR_STATE);
+  EXPECT_EQ(zero_trace_start(comm, (scratch / "file").c_str()), ZERO_ERR_SYSTEM);
+  EXPECT_TRUE(says("file/rank-0.json"));
+  EXPECT_EQ(zero_trace_start(comm, (scratch / "no/folder").c_str()), ZERO_ERR_SYSTEM);
+  EXPECT_EQ(read_file(scratch / "file"), "mine");
+  start(comm, scratch.path());
+  EXPECT_EQ(zero_trace_start(comm, scratch.path().c_str()), ZERO_ERR_STATE);
+  EXPECT_OK(zero_comm_barrier(comm));
+  EXPECT_OK(zero_trace_stop(comm));
+  start(comm, scratch.path());
+  EXPECT_OK(zero_comm_free(comm));
+}
+
+std::atomic<bool> full{false};
+
+TEST(Trace, a_full_disk_ends_the_trace_and_no_call) {
+  const Scratch scratch;
+  zero_comm* const comm = solo();
+  start(comm, scratch.path());
+  EXPECT_OK(zero_comm_barrier(comm));
+  full = true;
+  const ReplacedCall refused(&SystemCalls::pwrite,
+                             [](int fd, const void* data, size_t bytes, int64_t at) -> ssize_t {
+                               if (!full) return real_system_calls().pwrite(fd, data, bytes, at);
+                               errno = ENOSPC;
+                               return -1;
+                             });
+  for (int i = 0; i < 100; i++) EXPECT_OK(zero_comm_barrier(comm));
+  EXPECT_EQ(zero_trace_stop(comm), ZERO_ERR_SYSTEM);
+  EXPECT_TRUE(says("ENOSPC"));
+  full = false;
+  start(comm, scratch.path());
+  EXPECT_OK(zero_trace_stop(comm));
+  EXPECT_OK(zero_comm_free(comm));
+}
+
+std::atomic<bool> stuck{false};
+
+TEST(Trace, more_than_finds_room_is_dropped_and_counted) {
+  const Scratch scratch;
+  zero_comm* const comm = solo();
+  start(comm, scratch.path());
+  stuck = true;
+  const ReplacedCall slow(&SystemCalls::pwrite,
+                          [](int fd, const void* data, size_t bytes, int64_t at) -> ssize_t {
+                            while (stuck) std::this_thread::yield();
+                            return real_system_calls().pwrite(fd, data, bytes, at);
+                          });
+  for (int i = 0; i < 40'000; i++) EXPECT_OK(zero_comm_barrier(comm));  // nobody waits for the disk
+  stuck = false;
+  EXPECT_OK(zero_trace_stop(comm));
+  const std::string file = file_of(scratch.path(), 0);
+  EXPECT_EQ(file.find("\"dropped\":0}"), file.npos);
+  EXPECT_NE(file.find("\"dropped\":"), file.npos);
+  EXPECT_OK(zero_comm_free(comm));
+}
+
+}  // namespace
+}  // namespace zero::test

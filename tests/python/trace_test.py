@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ZERO_TRACE, `zero trace` and `zero top`: what a job's ranks do, and who is waited for."""
+
+import collections
+import fcntl
+import json
+import os
+import pathlib
+import pty
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+import unittest
+
+ZERO = os.environ.get("ZERO_TOOL", "zero")
+ZERO_RUN = os.environ.get("ZERO_RUN", "zero-run")
+RUNS = 100 if os.environ.get("ZERO_TEST_NIGHTLY") == "1" else 3
+LATE_MS = 20
+# Trains so many steps, of which rank `slow` begins each late.
+TRAIN = """
+import sys, time, libzero
+steps, slow, late_ms, *words = sys.argv[1:]
+comm = libzero.Comm.from_env()
+memory = libzero.allocate(comm, [libzero.Param("w", shape=(5000,))])
+optimizer = libzero.Optimizer(comm, "adamw", max_grad_norm=1.0)
+optimizer.register(memory.params)
+optimizer.broadcast_params()
+for _ in range(int(steps)):
+    if comm.rank == int(slow):
+        time.sleep(int(late_ms) / 1000)
+    optimizer.step()
+if "stop" in words:
+    comm.trace_stop()
+"""
+ALONE = {key: value for key, value in os.environ.items() if not key.startswith("ZERO_")}
+
+
+def job(folder, *arguments, ranks=2, env=None):
+    command = [ZERO_RUN, "-n", str(ranks), sys.executable, "-c", TRAIN, *map(str, arguments)]
+    variables = ALONE | ({} if folder is None else {"ZERO_TRACE": str(folder)}) | (env or {})
+    return subprocess.Popen(command, env=variables, stderr=subprocess.PIPE, text=True)
+
+
+def zero(*arguments, status=0):
+    done = subprocess.run([ZERO, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == status, (arguments, done)
+    return done.stdout if status == 0 else done.stderr
+
+
+def events_of(path):
+    return json.loads(path.read_text())
+
+
+class Trace(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.traces = self.folder / "traces"
+
+    def run_job(self, *arguments, **options):
+        process = job(self.traces, *arguments, **options)
+        printed = process.communicate(timeout=120)[1]
+        self.assertEqual(process.returncode, 0, printed)
+        return printed
+
+    def start_job(self, *arguments):
+        """A job that has made a step, and ends with the test."""
+        process = job(self.traces, *arguments)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.terminate)
+        first = self.traces / "rank-0.json"
+        while process.poll() is None and not (first.exists() and "zero_step" in first.read_text()):
+            time.sleep(0.05)
+        self.assertIsNone(process.poll())
+        return process
+
+    def test_a_late_rank_is_named_by_top_and_by_the_summary(self):
+        for number in range(RUNS):
+            slow = number % 3
+            with self.subTest(number):
+                process = job(self.traces, 60, slow, LATE_MS, ranks=3)
+                try:
+                    first = self.traces / "rank-0.json"
+                    while process.poll() is None and not (first.exists() and "zero_step" in first.read_text()):
+                        time.sleep(0.05)
+                    looks = zero("top", self.traces, "--interval", 0.6, "--count", 1, "--json").splitlines()
+                finally:
+                    printed = process.communicate(timeout=120)[1]
+                self.assertEqual(process.returncode, 0, printed)
+                self.assertEqual([json.loads(look)[0]["slowest"] for look in looks], [slow])
+                (comm,) = json.loads(zero("trace", "merge", self.traces, "--json"))["comms"]
+                self.assertEqual(comm["slowest"], slow)
+                for rank in comm["ranks"]:
+                    if rank["rank"] != slow:
+                        self.assertEqual(max(rank["waits_for"], key=rank["waits_for"].get), str(slow))
+                for file in self.traces.iterdir():
+                    file.unlink()
+
+    def test_events_have_the_fields_of_the_format_and_lie_in_each_other(self):
+        self.run_job(4, 1, 0, "stop")
+        for rank in (0, 1):
+            events = events_of(self.traces / f"rank-{rank}.json")
+            threads = collections.defaultdict(list)
+            for event in events:
+                self.assertIsInstance(event["name"], str)
+                self.assertEqual(event["pid"], rank)
+                if event["ph"] == "M":
+                    self.assertIn("args", event)
+                    continue
+                self.assertEqual(event["ph"], "X")
+                self.assertIn(event["cat"], ("call", "phase", "transfer", "wait"))
+                threads[event["tid"]].append((event["ts"], event["ts"] + event["dur"], event))
+            for spans in threads.values():
+                spans.sort(key=lambda span: (span[0], -span[1]))
+                around = []
+                for begin, end, event in spans:
+                    while around and around[-1] <= begin:
+                        around.pop()
+                    self.assertTrue(not around or end <= around[-1] + 0.001, event)
+                    around.append(end)
+            found = collections.Counter((event.get("cat"), event["name"]) for event in events)
+            self.assertEqual(found["call", "zero_step"], 4)
+            for phase in ("enter", "ready", "gather", "vote", "apply", "publish"):
+                self.assertEqual(found["phase", phase], 4, phase)
+            self.assertEqual(found["wait", "publish"], 4)
+            self.assertEqual(events[-1]["args"], {"dropped": 0})
+
+    def test_no_file_is_written_unasked(self):
+        process = job(None, 2, 0, 0, env={"TMPDIR": str(self.folder)})
+        process.communicate(timeout=120)
+        self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_a_directory_that_cannot_be_made_is_a_warning_and_training_goes_on(self):
+        self.folder.joinpath("file").write_text("mine")
+        self.traces = self.folder / "file"
+        printed = self.run_job(2, 0, 0, env={"ZERO_LOG": "warning"})
+        self.assertIn("warning: ZERO_TRACE: ", printed)
+        self.assertIn("ENOTDIR", printed)
+
+    def test_what_a_killed_job_leaves_is_json_and_can_be_merged(self):
+        process = self.start_job(100000, 1, 1)
+        time.sleep(0.5)
+        process.kill()
+        process.wait()
+        self.assertGreater(len(events_of(self.traces / "rank-0.json")), 10)
+        self.assertIn("steps", zero("trace", "merge", self.traces))
+        self.assertIn("have ended", zero("top", self.traces, status=1))
+
+    def test_a_new_job_takes_the_place_of_the_last_one(self):
+        self.run_job(2, 0, 0, ranks=3)
+        self.run_job(2, 0, 0)
+        (comm,) = json.loads(zero("trace", "merge", self.traces, "--json"))["comms"]
+        self.assertEqual([rank["rank"] for rank in comm["ranks"]], [0, 1])
+
+    def test_merge_makes_one_file_of_all_events(self):
+        self.run_job(3, 1, 5, "stop")
+        one = self.folder / "one.json"
+        self.assertIn("is the slowest", zero("trace", "merge", self.traces, "-o", one))
+        events = [event for rank in (0, 1) for event in events_of(self.traces / f"rank-{rank}.json")]
+        self.assertEqual(events_of(one), events)
+        self.assertIn("--replace", zero("trace", "merge", self.traces, "-o", one, status=1))
+        zero("trace", "merge", self.traces, "-o", one, "--replace")
+
+    def test_what_is_no_trace_is_named(self):
+        self.traces.mkdir()
+        self.assertIn("has no traces", zero("trace", "merge", self.traces, status=1))
+        for number, bytes_ in enumerate([b"", b"{}\n", b"[\n[]\n", b"[\n{\"name\":\"libzero\"}\n]\n", b"\xff" * 100000]):
+            with self.subTest(number):
+                (self.traces / "rank-0.json").write_bytes(bytes_)
+                self.assertIn("rank-0.json' is no trace of libzero", zero("trace", "merge", self.traces, status=1))
+        self.assertIn("ENOENT", zero("top", self.folder / "nowhere", status=1))
+        self.assertIn("writes no trace", zero("top", os.getpid(), status=1))
+
+    def test_top_finds_the_traces_of_a_process_and_ends_by_ctrl_c(self):
+        self.start_job(100000, 1, LATE_MS)
+        arguments = [event["args"] for event in events_of(self.traces / "rank-1.json") if event["name"] == "libzero"]
+        (pid,) = [one["process"] for one in arguments]
+        top = subprocess.Popen([ZERO, "top", str(pid), "--interval", "0.3"], stdout=subprocess.PIPE, text=True)
+        self.assertIn("rank 1 is waited for most", top.stdout.readline())
+        self.assertIn("steps/s", top.stdout.readline())
+        top.send_signal(signal.SIGINT)
+        top.communicate(timeout=60)
+        self.assertEqual(top.returncode, 0)
+
+    def test_top_keeps_to_a_narrow_terminal(self):
+        self.start_job(100000, 1, LATE_MS)
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 4, 20, 0, 0))
+        top = subprocess.Popen([ZERO, "top", self.traces, "--interval", "0.2", "--count", "2"], stdout=theirs)
+        self.assertEqual(top.wait(timeout=60), 0)
+        os.close(theirs)
+        shown = os.read(ours, 65536).decode()
+        os.close(ours)
+        first, second = shown.split("\033[3A\033[J")
+        for screen in (first, second):
+            lines = screen.split("\r\n")[:-1]
+            self.assertEqual(len(lines), 3)
+            self.assertLess(max(map(len, lines)), 20)
+
+
+if __name__ == "__main__":
+    unittest.main()

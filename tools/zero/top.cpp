@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// zero top: what the ranks of a job do now, from the traces that they are writing.
+#include <poll.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "base/os.h"
+#include "base/refusals.h"
+#include "base/text.h"
+#include "commands.h"
+#include "output.h"
+#include "traces.h"
+
+namespace zero::tool {
+namespace {
+
+using Ranks = std::map<int32_t, RankSum>;
+using Groups = std::map<std::string, Ranks>;
+
+volatile sig_atomic_t ended_by_signal = 0;
+void end(int) { ended_by_signal = 1; }
+
+/// Returns the directory of the traces that a process is writing.
+Result<std::string> directory_of(int64_t pid) {
+  const std::filesystem::path open = text("/proc/", pid, "/fd");
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(open, error), last; !error && at != last;
+       at.increment(error)) {
+    std::error_code ignored;
+    const std::filesystem::path target = std::filesystem::read_symlink(at->path(), ignored);
+    if (target.extension() == ".json" &&
+        target.filename().string().find("rank-") != std::string::npos)
+      return target.parent_path().string();
+  }
+  if (error) return Status(ZERO_ERR_SYSTEM, text("process ", pid, ": ", errno_text(error.value())));
+  return wrong_state("process ", pid, " writes no trace: start it with ZERO_TRACE=DIRECTORY");
+}
+
+Result<std::string> find_directory(const std::string& given) {
+  int64_t pid = 0;
+  const auto [rest, error] = std::from_chars(given.data(), given.data() + given.size(), pid);
+  const bool is_number = error == std::errc() && *rest == '\0' && pid > 0;
+  return is_number && !std::filesystem::is_directory(given) ? directory_of(pid)
+                                                            : Result<std::string>(given);
+}
+
+/// The files of a job, and of the one that takes its place.
+class Job {
+ public:
+  explicit Job(std::string directory) : directory_(std::move(directory)) {}
+
+  Status open() {
+    files_ = ZERO_TRY(open_traces(directory_));
+    for (TraceFile& file : files_) ZERO_TRY(file.skip());
+    return {};
+  }
+  bool ended() const { return std::ranges::all_of(files_, &TraceFile::ended); }
+
+  /// Returns what the ranks have done since the last look.
+  Result<Groups> look() {
+    const auto entries = ZERO_TRY(open_traces(directory_)).size();
+    if (entries != files_.size() || std::ranges::any_of(files_, &TraceFile::replaced))
+      files_ = ZERO_TRY(open_traces(directory_));
+    Groups groups;
+    for (TraceFile& file : files_) {
+      RankSum& sum = groups[file.group()][file.rank()];
+      double& before = ends_[file.path()];
+      ZERO_TRY(file.read([&](std::string_view, const Json& event) {
+        sum.add(event, file.rank());
+        return Status();
+      }));
+      // Time goes on from where the last look ended.
+      if (sum.end == 0) continue;
+      if (before > 0) sum.begin = before;
+      before = sum.end;
+    }
+    return groups;
+  }
+
+ private:
+  const std::string directory_;
+  std::vector<TraceFile> files_;
+  std::map<std::string, double> ends_;
+};
+
+std::string per_step(double time, int64_t steps) {
+  return seconds_text(time / static_cast<double>(std::max<int64_t>(steps, 1)));
+}
+
+void add_group(Rows& rows, const std::string& group, const Ranks& ranks) {
+  constexpr const char* kPhases[] = {"enter", "ready", "gather", "vote", "apply", "publish"};
+  const Slowest slowest = slowest_of(ranks);
+  int64_t steps = 0;
+  for (const auto& [rank, sum] : ranks) steps = std::max(steps, sum.steps);
+  rows.push_back({group_text(group) + ": " +
+                  (slowest.rank < 0 ? "no rank waits for another"
+                                    : text("rank ", slowest.rank, " is waited for most, ",
+                                           per_step(slowest.waited, steps), " a step"))});
+  rows.push_back({"rank", "steps/s", "waits", "for"});
+  for (const char* phase : kPhases) rows.back().push_back(phase);
+  for (const auto& [rank, sum] : ranks) {
+    const int64_t other = sum.waited_for(rank);
+    const double rate = sum.seconds() > 0 ? static_cast<double>(sum.steps) / sum.seconds() : 0;
+    rows.push_back({text(rank), fixed(rate, 1), per_step(sum.waited(), sum.steps),
+                    other < 0 ? "nobody" : text("rank ", other)});
+    for (const char* phase : kPhases) {
+      const auto found = sum.phases.find(phase);
+      rows.back().push_back(found == sum.phases.end() ? "-" : per_step(found->second, sum.steps));
+    }
+  }
+}
+
+Json json_of(const Groups& groups) {
+  Json out = Json::array();
+  for (const auto& [group, ranks] : groups) {
+    Json rows = Json::array();
+    for (const auto& [rank, sum] : ranks)
+      rows.push_back({{"rank", rank},
+                      {"steps", sum.steps},
+                      {"seconds", sum.seconds()},
+                      {"exposed", sum.waited() * 1e-6},
+                      {"waits_for", sum.waited_for(rank)}});
+    out.push_back(
+        {{"comm", group_text(group)}, {"slowest", slowest_of(ranks).rank}, {"ranks", rows}});
+  }
+  return out;
+}
+
+/// Shows tables one over the other on a terminal, one below the other elsewhere.
+class Screen {
+ public:
+  void show(const Groups& groups) {
+    Rows rows;
+    for (const auto& [group, ranks] : groups) add_group(rows, group, ranks);
+    std::vector<std::string> lines = table_lines(rows);
+    if (!on_terminal_) {
+      for (const std::string& line : lines) print_line(line);
+      print_line("");
+      return;
+    }
+    winsize size{};
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) size = {24, 80, 0, 0};
+    if (shown_ > 0) std::printf("\033[%zuA\033[J", shown_);
+    lines.resize(std::min<size_t>(lines.size(), std::max(size.ws_row - 1, 1)));
+    for (const std::string& line : lines) print_line(line.substr(0, size.ws_col - 1u));
+    shown_ = lines.size();
+  }
+
+ private:
+  const bool on_terminal_ = isatty(STDOUT_FILENO) == 1;
+  size_t shown_ = 0;  // lines
+};
+
+}  // namespace
+
+Result<bool> top(const Request& request) {
+  Job job(ZERO_TRY(find_directory(request.checkpoint)));
+  ZERO_TRY(job.open());
+  if (job.ended()) return wrong_state("the traces have ended: zero trace merge sums them up");
+  struct sigaction action {};
+  action.sa_handler = end;
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaction(number, &action, nullptr);
+  Screen screen;
+  for (int64_t shown = 0; request.count == 0 || shown < request.count; shown++) {
+    const auto pause_ms = static_cast<int>(request.interval_s * 1000);
+    for (const Deadline deadline(pause_ms); !deadline.passed() && ended_by_signal == 0;)
+      // Wait: the interval, and until a signal comes.
+      poll(nullptr, 0, static_cast<int>(deadline.left_ms()));
+    if (ended_by_signal != 0) break;
+    const bool last = job.ended();
+    const Groups groups = ZERO_TRY(job.look());
+    if (last) break;
+    if (request.json)
+      print_line(json_of(groups).dump());
+    else
+      screen.show(groups);
+    std::fflush(stdout);
+  }
+  return true;
+}
+
+}  // namespace zero::tool

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// zero trace merge: one file of all ranks' events, and what they say in sum.
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "base/hash.h"
+#include "base/text.h"
+#include "commands.h"
+#include "output.h"
+#include "output_file.h"
+#include "traces.h"
+
+namespace zero::tool {
+namespace {
+
+constexpr std::string_view kHead = "[\n", kBetween = ",\n", kTail = "\n]\n";
+constexpr int32_t kGroupPids = 100'000;  // more than a comm can have ranks
+
+using Groups = std::map<std::string, std::map<int32_t, RankSum>>;
+
+/// Returns a line with a process number that no other comm's rank has: viewers show each number by
+/// itself.
+std::string renumbered(std::string_view line, const TraceFile& file, int32_t group) {
+  std::string own(line);
+  const std::string before = text("\"pid\":", file.rank(), ",");
+  if (const size_t at = own.find(before); group > 0 && at != own.npos)
+    own.replace(at, before.size(), text("\"pid\":", group * kGroupPids + file.rank(), ","));
+  return own;
+}
+
+/// Calls take(line) for each event of all files, as it stands in the one file.
+Status for_each_line(std::vector<TraceFile>& files, Groups* sums,
+                     const std::function<Status(std::string_view)>& take) {
+  int32_t group = 0;
+  for (size_t i = 0; i < files.size(); i++) {
+    TraceFile& file = files[i];
+    if (i > 0 && files[i - 1].group() != file.group()) group++;
+    RankSum* const sum = sums == nullptr ? nullptr : &(*sums)[file.group()][file.rank()];
+    ZERO_TRY(file.read([&](std::string_view line, const Json& event) {
+      if (sum != nullptr) sum->add(event, file.rank());
+      return take(renumbered(line, file, group));
+    }));
+  }
+  return {};
+}
+
+/// Writes what has been read so far.
+Status write(std::vector<TraceFile>& files, const Request& request, uint64_t bytes) {
+  const auto file = ZERO_TRY(OutputFile::create(request.other, request.replace, bytes));
+  std::string_view before = kHead;
+  for (TraceFile& one : files) one.rewind();
+  ZERO_TRY(for_each_line(files, nullptr, [&](std::string_view line) -> Status {
+    ZERO_TRY(file->append(bytes_of(std::exchange(before, kBetween))));
+    return file->append(bytes_of(line));
+  }));
+  ZERO_TRY(file->append(bytes_of(kTail)));
+  return file->publish();
+}
+
+double seconds(double microseconds) { return microseconds * 1e-6; }
+
+Json json_of_rank(int32_t rank, const RankSum& sum) {
+  Json phases = Json::object(), waits = Json::object();
+  for (const auto& [name, time] : sum.phases) phases[name] = seconds(time);
+  for (const auto& [other, time] : sum.waits)
+    if (other != rank) waits[text(other)] = seconds(time);
+  return {{"rank", rank},
+          {"steps", sum.steps},
+          {"seconds", sum.seconds()},
+          {"in_calls", seconds(sum.calls)},
+          {"exposed", seconds(sum.waited())},
+          {"waits_for", waits},
+          {"phases", phases},
+          {"transfers", seconds(sum.transfers)},
+          {"transfer_bytes", sum.bytes},
+          {"dropped", sum.dropped}};
+}
+
+Json json_of_groups(const Groups& groups) {
+  Json out = Json::array();
+  for (const auto& [group, ranks] : groups) {
+    const Slowest slowest = slowest_of(ranks);
+    Json rows = Json::array();
+    for (const auto& [rank, sum] : ranks) rows.push_back(json_of_rank(rank, sum));
+    out.push_back({{"comm", group_text(group)},
+                   {"slowest", slowest.rank},
+                   {"waited_for_slowest", seconds(slowest.waited)},
+                   {"ranks", rows}});
+  }
+  return out;
+}
+
+void print_group(const std::string& group, const std::map<int32_t, RankSum>& ranks) {
+  Rows rows = {{"rank", "steps", "seconds", "in calls", "exposed", "of this for", "transfers"}};
+  Rows phases = {{"rank"}};
+  std::map<std::string, double> names;
+  for (const auto& [rank, sum] : ranks) names.insert(sum.phases.begin(), sum.phases.end());
+  for (const auto& [name, time] : names) phases[0].push_back(name);
+  for (const auto& [rank, sum] : ranks) {
+    std::string others;
+    for (const auto& [other, time] : sum.waits)
+      if (other != rank)
+        others += text(others.empty() ? "" : ", ", "rank ", other, " ", seconds_text(time));
+    rows.push_back({text(rank), text(sum.steps), fixed(sum.seconds(), 3), seconds_text(sum.calls),
+                    seconds_text(sum.waited()), others.empty() ? "nobody" : others,
+                    seconds_text(sum.transfers)});
+    auto& row = phases.emplace_back(Rows::value_type{text(rank)});
+    for (const auto& [name, time] : names) {
+      const auto found = sum.phases.find(name);
+      row.push_back(found == sum.phases.end() ? "-" : seconds_text(found->second));
+    }
+  }
+  const Slowest slowest = slowest_of(ranks);
+  print_line(text(group_text(group), ": ",
+                  slowest.rank < 0
+                      ? "no rank waited for another"
+                      : text("rank ", slowest.rank, " is the slowest: the others waited ",
+                             seconds_text(slowest.waited), " for it")));
+  print_table(rows);
+  if (names.empty()) return;
+  print_line("");
+  print_table(phases);
+}
+
+}  // namespace
+
+Result<bool> merge_traces(const Request& request) {
+  std::vector<TraceFile> files = ZERO_TRY(open_traces(request.checkpoint));
+  Groups groups;
+  uint64_t bytes = kHead.size() + kTail.size() - kBetween.size();
+  ZERO_TRY(for_each_line(files, &groups, [&](std::string_view line) {
+    bytes += line.size() + kBetween.size();
+    return Status();
+  }));
+  if (!request.other.empty()) ZERO_TRY(write(files, request, bytes));
+  if (request.json) {
+    print_json(Json{{"directory", request.checkpoint}, {"comms", json_of_groups(groups)}});
+    return true;
+  }
+  for (const auto& [group, ranks] : groups) {
+    if (group != groups.begin()->first) print_line("");
+    print_group(group, ranks);
+  }
+  for (const auto& [group, ranks] : groups)
+    for (const auto& [rank, sum] : ranks)
+      if (sum.dropped > 0)
+        print_line(text(group_text(group), ", rank ", rank, ": ", sum.dropped,
+                        " events found no room and are missing"));
+  return true;
+}
+
+}  // namespace zero::tool

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "traces.h"
+
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <tuple>
+
+#include "base/os.h"
+#include "base/refusals.h"
+#include "base/text.h"
+
+namespace zero::tool {
+namespace {
+
+constexpr size_t kLongestLine = 65536;
+
+Status not_a_trace(const std::string& path, std::string_view why) {
+  return Status(ZERO_ERR_ARGUMENT, text("'", path, "' is no trace of libzero: ", why));
+}
+
+template <class T>
+T field(const Json& object, const char* key, T otherwise) {
+  const auto found = object.find(key);
+  if (found == object.end()) return otherwise;
+  if constexpr (std::is_same_v<T, std::string>) {
+    return found->is_string() ? found->template get<T>() : otherwise;
+  } else {
+    return found->is_number() ? found->template get<T>() : otherwise;
+  }
+}
+
+bool is(const Json& event, const char* key, std::string_view word) {
+  return field<std::string>(event, key, "") == word;
+}
+
+const Json& arguments_of(const Json& event) {
+  static const Json none = Json::object();
+  const auto found = event.find("args");
+  return found != event.end() && found->is_object() ? *found : none;
+}
+
+uint64_t inode_of(const std::string& path) {
+  struct stat info {};
+  return stat(path.c_str(), &info) == 0 ? info.st_ino : 0;
+}
+
+bool names_trace(const std::filesystem::path& path) {
+  const std::string name = path.filename();
+  return path.extension() == ".json" && name.find("rank-") != name.npos;
+}
+
+}  // namespace
+
+// ---- Sums.
+
+void RankSum::add(const Json& event, int32_t own) {
+  const Json& arguments = arguments_of(event);
+  if (is(event, "name", "libzero end")) dropped += field<int64_t>(arguments, "dropped", 0);
+  if (!is(event, "ph", "X")) return;
+  const auto from = field<double>(event, "ts", 0), length = field<double>(event, "dur", 0);
+  if (begin == 0 || from < begin) begin = from;
+  end = std::max(end, from + length);
+  const std::string name = field<std::string>(event, "name", "");
+  if (is(event, "cat", "call")) {
+    calls += length;
+    if (name == "zero_step") steps++;
+  } else if (is(event, "cat", "phase")) {
+    phases[name] += length;
+  } else if (is(event, "cat", "transfer")) {
+    transfers += length;
+    bytes += field<int64_t>(arguments, "bytes", 0);
+  } else if (is(event, "cat", "wait")) {
+    waits[field<int64_t>(arguments, "rank", own)] += length;
+  }
+}
+
+double RankSum::waited() const {
+  double all = 0;
+  for (const auto& [rank, time] : waits) all += time;
+  return all;
+}
+
+int64_t RankSum::waited_for(int32_t own) const {
+  int64_t found = -1;
+  double longest = 0;
+  for (const auto& [rank, time] : waits) {
+    if (rank == own || time <= longest) continue;
+    found = rank;
+    longest = time;
+  }
+  return found;
+}
+
+Slowest slowest_of(const std::map<int32_t, RankSum>& ranks) {
+  std::map<int64_t, double> waited;
+  for (const auto& [rank, sum] : ranks)
+    for (const auto& [other, time] : sum.waits)
+      if (other != rank) waited[other] += time;
+  Slowest slowest;
+  for (const auto& [rank, time] : waited)
+    if (time > slowest.waited) slowest = {rank, time};
+  return slowest;
+}
+
+std::string group_text(const std::string& group) {
+  return group.empty() ? "comm" : group.substr(0, group.size() - 1);
+}
+
+// ---- One file.
+
+Result<TraceFile> TraceFile::open(const std::string& path) {
+  TraceFile file;
+  file.path_ = path;
+  file.in_.open(path, std::ios::binary);
+  if (!file.in_) return Status(ZERO_ERR_SYSTEM, text("'", path, "': ", errno_text(errno)));
+  file.inode_ = inode_of(path);
+  bool found = false;
+  // What says whose file it is stands in front of all events.
+  while (!found) {
+    const std::string_view line = ZERO_TRY(file.next_line());
+    if (line.empty()) return not_a_trace(path, "it does not say whose it is");
+    const Json event = Json::parse(line, nullptr, false);
+    if (!event.is_object()) return not_a_trace(path, "a line is no event");
+    const Json& arguments = arguments_of(event);
+    found = is(event, "name", "libzero");
+    file.group_ = field<std::string>(arguments, "group", "");
+    file.rank_ = field<int32_t>(arguments, "rank", -1);
+    file.world_ = field<int32_t>(arguments, "world", -1);
+  }
+  if (file.rank_ < 0 || file.world_ <= file.rank_) return not_a_trace(path, "its rank is wrong");
+  file.rewind();
+  file.limit_ = -1;
+  return file;
+}
+
+bool TraceFile::ended() const {
+  if (ended_) return true;
+  const Fd fd(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  return fd.valid() && flock(fd.get(), LOCK_SH | LOCK_NB) == 0;  // a writer holds the lock
+}
+
+bool TraceFile::replaced() const { return inode_of(path_) != inode_; }
+
+void TraceFile::rewind() {
+  limit_ = at_;
+  at_ = 0;
+  ended_ = false;
+}
+
+/// Goes on behind the last event, where the next write begins.
+void TraceFile::resume() {
+  in_.clear();
+  in_.seekg(at_);
+  next_ = at_;
+}
+
+/// Returns the next event that is there as a whole, without the comma, or "".
+Result<std::string_view> TraceFile::next_line() {
+  while ((limit_ < 0 || at_ < limit_) && std::getline(in_, line_) && !in_.eof()) {
+    if (line_.size() > kLongestLine) return not_a_trace(path_, "a line is too long");
+    const std::streamoff begin = next_;
+    next_ += static_cast<std::streamoff>(line_.size() + 1);
+    std::string_view line = line_;
+    if (line.ends_with(',')) line.remove_suffix(1);
+    if (line.empty() || line == "[") continue;
+    if (line == "]") break;
+    at_ = begin + static_cast<std::streamoff>(line.size());
+    return line;
+  }
+  return std::string_view();
+}
+
+Status TraceFile::read(const Take& take) {
+  resume();
+  for (;;) {
+    const std::string_view line = ZERO_TRY(next_line());
+    if (line.empty()) return {};
+    const Json event = Json::parse(line, nullptr, false);
+    if (!event.is_object()) return not_a_trace(path_, "a line is no event");
+    ended_ = ended_ || is(event, "name", "libzero end");
+    ZERO_TRY(take(line, event));
+  }
+}
+
+Status TraceFile::skip() {
+  return read([](std::string_view, const Json&) { return Status(); });
+}
+
+// ---- A directory.
+
+Result<std::vector<TraceFile>> open_traces(const std::string& directory) {
+  std::error_code error;
+  std::vector<TraceFile> all;
+  for (std::filesystem::directory_iterator at(directory, error), end; !error && at != end;
+       at.increment(error))
+    if (names_trace(at->path())) all.push_back(ZERO_TRY(TraceFile::open(at->path())));
+  if (error) return Status(ZERO_ERR_SYSTEM, text("'", directory, "': ", errno_text(error.value())));
+  if (all.empty())
+    return wrong_state("'", directory,
+                       "' has no traces: ZERO_TRACE or zero_trace_start makes them");
+  // A job of other size leaves the files of the ranks that this one lacks.
+  std::map<std::string, int32_t> worlds;
+  for (const TraceFile& file : all)
+    if (file.rank() == 0) worlds[file.group()] = file.world();
+  std::erase_if(all, [&](const TraceFile& file) {
+    const auto found = worlds.find(file.group());
+    return found != worlds.end() && found->second != file.world();
+  });
+  std::ranges::sort(all, {},
+                    [](const TraceFile& file) { return std::tuple(file.group(), file.rank()); });
+  return all;
+}
+
+}  // namespace zero::tool

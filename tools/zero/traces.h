@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// The files of zero_trace_start in one directory, which may still grow, and what they say in sum.
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "output.h"
+
+namespace zero::tool {
+
+/// What one rank did. Times are in microseconds, as in the files.
+struct RankSum {
+  double begin = 0, end = 0;  // of what is summed; 0: nothing is
+  int64_t steps = 0;
+  double calls = 0;                      // time inside calls
+  std::map<std::string, double> phases;  // of steps and saves
+  std::map<int64_t, double> waits;       // for each rank; its own number: it came last
+  double transfers = 0;
+  int64_t bytes = 0;  // of transfers
+  int64_t dropped = 0;
+
+  void add(const Json& event, int32_t own);
+  double waited() const;
+  double seconds() const { return (end - begin) * 1e-6; }
+  /// Returns the other rank that this one waited for longest, or -1.
+  int64_t waited_for(int32_t own) const;
+};
+
+/// One rank's file. Only whole lines of it are read.
+class TraceFile {
+ public:
+  static Result<TraceFile> open(const std::string& path);
+
+  const std::string& path() const { return path_; }
+  const std::string& group() const { return group_; }
+  int32_t rank() const { return rank_; }
+  int32_t world() const { return world_; }
+  /// True once its end has been read, or if its writer died.
+  bool ended() const;
+  /// True if another file stands at its path by now.
+  bool replaced() const;
+
+  using Take = std::function<Status(std::string_view line, const Json& event)>;
+  /// Reads what has come since. A line has no comma and no end.
+  Status read(const Take& take);
+  /// Passes over what is there.
+  Status skip();
+  /// Begins from the start again, and reads as far as before.
+  void rewind();
+
+ private:
+  TraceFile() = default;
+  void resume();
+  Result<std::string_view> next_line();
+
+  std::string path_, group_, line_;
+  int32_t rank_ = 0, world_ = 0;
+  uint64_t inode_ = 0;
+  std::ifstream in_;
+  std::streamoff at_ = 0, next_ = 0, limit_ = -1;  // behind the last event, line; -1: none
+  bool ended_ = false;
+};
+
+/// Returns the files of a directory, in the order of groups and ranks, without what another job of
+/// another size left there.
+Result<std::vector<TraceFile>> open_traces(const std::string& directory);
+
+/// Returns the rank of a group for which the others waited longest, and for how long: -1 if nobody
+/// waited.
+struct Slowest {
+  int64_t rank = -1;
+  double waited = 0;
+};
+Slowest slowest_of(const std::map<int32_t, RankSum>& ranks);
+
+/// Returns "comm", or by which splits it came about.
+std::string group_text(const std::string& group);
+
+}  // namespace zero::tool

@@ -141,7 +141,7 @@ void add_trace(CLI::App& app, Request& request) {
   merge.add_option("DIRECTORY", request.checkpoint, "where ZERO_TRACE put them")->required();
   merge.add_option("-o,--output", request.other, "the file to write (none)");
   merge.add_flag("--replace", request.replace, "replace it if it exists");
-  merge.fallthrough();  // to --json
+  merge.add_flag("--json", request.json, "print JSON");
   app.require_subcommand(1);
 }
 

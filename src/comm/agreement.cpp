@@ -98,10 +98,12 @@ Result<std::shared_ptr<Comm>> Call::split(int32_t color, int32_t key) {
   const auto own = std::find(members.begin(), members.end(), rank());
   const auto place = static_cast<int32_t>(own - members.begin());
   auto child = ZERO_TRY(vote("seated", comm_->make_child(*this, members, place, color)));
-  if (child != nullptr) {
+  if (child == nullptr) return child;
+  (void)succeeds([&] {  // the seat is taken, whatever becomes of its trace
     child->split_ = text(comm_->split_, "split-", comm_->calls_, "-", color, ".");
     child->start_asked_trace();
-  }
+    return true;
+  });
   return child;
 }
 

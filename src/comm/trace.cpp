@@ -206,7 +206,10 @@ Status Trace::State::run() {
   Status status;
   if (!succeeds([&] { return status = write_all(), true; }))
     status = Status(ZERO_ERR_MEMORY, "out of memory");
-  if (!status.ok()) log(ZERO_LOG_WARNING, text("the trace ends here: ", status.text()));
+  (void)succeeds([&] {
+    if (!status.ok()) log(ZERO_LOG_WARNING, text("the trace ends here: ", status.text()));
+    return true;
+  });
   std::unique_ptr<Lines> ended;
   const std::lock_guard lock(mutex);
   on = false;
@@ -216,7 +219,9 @@ Status Trace::State::run() {
 
 Trace::Trace() : state_(std::make_shared<State>()) {}
 
-Trace::~Trace() { (void)stop(); }
+Trace::~Trace() {
+  if (on()) (void)succeeds([this] { return stop().ok(); });
+}
 
 Status Trace::start(const std::string& directory, const Seat& seat) {
   State& state = *state_;
@@ -238,10 +243,9 @@ Status Trace::start(const std::string& directory, const Seat& seat) {
   state.dropped = 0;
   state.rank = seat.rank;
   state.ends = false;
-  state.file = std::move(file);
   writer_ = {};
-  const auto begun = writer_.start([shared = state_] { return shared->run(); });
-  if (!begun.ok()) return state.file.reset(), begun;
+  ZERO_TRY(writer_.start([shared = state_] { return shared->run(); }));
+  state.file = std::move(file);  // the writer has waited for the lock
   state.on = true;
   on_.store(true, std::memory_order_relaxed);
   return {};

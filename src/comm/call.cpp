@@ -19,7 +19,7 @@
 namespace zero {
 namespace {
 
-constexpr uint32_t kMagic = 0x315a7264;     // changes with the layout of Record
+constexpr uint32_t kMagic = 0x325a7264;     // changes with the layout of Record
 constexpr size_t kScratchBytes = 4u << 20;  // for chunks, at most; touched only where used
 constexpr size_t kVoteTextBytes = 3500;  // of a failure, for the other ranks: fits zero_last_error
 

@@ -85,6 +85,7 @@ class Torch:
             param.grad = torch.full_like(param, 0.01)
         self.optimizer = ZeroRedundancyOptimizer(self.params.values(), torch.optim.AdamW, lr=1e-3)
         self.pending: Any = None
+        self.group = dist.new_group()  # steps use the default one meanwhile
         self.step()
 
     def step(self) -> None:
@@ -98,7 +99,7 @@ class Torch:
             state: dict[str, Any] = {f"model.{key}": param.detach() for key, param in self.params.items()}
             for number, slots in own.items():
                 state |= {f"optim.{self.rank}.{number}.{slot}": value for slot, value in slots.items()}
-            self.pending = dcp.async_save(state, checkpoint_id=directory)
+            self.pending = dcp.async_save(state, checkpoint_id=directory, process_group=self.group)
 
         return timed(begin)
 
@@ -109,40 +110,45 @@ class Torch:
         return timed(lambda: (self.stall(directory), self.finish()))
 
 
+def one_save(subject: Any, way: str, given: argparse.Namespace, barrier: Any, target: str) -> dict[str, float]:
+    pause, busy = {"bare": (0, True), "waiting": (given.pause, False), "computing": (given.pause, True)}[way]
+    row: dict[str, float] = {}
+
+    def step() -> float:
+        compute(pause, busy)
+        barrier.wait()
+        return timed(subject.step)
+
+    row[f"{way}: step without a save"] = statistics.median(step() for _ in range(3))
+    barrier.wait()
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    start = time.perf_counter()
+    row[f"{way}: stall"] = subject.stall(target)
+    for name in ("first step", "second step", "third step"):
+        row[f"{way}: {name}"] = step()
+    row[f"{way}: end"] = timed(subject.finish)
+    row[f"{way}: total"] = time.perf_counter() - start
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    row[f"{way}: CPU"] = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return row
+
+
 def rounds(subject: Any, given: argparse.Namespace, barrier: Any) -> list[dict[str, float]]:
-    rows = []
-    for number in range(given.rounds):
-        row: dict[str, float] = {}
-        target = os.path.join(given.directory, f"{type(subject).__name__}-{number}")
-        barrier.wait()
-        row["step"] = statistics.median(timed(subject.step) for _ in range(5))
-        barrier.wait()
-        row["save at once"] = subject.at_once(target + "-at-once")
-        for way, pause, busy in (("bare", 0, True), ("waiting", given.pause, False), ("computing", given.pause, True)):
+    """All saves of a way behind each other, as in a training that saves so."""
+    rows: list[dict[str, float]] = [{} for _ in range(given.rounds)]
+    for way in ("at once", *given.ways):
+        for number, row in enumerate(rows):
+            target = os.path.join(given.directory, f"{type(subject).__name__}-{number}")
             barrier.wait()
-            steps = []
-            for _ in range(3):
-                compute(pause, busy)
+            if way == "at once":
+                row["step"] = statistics.median(timed(subject.step) for _ in range(5))
                 barrier.wait()
-                steps.append(timed(subject.step))
-            row[f"{way}: step without a save"] = statistics.median(steps)
+                row["save at once"] = subject.at_once(target)
+            else:
+                row.update(one_save(subject, way, given, barrier, target))
             barrier.wait()
-            before = resource.getrusage(resource.RUSAGE_SELF)
-            start = time.perf_counter()
-            row[f"{way}: stall"] = subject.stall(f"{target}-{way}")
-            for step in ("first step", "second step", "third step"):
-                compute(pause, busy)
-                barrier.wait()
-                row[f"{way}: {step}"] = timed(subject.step)
-            row[f"{way}: end"] = timed(subject.finish)
-            row[f"{way}: total"] = time.perf_counter() - start
-            after = resource.getrusage(resource.RUSAGE_SELF)
-            row[f"{way}: CPU"] = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        barrier.wait()
-        rows.append(row)
-        for way in ("at-once", "bare", "waiting", "computing"):
             if given.rank == 0:
-                shutil.rmtree(f"{target}-{way}", ignore_errors=True)
+                shutil.rmtree(target)
     return rows
 
 
@@ -168,7 +174,7 @@ def measure(given: argparse.Namespace) -> None:
     print(f"{given.subject}, {given.world} ranks, {given.rounds} rounds, pause {given.pause} s")
     for key in of_ranks[0][0]:
         slowest = [max(rows[n][key] for rows in of_ranks) for n in range(given.rounds)]
-        line = f"  {key:24} {statistics.median(slowest) * 1e3:9.1f} ms"
+        line = f"  {key:30} {statistics.median(slowest) * 1e3:9.1f} ms, the first {slowest[0] * 1e3:.1f}"
         way = key.split(":")[0]
         alone = f"{way}: step without a save"
         if key.endswith(" step"):
@@ -176,7 +182,7 @@ def measure(given: argparse.Namespace) -> None:
                 max(rows[n][key] for rows in of_ranks) / max(rows[n][alone] for rows in of_ranks)
                 for n in range(given.rounds)
             ]
-            line += f"  {statistics.median(ratios):.2f} of a step"
+            line += f", {statistics.median(ratios):.2f} of a step"
         print(line)
 
 
@@ -185,6 +191,7 @@ def main() -> None:
     parser.add_argument("--world", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--pause", type=float, default=2.0, help="seconds of computing before a step")
+    parser.add_argument("--ways", nargs="*", default=["bare", "waiting", "computing"])
     parser.add_argument("--directory", required=True, help="on the disk that is measured")
     parser.add_argument("--torch", action="store_true", help="torch's async_save, too")
     given = parser.parse_args()

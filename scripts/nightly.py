@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fault programme: every enumeration of faults in full, power losses, and each fuzzer for a time.
+"""The fault programme: every enumeration of faults in full, power losses, each fuzzer for a time, and trainings
+with faults drawn by lot.
 
-usage: nightly.py [--minutes N] [--fuzz-minutes N] [--only PART]
+usage: nightly.py [--minutes N] [--fuzz-minutes N] [--soak-minutes N] [--only PART]
                             runs what build/test and build/fuzz have (scripts/test --nightly=N builds them), and goes on
-                            where it was; parts are "faults", "power loss" and "fuzzing"
+                            where it was; parts are "faults", "power loss", "fuzzing" and "soak"
        nightly.py --corpus  keeps in tests/fuzz/corpus what the fuzzers have found
 
 What is done stands in build/nightly/state.json. It begins anew when all is done, or the sources have changed. The report
@@ -45,7 +46,7 @@ def run(command, log, seconds, env=None):
                 pass
 
 
-# ---- Units: each is done as a whole, but for fuzzing, which goes on.
+# ---- Units: each is done as a whole, but for fuzzing and the soak, which go on.
 
 class Enumeration:
     """A program of tests, in which all trials are made."""
@@ -88,12 +89,36 @@ class Fuzzing:
         unit["done"] = status != 0 or unit["seconds"] + seconds >= self.seconds - 1
 
 
+class Soak:
+    """Trainings with faults drawn by lot, for so many seconds in all."""
+    part = "soak"
+
+    def __init__(self, test, seconds):
+        self.name, self.test, self.seconds = test["name"], test, seconds
+
+    def go_on(self, unit, seconds):
+        seconds = min(seconds, self.seconds - unit["seconds"])
+        log = HERE / f"{self.name}.log"
+        log.unlink(missing_ok=True)
+        # It looks at the clock between two trainings, and draws another seed each time.
+        status = run(self.test["cmd"], log, seconds + 120, {**self.test["env"], "ZERO_SOAK_SECONDS": str(int(seconds))})
+        text = log.read_text(encoding="utf-8", errors="replace")
+        kinds = unit.setdefault("kinds", {})
+        for count, kind in re.findall(r"^faults: (\d+) (.+)$", text, flags=re.M):
+            kinds[kind] = kinds.get(kind, 0) + int(count)
+        unit["trials"] = sum(kinds.values())
+        unit["violations"] += int(status != 0)
+        unit["done"] = status != 0 or unit["seconds"] + seconds >= self.seconds - 1
+
+
 def units(arguments):
     tests = json.loads(subprocess.check_output(["meson", "introspect", "--tests", ROOT / "build/test"]))
-    enumerations = [Enumeration(test) for test in tests if any(suite.endswith(":fault") for suite in test["suite"])]
+    tests = [test for test in tests if any(suite.endswith(":fault") for suite in test["suite"])]
+    enumerations = [Enumeration(test) for test in tests if test["name"] != "soak"]
+    soak = [Soak(test, 60 * arguments.soak_minutes) for test in tests if test["name"] == "soak"]
     programs = [ROOT / "build/fuzz/tests/fuzz" / f"fuzz_{corpus.stem}" for corpus in sorted(CORPUS.glob("*.txt"))]
     fuzzers = [Fuzzing(program, 60 * arguments.fuzz_minutes) for program in programs if program.exists()]
-    return sorted(enumerations, key=lambda unit: unit.part) + fuzzers
+    return sorted(enumerations, key=lambda unit: unit.part) + fuzzers + soak
 
 
 # ---- Corpora: in the repository a file a target, with an input a line, as tests/fuzz/replay.cpp reads it.
@@ -144,6 +169,10 @@ def report(state):
     for name, unit in state["units"].items():
         lines.append(f"| {name}{'' if unit['done'] else ' (not done)'} | {unit['part']} | {unit['trials']:,} | "
                      f"{unit['violations']} | {unit['seconds'] / 60:.1f} |")
+    for unit in state["units"].values():
+        if "kinds" in unit:
+            lines += ["", f"| fault of the {unit['part']} | times |", "| --- | --- |"]
+            lines += [f"| {kind} | {count:,} |" for kind, count in unit["kinds"].items()]
     (HERE / "report.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     (HERE / "report.json").write_text(json.dumps({**state, "parts": parts}, indent=1) + "\n", encoding="utf-8")
     return parts
@@ -153,6 +182,7 @@ def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("--minutes", type=float, default=120)
     parser.add_argument("--fuzz-minutes", type=float, default=10)
+    parser.add_argument("--soak-minutes", type=float, default=60)
     parser.add_argument("--only", default="")
     parser.add_argument("--corpus", action="store_true")
     arguments = parser.parse_args()

@@ -30,7 +30,7 @@ struct Frame {
 };
 
 constexpr const char* kKindNames[] = {"an integer", "a string",  "an object", "an array",
-                                      "null",       "a boolean", "binary"};
+                                      "null",       "a boolean", "binary",    "a number"};
 
 /// The interface that nlohmann calls. Each function returns false to stop, after it has set
 /// status_.
@@ -41,12 +41,12 @@ class Events {
 
   bool null() { return other(JsonType::null); }
   bool boolean(bool) { return other(JsonType::boolean); }
-  bool number_integer(int64_t) { return fail("a number is negative"); }
+  bool number_integer(int64_t) { return other_number("a number is negative"); }
   bool number_float(double, const std::string&) {
-    return fail("a number is not an integer below 2^63");
+    return other_number("a number is not an integer below 2^63");
   }
   bool number_unsigned(uint64_t value) {
-    if (value > static_cast<uint64_t>(INT64_MAX)) return fail("a number is not below 2^63");
+    if (value > static_cast<uint64_t>(INT64_MAX)) return other_number("a number is not below 2^63");
     const auto at = enter(JsonType::integer);
     return at && (!at->type || accept(at->type->take_integer(at->to, static_cast<int64_t>(value))));
   }
@@ -111,6 +111,9 @@ class Events {
   }
   /// Takes a value of a kind that no description asks for.
   bool other(JsonType::Kind kind) { return !frames_.empty() && enter(kind); }
+  bool other_number(const char* why) {
+    return limits_.any_numbers ? other(JsonType::number) : fail(why);
+  }
 
   /// Returns where the next value in the innermost container goes. Fails if it may not stand there.
   std::optional<Place> enter(JsonType::Kind kind) {

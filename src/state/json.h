@@ -22,7 +22,8 @@ namespace zero {
 /// `object` point to memory of the type that the description was made for. A failure ends the
 /// parse; the parser puts the place in front of its text.
 struct JsonType {
-  enum Kind { integer, string, object, array, null, boolean, binary };  // the last three: nowhere
+  /// From `null` on: of no description.
+  enum Kind { integer, string, object, array, null, boolean, binary, number };
   struct Member {
     std::string_view key;
     bool required;
@@ -42,12 +43,13 @@ struct JsonType {
 struct JsonLimits {
   int max_depth;
   bool ignore_unknown_keys;
-  size_t most_keys;  // of one object: they are remembered, as none may come twice
+  size_t most_keys;          // of one object: they are remembered, as none may come twice
+  bool any_numbers = false;  // under unknown keys, if those are ignored
 };
 
 /// Fails with ZERO_ERR_CKPT_INVALID unless `bytes` is one object that starts with its brace, in
 /// valid UTF-8 without NUL. Each key must be there once in its object, and every number, also of an
-/// unknown key, must be an integer in [0, 2^63).
+/// unknown key unless the limits say otherwise, must be an integer in [0, 2^63).
 Status parse_json(std::string_view bytes, const JsonLimits& limits, const JsonType& root, void* to);
 
 /// Returns `value` as a JSON string, with its quotes.

@@ -9,7 +9,7 @@
 
 #include "base/refusals.h"
 #include "commands.h"
-#include "output.h"
+#include "model_index.h"
 #include "state/file_names.h"
 #include "state/json.h"
 
@@ -27,16 +27,7 @@ Result<std::set<std::string>> model_files(const Directory& directory) {
     return invalid("'", index.path, "': has ", index.bytes, " bytes, at most ", kLongestHeader);
   std::string bytes(index.bytes, '\0');
   ZERO_TRY(read_fully(index, std::as_writable_bytes(std::span(bytes)), 0));
-  std::set<std::string> names;
-  try {
-    const Json parsed = Json::parse(bytes);
-    for (const Json& name : parsed.at("weight_map")) names.insert(name.get<std::string>());
-  } catch (const Json::exception& error) {
-    return invalid("'", index.path, "': is no index of a model: ", error.what());
-  }
-  for (const std::string& name : names)
-    if (!is_file_name(name)) return invalid("'", index.path, "': names ", shown(name));
-  return names;
+  return parse_model_index(bytes).within(text("'", index.path, "'"));
 }
 
 }  // namespace

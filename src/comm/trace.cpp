@@ -28,6 +28,8 @@ constexpr size_t kChunkBytes = 65536, kLineBytes = 512, kMarkBytes = 8;
 constexpr int64_t kOffsetStepNs = 100'000;
 constexpr int kMostFiles = 1000;  // of one rank in one directory at one time
 
+constexpr std::string_view kEnd = "\n]\n";
+
 constexpr const char* kKinds[] = {"call", "phase", "transfer", "wait"};  // in the order of Kind
 constexpr const char* kValues[] = {nullptr, nullptr, "bytes", "rank"};
 
@@ -61,7 +63,7 @@ class Lines {
   }
   Status flush() {
     const size_t used = used_;
-    mark("\n]\n");
+    mark(kEnd);
     for (size_t done = 0; done < used_;) {
       const ssize_t bytes = uninterrupted([&] {
         return os().pwrite(fd_.get(), chunk_ + done, used_ - done,
@@ -69,8 +71,7 @@ class Lines {
       });
       if (bytes <= 0) {
         const int error = bytes < 0 ? errno : ENOSPC;
-        (void)os().ftruncate(fd_.get(), written_);
-        used_ = 0;
+        end_again();
         return refused(path_, "writing", error);
       }
       done += static_cast<size_t>(bytes);
@@ -82,6 +83,13 @@ class Lines {
 
  private:
   void mark(std::string_view between) { used_ += between.copy(chunk_ + used_, kMarkBytes); }
+  /// Puts the end back where the last write left it. That takes no room on the disk.
+  void end_again() {
+    used_ = 0;
+    const int64_t length = written_ == 0 ? 0 : written_ + static_cast<int64_t>(kEnd.size());
+    if (written_ > 0) (void)os().pwrite(fd_.get(), kEnd.data(), kEnd.size(), written_);
+    (void)os().ftruncate(fd_.get(), length);
+  }
 
   const Fd fd_;
   const std::string path_;
@@ -203,6 +211,7 @@ Status Trace::State::write_all() {
 
 /// The writer's life.
 Status Trace::State::run() {
+  log_as(rank);
   Status status;
   if (!succeeds([&] { return status = write_all(), true; }))
     status = Status(ZERO_ERR_MEMORY, "out of memory");

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/log.h"
 #include "base/os.h"
 #include "base/refusals.h"
 #include "comm/apart.h"
@@ -121,7 +122,8 @@ Status Behind::begin(Call& call) {
 void Behind::start(Status (*body)(Work&, const Progress&)) {
   outcome_.reset();
   thread_ = {};
-  Status started = thread_.start([held = work_, body]() mutable {
+  Status started = thread_.start([held = work_, body, rank = optim_.comm->rank()]() mutable {
+    log_as(rank);
     const std::shared_ptr<Work> work = std::move(held);  // which must go before the outcome is told
     Status status(ZERO_ERR_MEMORY, "out of memory");
     (void)succeeds([&] { return status = body(*work, [&] { work->blocks++; }), true; });

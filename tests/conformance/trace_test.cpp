@@ -3,7 +3,9 @@
 // of it holds up a step.
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <string>
@@ -115,7 +117,13 @@ TEST(Trace, a_full_disk_ends_the_trace_and_no_call) {
   full = true;
   const ReplacedCall refused(&SystemCalls::pwrite,
                              [](int fd, const void* data, size_t bytes, int64_t at) -> ssize_t {
-                               if (!full) return real_system_calls().pwrite(fd, data, bytes, at);
+                               struct stat file;
+                               fstat(fd, &file);
+                               // What is there can be overwritten.
+                               if (full)
+                                 bytes = std::min(bytes, static_cast<size_t>(file.st_size - at));
+                               if (bytes > 0)
+                                 return real_system_calls().pwrite(fd, data, bytes, at);
                                errno = ENOSPC;
                                return -1;
                              });
@@ -123,6 +131,8 @@ TEST(Trace, a_full_disk_ends_the_trace_and_no_call) {
   EXPECT_EQ(zero_trace_stop(comm), ZERO_ERR_SYSTEM);
   EXPECT_TRUE(says("ENOSPC"));
   full = false;
+  const std::string file = file_of(scratch.path(), 0);
+  EXPECT_TRUE(file.starts_with("[\n{") && file.ends_with("}\n]\n")) << file;
   start(comm, scratch.path());
   EXPECT_OK(zero_trace_stop(comm));
   EXPECT_OK(zero_comm_free(comm));

@@ -20,19 +20,24 @@ ZERO = os.environ.get("ZERO_TOOL", "zero")
 ZERO_RUN = os.environ.get("ZERO_RUN", "zero-run")
 RUNS = 100 if os.environ.get("ZERO_TEST_NIGHTLY") == "1" else 3
 LATE_MS = 20
-# Trains so many steps, of which rank `slow` begins each late.
+# Trains so many steps, of which rank `slow` begins each late. With "split" there is a second comm from the middle on; with
+# "limit" no file grows beyond 16 KiB after the first step.
 TRAIN = """
-import sys, time, libzero
+import resource, sys, time, libzero
 steps, slow, late_ms, *words = sys.argv[1:]
 comm = libzero.Comm.from_env()
 memory = libzero.allocate(comm, [libzero.Param("w", shape=(5000,))])
 optimizer = libzero.Optimizer(comm, "adamw", max_grad_norm=1.0)
 optimizer.register(memory.params)
 optimizer.broadcast_params()
-for _ in range(int(steps)):
+for step in range(int(steps)):
+    if "split" in words and step == int(steps) // 2:
+        group = comm.split(0)
     if comm.rank == int(slow):
         time.sleep(int(late_ms) / 1000)
     optimizer.step()
+    if "limit" in words and step == 0:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 14, 1 << 14))
 if "stop" in words:
     comm.trace_stop()
 """
@@ -143,6 +148,13 @@ class Trace(unittest.TestCase):
         self.assertIn("warning: ZERO_TRACE: ", printed)
         self.assertIn("ENOTDIR", printed)
 
+    def test_of_a_file_that_cannot_grow_the_rank_is_told_and_what_it_has_is_json(self):
+        printed = self.run_job(200, 1, 1, "limit", env={"ZERO_LOG": "warning"})
+        for rank in (0, 1):
+            self.assertRegex(printed, rf"libzero: rank {rank}: warning: the trace ends here: .*EFBIG")
+            self.assertGreaterEqual(len(events_of(self.traces / f"rank-{rank}.json")), 2)
+        self.assertIn("steps", zero("trace", "merge", self.traces))
+
     def test_what_a_killed_job_leaves_is_json_and_can_be_merged(self):
         process = self.start_job(100000, 1, 1)
         time.sleep(0.5)
@@ -187,6 +199,15 @@ class Trace(unittest.TestCase):
         top.send_signal(signal.SIGINT)
         top.communicate(timeout=60)
         self.assertEqual(top.returncode, 0)
+
+    def test_top_counts_no_step_twice_when_a_comm_is_added(self):
+        steps = 300
+        self.start_job(steps, 1, 5, "split")
+        looks = [json.loads(line) for line in zero("top", self.traces, "--interval", 0.2, "--json").splitlines()]
+        self.assertTrue(any(len(comms) == 2 for comms in looks), looks)
+        counted = sum(rank["steps"] for (first, *_) in looks for rank in first["ranks"] if rank["rank"] == 0)
+        self.assertGreater(counted, steps // 2)
+        self.assertLess(counted, steps)
 
     def test_top_keeps_to_a_narrow_terminal(self):
         self.start_job(100000, 1, LATE_MS)

@@ -36,9 +36,7 @@ Result<std::string> directory_of(int64_t pid) {
        at.increment(error)) {
     std::error_code ignored;
     const std::filesystem::path target = std::filesystem::read_symlink(at->path(), ignored);
-    if (target.extension() == ".json" &&
-        target.filename().string().find("rank-") != std::string::npos)
-      return target.parent_path().string();
+    if (names_trace(target)) return target.parent_path().string();
   }
   if (error) return Status(ZERO_ERR_SYSTEM, text("process ", pid, ": ", errno_text(error.value())));
   return wrong_state("process ", pid, " writes no trace: start it with ZERO_TRACE=DIRECTORY");
@@ -66,9 +64,12 @@ class Job {
 
   /// Returns what the ranks have done since the last look.
   Result<Groups> look() {
-    const auto entries = ZERO_TRY(open_traces(directory_)).size();
-    if (entries != files_.size() || std::ranges::any_of(files_, &TraceFile::replaced))
-      files_ = ZERO_TRY(open_traces(directory_));
+    std::vector<TraceFile> there = ZERO_TRY(open_traces(directory_));
+    for (TraceFile& file : there) {
+      const auto known = std::ranges::find_if(files_, [&](auto& one) { return one.same_as(file); });
+      if (known != files_.end()) file = std::move(*known);  // goes on where it was
+    }
+    files_ = std::move(there);
     Groups groups;
     for (TraceFile& file : files_) {
       RankSum& sum = groups[file.group()][file.rank()];

@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <set>
 #include <tuple>
 
@@ -46,11 +45,6 @@ const Json& arguments_of(const Json& event) {
 uint64_t inode_of(const std::string& path) {
   struct stat info {};
   return stat(path.c_str(), &info) == 0 ? info.st_ino : 0;
-}
-
-bool names_trace(const std::filesystem::path& path) {
-  const std::string name = path.filename();
-  return path.extension() == ".json" && name.find("rank-") != name.npos;
 }
 
 }  // namespace
@@ -143,8 +137,6 @@ bool TraceFile::ended() const {
   return fd.valid() && flock(fd.get(), LOCK_SH | LOCK_NB) == 0;  // a writer holds the lock
 }
 
-bool TraceFile::replaced() const { return inode_of(path_) != inode_; }
-
 void TraceFile::rewind() {
   limit_ = at_;
   at_ = 0;
@@ -191,6 +183,11 @@ Status TraceFile::skip() {
 }
 
 // ---- A directory.
+
+bool names_trace(const std::filesystem::path& path) {
+  const std::string name = path.filename();
+  return path.extension() == ".json" && name.find("rank-") != name.npos;
+}
 
 Result<std::vector<TraceFile>> open_traces(const std::string& directory) {
   std::error_code error;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -44,8 +45,10 @@ class TraceFile {
   int32_t world() const { return world_; }
   /// True once its end has been read, or if its writer died.
   bool ended() const;
-  /// True if another file stands at its path by now.
-  bool replaced() const;
+  /// True if both are the same file, and not one that took the place of the other.
+  bool same_as(const TraceFile& other) const {
+    return path_ == other.path_ && inode_ == other.inode_;
+  }
 
   using Take = std::function<Status(std::string_view line, const Json& event)>;
   /// Reads what has come since. A line has no comma and no end.
@@ -67,6 +70,9 @@ class TraceFile {
   std::streamoff at_ = 0, next_ = 0, limit_ = -1;  // behind the last event, line; -1: none
   bool ended_ = false;
 };
+
+/// True for what a trace's file is called.
+bool names_trace(const std::filesystem::path& path);
 
 /// Returns the files of a directory, in the order of groups and ranks, without what another job of
 /// another size left there.

@@ -92,7 +92,7 @@ Result<BlockReader> BlockReader::open(const BlockFiles& files, const FileRecord&
   BlockReader reader;
   reader.files_ = &files;
   reader.record_ = &record;
-  reader.file_ = ZERO_TRY(open_input(files.directory, record.name));
+  reader.file_ = ZERO_TRY(open_input(files.directory, record.name, Links::refused));
   if (reader.bytes() == record.bytes) return reader;
   return invalid("'", reader.path(), "': has ", reader.bytes(), " bytes, the manifest says ",
                  record.bytes);

@@ -160,15 +160,16 @@ Status close_checked(OpenFile file) {
   return io_error(file.path, "close", errno);
 }
 
-Result<InputFile> open_input(const Directory& directory, const std::string& name) {
+Result<InputFile> open_input(const Directory& directory, const std::string& name, Links links) {
   // O_NONBLOCK is needed because opening a pipe that somebody put there must not wait for its
   // writer.
-  constexpr int kFlags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
-  InputFile file{{directory.path_of(name), open_at(directory, name, kFlags)}};
+  constexpr int kFlags = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+  const int no_link = links == Links::refused ? O_NOFOLLOW : 0;
+  InputFile file{{directory.path_of(name), open_at(directory, name, kFlags | no_link)}};
   const auto bad = [&](const char* what) { return invalid("'", file.path, "': is ", what); };
   if (!file.fd.valid()) {
     if (errno == ENOENT) return bad("missing");
-    if (errno == ELOOP) return bad("a symbolic link, but must be a file");
+    if (errno == ELOOP && no_link != 0) return bad("a symbolic link, but must be a file");
     if (errno == ENXIO) return bad("not a regular file");
     return io_error(file.path, "open", errno);
   }

@@ -92,7 +92,7 @@ Status close_checked(OpenFile file);
 struct InputFile : OpenFile {
   uint64_t bytes = 0;
 };
-Result<InputFile> open_input(const Directory& directory, const std::string& name);
+Result<InputFile> open_input(const Directory& directory, const std::string& name, Links links);
 
 /// Fills `data` from `offset` on. Fails with ZERO_ERR_CKPT_INVALID if the file ends first.
 Status read_fully(const OpenFile& file, std::span<std::byte> data, uint64_t offset);

@@ -43,7 +43,7 @@ Result<bool> has_manifest(const Directory& directory) {
 }  // namespace
 
 Result<FoundCheckpoint> read_manifest(const Directory& directory) {
-  const InputFile file = ZERO_TRY(open_input(directory, kManifestName));
+  const InputFile file = ZERO_TRY(open_input(directory, kManifestName, Links::refused));
   if (file.bytes > kLongestManifest)
     return invalid("'", file.path, "': has ", file.bytes, " bytes, at most ", kLongestManifest);
   FoundCheckpoint found{directory.path, std::string(file.bytes, '\0'), {}};

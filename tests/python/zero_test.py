@@ -483,6 +483,18 @@ class ExportAndImport(ZeroTest):
         self.done("import", "--replace", "--from", "hf", "--rule", "sgd", self.model, self.back + "2")
         self.assertEqual(self.done("diff", self.back, self.back + "2"), "no difference\n")
 
+    def test_a_model_may_be_links_as_in_the_cache_of_hugging_face(self):
+        self.model_of("--shard-bytes", 13000, self.checkpoint("1"))
+        cache = os.path.join(self.place, "cache")
+        os.mkdir(cache)
+        for name in os.listdir(self.model):
+            os.symlink(os.path.join("..", "model", name), os.path.join(cache, name))
+        self.done("import", "--from", "hf", self.model, self.back)
+        self.done("import", "--from", "hf", cache, self.back + "2")
+        self.assertEqual(self.done("diff", self.back, self.back + "2"), "no difference\n")
+        file = os.path.join(cache, "model-00001-of-00003.safetensors")
+        self.assertIn("adamw", self.done("estimate", file))
+
     def test_a_pipe_brings_tensors_in_their_order_or_is_refused(self):
         sgd = os.path.join(self.place, "sgd")
         self.model_of(self.checkpoint("1"))

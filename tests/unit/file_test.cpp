@@ -105,7 +105,7 @@ TEST(File, links_pipes_and_directories_are_not_opened_as_input) {
   ASSERT_EQ(mkdir((scratch / "directory").c_str(), 0700), 0);
   ASSERT_EQ(symlink("/dev/zero", (scratch / "device").c_str()), 0);
   const Directory directory = open_path(scratch.path());
-  EXPECT_EQ(open_input(directory, "file")->bytes, 10u);
+  EXPECT_EQ(open_input(directory, "file", Links::refused)->bytes, 10u);
   const struct {
     const char *name, *says;
   } bad[] = {{"link", "symbolic link"},
@@ -114,7 +114,11 @@ TEST(File, links_pipes_and_directories_are_not_opened_as_input) {
              {"directory", "not a regular file"},
              {"nothing", "missing"}};
   for (const auto& [name, says] : bad)
-    expect_failure(open_input(directory, name), ZERO_ERR_CKPT_INVALID, says);
+    expect_failure(open_input(directory, name, Links::refused), ZERO_ERR_CKPT_INVALID, says);
+  EXPECT_EQ(open_input(directory, "link", Links::followed)->bytes, 10u);
+  for (const char* name : {"device", "pipe", "directory"})
+    expect_failure(open_input(directory, name, Links::followed), ZERO_ERR_CKPT_INVALID,
+                   "not a regular file");
 }
 
 TEST(File, an_error_names_file_operation_and_reason) {

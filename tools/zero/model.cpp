@@ -8,8 +8,8 @@
 #include "base/checked.h"
 #include "base/refusals.h"
 #include "checkpoint.h"
+#include "safetensors_input.h"
 #include "state/json.h"
-#include "state/safetensors.h"
 
 namespace zero::tool {
 namespace {
@@ -17,13 +17,10 @@ namespace {
 constexpr uint64_t kLongestShapes = 64u << 20;
 constexpr const char* kPartitions[] = {"even", "greedy", "greedy-in-order"};  // in zero.h's order
 
-Result<std::vector<ModelTensor>> read_header_of(const InputFile& file) {
-  std::string first(std::min<uint64_t>(file.bytes, 8), '\0');
-  ZERO_TRY(read_fully(file, std::as_writable_bytes(std::span(first)), 0));
-  std::string json(ZERO_TRY(safetensors_header_bytes(first, file.bytes)), '\0');
-  ZERO_TRY(read_fully(file, std::as_writable_bytes(std::span(json)), 8));
+Result<std::vector<ModelTensor>> read_safetensors(const std::string& path) {
+  const SafetensorsInput input = ZERO_TRY(SafetensorsInput::open(path));
   std::vector<ModelTensor> model;
-  for (const TensorEntry& tensor : ZERO_TRY(parse_safetensors_header(json, file.bytes)).tensors)
+  for (const auto& tensor : input.tensors())
     model.push_back({tensor.name, tensor.dtype, tensor.shape});
   return model;
 }
@@ -112,11 +109,11 @@ Result<std::vector<ModelTensor>> read_model(const std::string& path) {
     };
     std::ranges::for_each(checkpoint.manifest().params, add);
     std::ranges::for_each(checkpoint.manifest().buffers, add);
+  } else if (path.ends_with(".safetensors")) {
+    model = ZERO_TRY(read_safetensors(path));
   } else {
-    const InputFile file = ZERO_TRY(open_input(start_of_paths(), path));
-    const bool tensors = path.ends_with(".safetensors");
-    model =
-        ZERO_TRY((tensors ? read_header_of(file) : read_shapes(file)).within(text("'", path, "'")));
+    const InputFile file = ZERO_TRY(open_input(start_of_paths(), path, Links::followed));
+    model = ZERO_TRY(read_shapes(file).within(text("'", path, "'")));
   }
   ZERO_TRY(check_sizes(model).within(text("'", path, "'")));
   return model;

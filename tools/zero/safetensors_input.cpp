@@ -22,7 +22,7 @@ constexpr const char* kOneFile = "model.safetensors";
 Result<std::set<std::string>> model_files(const Directory& directory) {
   struct stat info;
   if (stat_entry(directory, kIndexName, info) != 0) return std::set<std::string>{kOneFile};
-  const InputFile index = ZERO_TRY(open_input(directory, kIndexName));
+  const InputFile index = ZERO_TRY(open_input(directory, kIndexName, Links::followed));
   if (index.bytes > kLongestHeader)
     return invalid("'", index.path, "': has ", index.bytes, " bytes, at most ", kLongestHeader);
   std::string bytes(index.bytes, '\0');
@@ -40,11 +40,11 @@ Result<SafetensorsInput> SafetensorsInput::open(const std::string& path) {
   }
   const Directory directory = enter(start_of_paths(), path, Links::followed);
   if (!directory.fd.valid()) {
-    ZERO_TRY(input.add(ZERO_TRY(open_input(start_of_paths(), path))));
+    ZERO_TRY(input.add(ZERO_TRY(open_input(start_of_paths(), path, Links::followed))));
     return input;
   }
   for (const std::string& name : ZERO_TRY(model_files(directory)))
-    ZERO_TRY(input.add(ZERO_TRY(open_input(directory, name))));
+    ZERO_TRY(input.add(ZERO_TRY(open_input(directory, name, Links::followed))));
   return input;
 }
 

@@ -10,6 +10,7 @@
 #include <set>
 #include <unordered_set>
 
+#include "base/refusals.h"
 #include "base/text.h"
 #include "optim/options.h"
 #include "state/file.h"
@@ -301,6 +302,13 @@ std::string write_manifest(const Manifest& manifest) {
   // The comma and line break before the trailer belong to the bytes that it speaks of.
   out.resize(out.size() - std::string_view("\"end\":}").size());
   return out += manifest_trailer(out);
+}
+
+Status write_manifest_file(const BlockFiles& files, const Manifest& manifest) {
+  const std::string bytes = write_manifest(manifest);
+  if (bytes.size() > kLongestManifest)
+    return unsupported("the manifest has ", bytes.size(), " bytes, at most ", kLongestManifest);
+  return write_text(files, kManifestName, bytes).status();
 }
 
 Result<Manifest> parse_manifest(std::string_view bytes) {

@@ -115,6 +115,9 @@ void for_each_tensor(const Manifest& manifest, const Visit& visit) {
 
 std::string write_manifest(const Manifest& manifest);
 
+/// Makes the file of it, which completes a checkpoint.
+Status write_manifest_file(const BlockFiles& files, const Manifest& manifest);
+
 /// Returns the manifest's last bytes, from its "end" key on. They describe all bytes before them.
 std::string manifest_trailer(std::string_view body);
 

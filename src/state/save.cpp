@@ -5,7 +5,6 @@
 #include <cerrno>
 
 #include "base/os.h"
-#include "base/refusals.h"
 #include "state/collective.h"
 #include "state/find.h"
 #include "step/memory.h"
@@ -84,10 +83,7 @@ Status Save::publish(const Progress& progress) {
   const BlockFiles files{staging_->directory(), block_.data(), progress};
   manifest_.files[static_cast<size_t>(2 * manifest_.world)] =
       ZERO_TRY(write_text(files, kIndexName, write_index(manifest_)));
-  const std::string bytes = write_manifest(manifest_);
-  if (bytes.size() > kLongestManifest)
-    return unsupported("the manifest has ", bytes.size(), " bytes, at most ", kLongestManifest);
-  ZERO_TRY(write_text(files, kManifestName, bytes));
+  ZERO_TRY(write_manifest_file(files, manifest_));
   os().reached("save.manifest_written");
   return staging_->publish(progress);
 }

@@ -92,10 +92,7 @@ Status write_checkpoint(OutputDirectory& to, Manifest& manifest, std::vector<Who
         ZERO_TRY(write_text(to.files(), shard_name(kExtra, rank, world), all)));
   }
   ZERO_TRY(check_manifest(manifest));
-  const std::string bytes = write_manifest(manifest);
-  if (bytes.size() > kLongestManifest)
-    return unsupported("the manifest has ", bytes.size(), " bytes, at most ", kLongestManifest);
-  ZERO_TRY(write_text(to.files(), kManifestName, bytes));
+  ZERO_TRY(write_manifest_file(to.files(), manifest));
   return to.publish();
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "output_file.h"
 
-#include <unistd.h>
-
 #include <cerrno>
 
+#include "base/hash.h"
 #include "base/refusals.h"
+#include "base/secret.h"
 #include "ending.h"
 
 namespace zero::tool {
@@ -24,10 +24,10 @@ Status check_place(const Directory& parent, const std::string& name, bool replac
 
 }  // namespace
 
-OutputFile::OutputFile(Directory parent, std::string name)
+OutputFile::OutputFile(Directory parent, std::string name, uint64_t drawn)
     : parent_(std::move(parent)),
       name_(std::move(name)),
-      temporary_(text(".zero-", getpid(), ".tmp")) {}
+      temporary_(text(".zero-", hex(drawn), ".tmp")) {}
 
 Result<std::unique_ptr<OutputFile>> OutputFile::create(const std::string& path, bool replace,
                                                        uint64_t bytes) {
@@ -38,7 +38,9 @@ Result<std::unique_ptr<OutputFile>> OutputFile::create(const std::string& path, 
   const std::string folder = slash == path.npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
   Directory parent = ZERO_TRY(open_directory(start_of_paths(), folder, Links::followed));
   ZERO_TRY(check_place(parent, name, replace));
-  std::unique_ptr<OutputFile> file(new OutputFile(std::move(parent), name));
+  uint64_t drawn = 0;  // processes of two containers may have one number
+  ZERO_TRY(draw_random(std::as_writable_bytes(std::span(&drawn, 1))));
+  std::unique_ptr<OutputFile> file(new OutputFile(std::move(parent), name, drawn));
   file->block_ = ZERO_TRY(allocate_block());
   file->files_.emplace(BlockFiles{file->parent_, file->block_.data(), [] {}});
   remove_on_signals({file->parent_.path_of(file->temporary_)}, "");

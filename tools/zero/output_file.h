@@ -26,7 +26,7 @@ class OutputFile {
   Status publish();
 
  private:
-  explicit OutputFile(Directory parent, std::string name);
+  OutputFile(Directory parent, std::string name, uint64_t drawn);
 
   const Directory parent_;
   const std::string name_, temporary_;

@@ -123,7 +123,7 @@ def export(reader: CheckpointReader, target: str, _replace: bool) -> None:
     entries = {entry.name: entry for entry in reader.entries}
     document = document_of(reader.description, lambda name: _Coming(entries[name]), by_name=True)
     folder = os.path.dirname(os.path.abspath(target))
-    path = os.path.join(folder, f".zero-{os.getpid()}.tmp")
+    path = _torch_files.hidden_name(folder)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that there is one process

@@ -65,7 +65,7 @@ def new_file(target: str, replace: bool) -> Iterator[str]:
         if not replace:
             raise RefusedError("it exists: remove it, or give --replace")
     folder = os.path.dirname(os.path.abspath(target))
-    path = os.path.join(folder, f".zero-{os.getpid()}.tmp")
+    path = hidden_name(folder)
     try:
         with open(path, "xb"):
             pass
@@ -76,6 +76,11 @@ def new_file(target: str, replace: bool) -> Iterator[str]:
             os.remove(path)
         raise
     sync_folder(folder)
+
+
+def hidden_name(folder: str) -> str:
+    """For what is half written: nobody else's, as processes of two containers may have one number."""
+    return os.path.join(folder, f".zero-{os.urandom(8).hex()}.tmp")
 
 
 def sync_folder(folder: str) -> None:

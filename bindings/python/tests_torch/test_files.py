@@ -419,6 +419,7 @@ class BadInput(FilesTest):
             torch.save({"model": {"w": torch.ones(3)}}, file, _use_new_zipfile_serialization=False)
         torch.save([1, 2], self.path("list"))
         torch.save({"weights": 1}, self.path("keys"))
+        torch.save({"model": {"w": torch.ones(3)}, "zero": "[]"}, self.path("rest"))
         torch.save({"model": {"w": torch.ones(3).to_sparse()}}, self.path("sparse"))
         torch.save({"model": {"w": torch.ones(3, dtype=torch.bool)}}, self.path("bool"))
         torch.save({"model": {"w": torch.ones(3)}}, self.path("cut"))
@@ -430,6 +431,7 @@ class BadInput(FilesTest):
             ("old", "format of torch before 1.6"),
             ("list", "it holds a list, not a dictionary"),
             ("keys", "it has no model or model_state_dict or state_dict, but weights"),
+            ("rest", "its 'zero' holds a list, not a dictionary"),
             ("sparse", "not dense"),
             ("bool", "tensor 'w' has dtype torch.bool"),
             ("cut", "it is no file of torch.save"),
@@ -478,6 +480,22 @@ class BadInput(FilesTest):
                 ["--rule", "adagrad"],
                 "has shape",
             ),
+            (
+                {"state": {}, "param_groups": [{**group, "param_names": ["weight"]}]},
+                ["--rule", "sgd"],
+                "has 2 parameters, and names for 1",
+            ),
+            (
+                {"state": {0: {"step": "late"}}, "param_groups": [group]},
+                ["--rule", "sgd"],
+                "state 'step' of 'weight' is no number",
+            ),
+            (
+                {"state": {0: 5}, "param_groups": [group]},
+                ["--rule", "sgd"],
+                "state of its parameter 0 holds a int",
+            ),
+            ({"state": [5], "param_groups": [group]}, [], "no state_dict of torch.optim"),
             ({"steps": 3}, [], "no state_dict of torch.optim"),
         ):
             with self.subTest(words):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import fnmatch
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Optional, cast
+from typing import Any, NamedTuple, Optional, Union, cast
 
 import torch
 
@@ -117,8 +117,7 @@ Tensors = list[tuple[Entry, Iterable[Any]]]
 
 def checkpoint_of(document: Any, wanted: Wanted) -> tuple[Description, Tensors]:
     """The description of a checkpoint, and its tensors. RefusedError: what the dictionaries lack."""
-    if not isinstance(document, Mapping):
-        raise RefusedError(f"it holds a {type(document).__name__}, not a dictionary")
+    _check_dictionary(document, "it")
     model = _first(document, MODEL_KEYS)
     if model is None:
         raise RefusedError(f"it has no {' or '.join(MODEL_KEYS)}, but {_listed(document)}")
@@ -129,7 +128,14 @@ def checkpoint_of(document: Any, wanted: Wanted) -> tuple[Description, Tensors]:
         rest = json.loads(document.get(DESCRIPTION, "{}"))
     except (TypeError, ValueError) as error:
         raise RefusedError(f"its {DESCRIPTION!r} is not libzero's: {error}") from None
+    _check_dictionary(rest, f"its {DESCRIPTION!r}")
+    _check_dictionary(rest.get("steps", {}), f"its {DESCRIPTION!r}, as steps,")
     return _Import(_without_ties(model), optimizer, rest, wanted).all()
+
+
+def _check_dictionary(value: Any, what: str) -> None:
+    if not isinstance(value, Mapping):
+        raise RefusedError(f"{what} holds a {type(value).__name__}, not a dictionary")
 
 
 def _first(document: Mapping[str, Any], keys: Sequence[str]) -> Any:
@@ -162,7 +168,12 @@ class _Import:
             self._state: Mapping[Any, Mapping[str, Any]] = optimizer["state"]
             self._groups: Sequence[Mapping[str, Any]] = optimizer["param_groups"]
             self._keys = [list(group["params"]) for group in self._groups]
-        except (KeyError, TypeError):
+            self._given = [
+                str(name) for group in self._groups for name in group.get("param_names", ())
+            ]
+            for key, state in self._state.items():
+                _check_dictionary(state, f"the state of its parameter {key!r}")
+        except (AttributeError, KeyError, TypeError):
             raise RefusedError("its optimizer is no state_dict of torch.optim") from None
         self._tensors: Tensors = []
 
@@ -205,13 +216,12 @@ class _Import:
     def _names(self) -> list[str]:
         """Of all parameters, in the order of the optimizer's."""
         keys = [key for keys in self._keys for key in keys]
-        if all("param_names" in group for group in self._groups):
-            named = [str(name) for group in self._groups for name in group["param_names"]]
-        elif all(isinstance(key, str) for key in keys):
-            named = keys
-        else:
-            named = []
+        named = self._given or (keys if all(isinstance(key, str) for key in keys) else [])
         if named:
+            if len(set(named)) != len(keys):
+                raise RefusedError(
+                    f"its optimizer has {len(keys)} parameters, and names for {len(set(named))}"
+                )
             for name in named:
                 if name not in self._model:
                     raise RefusedError(f"its optimizer has a parameter {name!r}, its model has not")
@@ -254,11 +264,8 @@ class _Import:
         param["step"] = self._rest.get("steps", {}).get(name, 0)
         param["state"] = []
         for slot, value in state.items():
-            number = value.number() if isinstance(value, Found) and not value.shape else value
-            if slot == "step":
-                param["step"] = int(number)
-            elif slot == "mu_product":
-                param["mu_product"] = float(number)
+            if slot in ("step", "mu_product"):
+                param[slot] = _scalar(value, slot, name)
             elif isinstance(value, Found):
                 if value.shape != tuple(param["shape"]):
                     raise RefusedError(
@@ -269,6 +276,14 @@ class _Import:
                     (Entry(f"{name}.{slot}", dtype, value.shape), _bytes(value, dtype))
                 )
         return param
+
+
+def _scalar(value: Any, slot: str, name: str) -> Union[int, float]:
+    number = value.number() if isinstance(value, Found) and not value.shape else value
+    try:
+        return int(number) if slot == "step" else float(number)
+    except (OverflowError, TypeError, ValueError):
+        raise RefusedError(f"state {slot!r} of {name!r} is no number") from None
 
 
 def _bytes(found: Found, dtype: torch.dtype) -> Iterable[Any]:

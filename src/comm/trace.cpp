@@ -261,14 +261,16 @@ Status Trace::start(const std::string& directory, const Seat& seat) {
 }
 
 Status Trace::stop() {
+  Apart<Status> writer;  // as another thread may start the next one
   {
     const std::lock_guard lock(state_->mutex);
     if (!on_.exchange(false)) return wrong_state("no trace is being written");
     state_->on = false;
     state_->ends = true;
+    std::swap(writer, writer_);
   }
   state_->wake.notify_one();
-  std::optional<Status> end = writer_.await(kEndMs);
+  std::optional<Status> end = writer.await(kEndMs);
   if (end) return *std::move(end);
   return Status(ZERO_ERR_SYSTEM, text("the trace's last events were not written within ",
                                       kEndMs / 1000, " s: its thread is left behind"));

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fault programme: every enumeration of faults in full, power losses, each fuzzer for a time, and trainings
-with faults drawn by lot.
+"""The fault programme: every enumeration of faults in full, power losses, each fuzzer for a time, seeded faults,
+and trainings with faults drawn by lot.
 
 usage: nightly.py [--minutes N] [--fuzz-minutes N] [--soak-minutes N] [--only PART]
                             runs what build/test and build/fuzz have (scripts/test --nightly=N builds them), and goes on
-                            where it was; parts are "faults", "power loss", "fuzzing" and "soak"
+                            where it was; parts are "faults", "power loss", "fuzzing", "seeded faults" and "soak"
        nightly.py --corpus  keeps in tests/fuzz/corpus what the fuzzers have found
 
 What is done stands in build/nightly/state.json. It begins anew when all is done, or the sources have changed. The report
 is build/nightly/report.md, and .json.
 """
 import argparse
+import filecmp
 import json
 import os
 import pathlib
@@ -22,6 +23,9 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests/abi"))
+from seeded_faults import FAULTS  # noqa: E402
+
 HERE = ROOT / "build/nightly"
 CORPUS = ROOT / "tests/fuzz/corpus"
 MOST_BYTES = 28 << 10  # of one target's corpus in the repository
@@ -111,14 +115,85 @@ class Soak:
         unit["done"] = status != 0 or unit["seconds"] + seconds >= self.seconds - 1
 
 
+class Seeded:
+    """A fault in a copy of the sources. A program of tests must fail: one that knows that code, or else any."""
+    part = "seeded faults"
+    tree, log = HERE / "seeded", HERE / "seeded.log"
+    build = tree / "build/test"  # at the depth of others, whose objects a cache may have
+
+    def __init__(self, number_of, fault):
+        self.file, self.old, self.new, self.first = fault
+        self.name = f"{number_of}, {self.file}"
+
+    def go_on(self, unit, seconds):
+        deadline = time.monotonic() + seconds
+        copy_sources(self.tree)  # the fault before is gone by this
+        if not self.is_built(deadline):
+            return
+        file = self.tree / "src" / self.file
+        file.write_text(file.read_text(encoding="utf-8").replace(self.old, self.new), encoding="utf-8")
+        caught = self.caught_by(deadline)
+        if caught is not None:
+            unit.update(done=True, trials=1, violations=int(not caught), caught_by=caught or "nothing")
+
+    def call(self, deadline, *command):
+        return run(command, self.log, max(deadline - time.monotonic(), 0))
+
+    def is_built(self, deadline):
+        """Also what programs need but do not name: libraries that they load."""
+        built = self.tree / "build/built"
+        if not built.exists() or built.read_text(encoding="utf-8") != revision():
+            setup = ["meson", "setup", self.build, self.tree, "-Dwerror=true", "-Db_ndebug=false", "-Dtests=enabled",
+                     "-Dcuda=disabled", "-Doptimization=1", "-Dbench=disabled"]
+            if not (self.build / "build.ninja").exists() and self.call(deadline, *setup) != 0:
+                return False
+            if self.call(deadline, "ninja", "-C", self.build) != 0:
+                return False
+            built.write_text(revision(), encoding="utf-8")
+        return True
+
+    def caught_by(self, deadline):
+        """The first test that fails, "" if none does, None if the time was over."""
+        tests = [test for test in tests_of(self.build) if test["cmd"][0].startswith(str(self.build))]
+        first = [test for name in self.first.split() for test in tests if test["name"] == name]
+        for some in (first, [test for test in tests if test not in first]):
+            programs = {os.path.relpath(test["cmd"][0], self.build) for test in some}
+            built = self.call(deadline, "ninja", "-C", self.build, *programs)
+            if built != 0:
+                return None if built is None else ""
+            for test in some:
+                left = deadline - time.monotonic()
+                status = run(test["cmd"], self.log, max(min(left, test["timeout"]), 0),
+                             {**test["env"], "GTEST_FAIL_FAST": "1"})
+                if status is None and left < test["timeout"]:
+                    return None
+                if status not in (0, 77):  # 77: skipped
+                    return test["name"] if status is not None else f"{test['name']}, which hangs"
+        return ""
+
+
+def copy_sources(tree):
+    """Only what differs, so that little is built again."""
+    for name in subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines():
+        ours, copy = ROOT / name, tree / name
+        if not ours.is_file() or (copy.is_file() and filecmp.cmp(ours, copy, shallow=False)):
+            continue
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ours, copy)
+
+
+def tests_of(build):
+    return json.loads(subprocess.check_output(["meson", "introspect", "--tests", build]))
+
+
 def units(arguments):
-    tests = json.loads(subprocess.check_output(["meson", "introspect", "--tests", ROOT / "build/test"]))
-    tests = [test for test in tests if any(suite.endswith(":fault") for suite in test["suite"])]
+    tests = [test for test in tests_of(ROOT / "build/test") if any(suite.endswith(":fault") for suite in test["suite"])]
     enumerations = [Enumeration(test) for test in tests if test["name"] != "soak"]
     soak = [Soak(test, 60 * arguments.soak_minutes) for test in tests if test["name"] == "soak"]
     programs = [ROOT / "build/fuzz/tests/fuzz" / f"fuzz_{corpus.stem}" for corpus in sorted(CORPUS.glob("*.txt"))]
     fuzzers = [Fuzzing(program, 60 * arguments.fuzz_minutes) for program in programs if program.exists()]
-    return sorted(enumerations, key=lambda unit: unit.part) + fuzzers + soak
+    seeded = [Seeded(i, fault) for i, fault in enumerate(FAULTS, 1)]
+    return sorted(enumerations, key=lambda unit: unit.part) + fuzzers + seeded + soak
 
 
 # ---- Corpora: in the repository a file a target, with an input a line, as tests/fuzz/replay.cpp reads it.
@@ -165,10 +240,11 @@ def report(state):
     for part, total in parts.items():
         lines.append(f"| {part} | {total['done']} of {total['of']} | {total['trials']:,} | {total['violations']} | "
                      f"{total['seconds'] / 60:.1f} |")
-    lines += ["", "| unit | part | trials | violations | minutes |", "| --- | --- | --- | --- | --- |"]
+    lines += ["", "| unit | part | trials | violations | minutes | caught by |",
+              "| --- | --- | --- | --- | --- | --- |"]
     for name, unit in state["units"].items():
         lines.append(f"| {name}{'' if unit['done'] else ' (not done)'} | {unit['part']} | {unit['trials']:,} | "
-                     f"{unit['violations']} | {unit['seconds'] / 60:.1f} |")
+                     f"{unit['violations']} | {unit['seconds'] / 60:.1f} | {unit.get('caught_by', '')} |")
     for unit in state["units"].values():
         if "kinds" in unit:
             lines += ["", f"| fault of the {unit['part']} | times |", "| --- | --- |"]

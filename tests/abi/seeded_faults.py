@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Faults that a tired engineer makes, in every folder of src: its file, text, the text in its place, and the tests that
+should notice first. scripts/nightly.py puts in one at a time, and the ordinary tests must catch it.
+
+usage: seeded_faults.py ROOT   fails if a text is not in its file, or a test is none: then the list needs care
+"""
+import pathlib
+import sys
+
+FAULTS = [
+    ("base/secret.cpp", "difference |= a[i] ^ b[i];", "difference = a[i] ^ b[i];", "sha256"),
+    ("base/secret.cpp", "? sha256(key) : Sha256{}", "? Sha256{} : Sha256{}", "sha256"),
+    ("base/text.cpp", "while (bytes > 0 && continues_character(text[bytes])) --bytes;", "", "difference"),
+    ("base/text.cpp", "point >= 0xD800 && point <= 0xDFFF", "point >= 0xD800 && point <= 0xD8FF", "status"),
+    ("base/container.cpp", "least = std::min(least, left);", "least = left;", "container"),
+    ("base/interrupt.cpp", "if (os().gettid() != os().getpid()) return false;", "", "interrupt"),
+    ("plan/plan.cpp", "return one.share + one.count <= first;", "return one.share + one.count < first;", "plan"),
+    ("plan/plan.cpp", "last.param == next.param && last.first + last.count == next.first &&",
+     "last.param == next.param &&", "plan"),
+    ("plan/partition.cpp", "if (elements > kMaxElements - end) return false;", "", "plan"),
+    ("plan/partition.cpp", "given(a).order > given(b).order;", "given(a).order >= given(b).order;", "plan"),
+    ("rules/adam.h", "if (largest) second = slot[max_exp_avg_sq] = maximum(slot[max_exp_avg_sq], second);",
+     "if (largest) second = maximum(slot[max_exp_avg_sq], second);", "rule"),
+    ("rules/sgd.h", "scalars.flag[is_first] = in.first(momentum_buffer);", "scalars.flag[is_first] = false;", "rule"),
+    ("kernels/reductions.h", "for (int r = 1; r < ranks; ++r) {\n      __builtin_memcpy(last,",
+     "for (int r = 1; r + 1 < ranks; ++r) {\n      __builtin_memcpy(last,", "reductions kernels"),
+    ("device/thread_pool.cpp", "if (thrown_ != nullptr) std::rethrow_exception(std::exchange(thrown_, nullptr));",
+     "thrown_ = nullptr;", "thread_pool"),
+    ("device/image.cpp", "std::memcpy(block.copy, block.data, block.bytes);", "", "image save_behind"),
+    ("device/image.cpp", "block.unread == bytes ? Part::read : Part::live;", "Part::read;", "save_behind image"),
+    ("device/window.cpp", 'ZERO_TRY(await(*device_, done_.handle(), timeout_ms_, "copying tensors"));', "", "window"),
+    ("comm/link.cpp", "if (!ours || header.bytes > most_bytes_) {", "if (!ours) {", "fuzz_link"),
+    ("comm/link.cpp", "std::move(received.begin(), received.end(), std::back_inserter(descriptors_));",
+     "for (Fd& fd : received) (void)fd.release();", "fuzz_link rendezvous"),
+    ("comm/reception.cpp", "if (said.world != meeting_.world)", "if (said.world < meeting_.world)", "tcp rendezvous"),
+    ("comm/reception.cpp", "if (said.rank == 0 || seated.said)", "if (said.rank == 0)", "rendezvous tcp"),
+    ("comm/reception.cpp", "return !one.spoke();", "return one.spoke();", "tcp"),
+    ("comm/visit.cpp", "if (meeting_.deadline.passed(met ? kVerdictMs : 0)) return unreached();", "", "rendezvous tcp"),
+    ("comm/failure.cpp", "if (is_set()) return;", "", "comm_failure exchange tcp"),
+    ("comm/call.cpp", "for (int32_t r = 0; r < world(); ++r)\n    if (records()[r].header.code != ZERO_OK)",
+     "for (int32_t r = 0; r + 1 < world(); ++r)\n    if (records()[r].header.code != ZERO_OK)", "call"),
+    ("comm/agreement.cpp", "return wishes[static_cast<size_t>(a)].key < wishes[static_cast<size_t>(b)].key;",
+     "return wishes[static_cast<size_t>(a)].key > wishes[static_cast<size_t>(b)].key;", "subgroup"),
+    ("comm/launch.cpp", "theirs < kMostPort ? theirs + 1 : theirs - 1", "theirs + 1", "env"),
+    ("comm/local/control.cpp",
+     "for (int32_t r = 0; r < world_; ++r)\n    if (slot(r).arrived.load(std::memory_order_seq_cst) < k)",
+     "for (int32_t r = 1; r < world_; ++r)\n    if (slot(r).arrived.load(std::memory_order_seq_cst) < k)", "exchange"),
+    ("comm/local/control.cpp", "std::memcpy(own.record[k % 2], mine.data(), mine.size());",
+     "std::memcpy(own.record[0], mine.data(), mine.size());", "exchange"),
+    ("comm/local/control.cpp", "if (peer->dead() && slot(r).state.load(std::memory_order_acquire) != kLeft) return r;",
+     "if (peer->dead()) return r;", "exchange"),
+    ("comm/local/segment.cpp", "if ((seals & kSizeSeals) != kSizeSeals)", "if ((seals & kSizeSeals) == 0)", "local"),
+    ("comm/local/rendezvous.cpp", "if (process >= processes.size())", "if (process > processes.size())", "rendezvous"),
+    ("comm/tcp/tcp.cpp", "if (peer.link->over() && !peer.left)", "if (peer.link->over())", "tcp"),
+    ("comm/nccl/channel.cpp", "if (!first && outcome == kSuccess) break;", "if (outcome == kSuccess) break;",
+     "nccl_channel"),
+    ("optim/register.cpp", "std::prev(next)->second.end > begin)\n    return clash",
+     "std::prev(next)->second.end >= begin)\n    return clash", "bad_input"),
+    ("optim/register.cpp", "occupied_ = saved_memory;", "", "bad_input"),
+    ("optim/tensor_checks.cpp", "if (reinterpret_cast<uintptr_t>(memory) % size_of(dtype) == 0) return Status();",
+     "if (reinterpret_cast<uintptr_t>(memory) % sizeof(float) == 0) return Status();", "bad_input"),
+    ("step/step.cpp", "optim.phase = Phase::reduced;\n", "", "accumulate"),
+    ("step/step.cpp", "if (memory.norm_type == p) return", "if (memory.norm_type != 0) return", "norm"),
+    ("step/step.cpp", "if (before_) static_cast<StepLayout&>(memory_) = std::move(*before_);", "",
+     "accumulate device_calls"),
+    ("step/host_walk.cpp", "optim_.comm->steps.publishing--;", "", "step comm_failure"),
+    ("step/host_walk.cpp", 'ZERO_TRY(call_.exchange("publish: owners have written", uint64_t{0}));', "",
+     "equivalence schedules"),
+    ("step/seal.cpp", "for (size_t i = optim.sealed_buffers(); i < optim.buffers.size(); i++) {",
+     "for (size_t i = optim.sealed_buffers() + 1; i < optim.buffers.size(); i++) {", "buffers"),
+    ("step/queued/walk.cpp", "if (stream() != queue().last_stream)", "if (stream() == queue().last_stream)",
+     "device_order device_calls"),
+    ("state/commit.cpp", "ZERO_TRY(sync(directory_));\n", "", "power_loss"),
+    ("state/commit.cpp", "if (Status status = sync(parent_); !status.ok())", "if (Status status; !status.ok())",
+     "power_loss"),
+    ("state/commit.cpp", "ZERO_TRY(sync(parent));  // or a power failure could bring back", "//", "power_loss"),
+    ("state/file.cpp", "ZERO_TRY(sync(parent));  // the name is an entry of it", "", "file power_loss"),
+    ("state/file.cpp", "if (os().close(file.fd.release()) == 0 || errno == EINTR) return {};",
+     "(void)os().close(file.fd.release());\n  return {};", "commit"),
+    ("state/file.cpp", "data = data.subspan(static_cast<size_t>(put));", "data = {};", "save"),
+    ("state/blocks.cpp", "ZERO_TRY(sync(file_));\n  ZERO_TRY(close_checked", "ZERO_TRY(close_checked", "power_loss"),
+    ("state/read.cpp", "for (uint64_t block = first; block < last; block++)",
+     "for (uint64_t block = first; block + 1 < last; block++)", "damage"),
+    ("state/manifest.cpp", "if (slice.start != end)", "if (slice.start > end)", "manifest"),
+    ("state/load.cpp", "optim_.progress[i].product = saved.mu_product;", "", "equivalence"),
+    ("state/load.cpp", "optim_.not_loaded = true;", "", "load"),
+    ("state/prune.cpp", 'ZERO_TRY(verify(parent, listed.front()).within("nothing is deleted"));', "", "prune"),
+    ("state/save_behind.cpp",
+     "for (const Buffer& buffer : optim_.buffers) work_->image->keep(buffer.data, buffer.bytes());", "", "save_behind"),
+    ("state/extras.cpp", "extras.size() >= kMostExtras", "extras.size() > kMostExtras", "extras"),
+    ("api/handles.cpp", "token != token_of(type, entry.generation, place)", "false", "bad_input"),
+    ("api/options_table.cpp", "factor > 0 && factor <= 1", "factor >= 0 && factor <= 1", "bad_input scale"),
+]
+
+
+def main(root: pathlib.Path) -> int:
+    source = root / "src"
+    tests = ({file.name.removesuffix("_test.cpp") for file in root.glob("tests/*/*_test.cpp")} |
+             {f"fuzz_{file.stem}" for file in root.glob("tests/fuzz/corpus/*.txt")})
+    faults = []
+    for file, old, new, names in FAULTS:
+        times = (source / file).read_text(encoding="utf-8").count(old)
+        if times != 1 or old == new:
+            faults.append(f"{file} has {times} times '{old}', in whose place '{new}' is a fault")
+        faults += [f"{file}: there is no test '{name}'" for name in names.split() if name not in tests]
+    folders = {file.parent for file in source.rglob("*.h")} - {(source / fault[0]).parent for fault in FAULTS}
+    faults += [f"{folder} has no fault" for folder in sorted(folders)]
+    print("\n".join(faults + [f"{len(FAULTS)} faults to seed, {len(faults)} of them wrong"]))
+    return bool(faults) or len(FAULTS) < 60
+
+
+if __name__ == "__main__":
+    sys.exit(main(pathlib.Path(sys.argv[1])))

@@ -277,6 +277,14 @@ TEST_F(BadInput, overlapping_memory_is_refused_with_both_names) {
   EXPECT_OK(zero_step(optim, nullptr));
 }
 
+TEST_F(BadInput, a_refused_bind_leaves_the_memory_of_all_parameters_taken) {
+  add_one();
+  ASSERT_OK(add(param("v", data + 8, &shape)));
+  void* const both[2] = {data, data + 4};
+  EXPECT_EQ(zero_bind_params(optim, both, nullptr, 2), ZERO_ERR_ARGUMENT);
+  EXPECT_TRUE(ends(add(param("u", data + 8, &shape)), ZERO_ERR_ARGUMENT, "'v'"));
+}
+
 TEST_F(BadInput, calls_in_the_wrong_phase_are_refused) {
   EXPECT_TRUE(ends(zero_step(optim, nullptr), ZERO_ERR_STATE, "no parameters are registered"));
   size_t count = 0;

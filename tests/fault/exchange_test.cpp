@@ -454,6 +454,24 @@ TEST(Exchange, a_rank_that_frees_its_comm_is_named) {
   }
 }
 
+TEST(Exchange, a_rank_that_dies_after_it_freed_a_comm_did_not_die_in_that_one) {
+  const std::string one = unique_name();
+  const std::string other = unique_name();
+  const std::vector<RankEnd> ends = run_ranks(RankKind::processes, 2, [&](int rank) -> std::string {
+    Seat first = join(one, rank, 2);
+    const Seat second = join(other, rank, 2);
+    EXPECT_EQ(step(first), "ok");
+    if (rank == 1) {
+      first = nullptr;
+      die();
+    }
+    EXPECT_TRUE(contains(step(second), "ZERO_ERR_PEER_DEAD: zero_step: first: rank 1 (process "));
+    EXPECT_EQ(step(first), "ZERO_ERR_DESYNC: zero_step: first: rank 1 has freed its comm");
+    return "";
+  });
+  for_each_survivor(ends, 1, [](int, const std::string&) {});
+}
+
 /// The comm must outlive nobody: a seat that is freed at the end is no failure for those still
 /// reading.
 TEST(Exchange, seats_freed_after_the_last_exchange_are_no_failure) {

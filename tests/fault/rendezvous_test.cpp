@@ -214,6 +214,38 @@ TEST(Rendezvous, a_rank_0_of_another_version_is_named) {
   root.join();
 }
 
+/// It knows the job's word, and sends fewer processes than its memory names.
+TEST(Rendezvous, a_process_that_rank_0_names_but_did_not_send_is_told) {
+  const std::string name = unique_name();
+  Fd listener;
+  ASSERT_EQ(listen_at(place_of(local::address_of_comm(name)), &listener), 0);
+  std::thread root([&] {
+    Result<local::Life> life = local::Life::begin();
+    Result<local::ControlSegment> segment = local::make_control_segment(2);
+    std::byte* const shared = segment->mapping->data();
+    local::Control::slot_of(shared, 1).process = 1;
+    Link link = accept_one(listener);
+    const Frame hello = std::move(hear(link, for_a_second())).value();
+    Welcome welcome{hello_of(0, 2), {}};
+    welcome.proof = prove({}, Role::root, 1,
+                          {read<Introduction>(hello, FrameKind::hello)->nonce, welcome.root.nonce});
+    link.send(FrameKind::welcome, 0, as_payload(welcome));
+    const int page = life->page(), memory = segment->fd.get();
+    link.send(FrameKind::seated, 0, {}, {&page, 1});
+    const struct {
+      local::Generation generation;
+      uint32_t processes = 1, unused = 0;
+    } group{local::Control::header_of(shared).generation};
+    link.send(FrameKind::group, 0, as_payload(group), {&memory, 1});
+    const int32_t process[] = {getpid(), 1};
+    link.send(FrameKind::processes, 0, std::as_bytes(std::span(process)), {&page, 1});
+    EXPECT_TRUE(contains(hear_refusal(link), "rank 0 named process 1 of 1"));
+  });
+  const std::string said = outcome(create_local(name, 1, 2, within(kLongMs)));
+  EXPECT_TRUE(contains(said, "ZERO_ERR_RENDEZVOUS", "rank 0 named process 1 of 1"));
+  root.join();
+}
+
 TEST(Rendezvous, what_another_process_says_is_told_as_utf8) {
   const std::string name = unique_name();
   Fd listener;
@@ -232,19 +264,22 @@ TEST(Rendezvous, what_another_process_says_is_told_as_utf8) {
 /// It has room for their connections, and none for what comes with a hello.
 TEST(Rendezvous, a_rank_0_without_descriptors_tells_its_ranks) {
   const std::string name = unique_name();
-  const Ranks results = run_sound_ranks(RankKind::processes, 3, [&](int rank) {
-    if (rank == 0)
-      watch_points({"rendezvous.listening"}, [] {
-        const int next = dup(STDERR_FILENO);
-        close(next);
-        const auto room = static_cast<rlim_t>(next) + 3;
-        const rlimit limit{room, room};
-        setrlimit(RLIMIT_NOFILE, &limit);
-      });
-    else
-      usleep(50'000);
-    return outcome(create_local(name, rank, 3, within(2'000)).failure());
-  });
+  const Ranks results = run_sound_ranks(
+      RankKind::processes, 3,
+      [&](int rank) {
+        if (rank == 0)
+          watch_points({"rendezvous.listening"}, [] {
+            const int next = dup(STDERR_FILENO);
+            close(next);
+            const auto room = static_cast<rlim_t>(next) + 3;
+            const rlimit limit{room, room};
+            setrlimit(RLIMIT_NOFILE, &limit);
+          });
+        else
+          usleep(50'000);
+        return outcome(create_local(name, rank, 3, within(2'000)).failure());
+      },
+      kLongMs);
   EXPECT_TRUE(contains(results[0], "ZERO_ERR_SYSTEM"));
   // Who came; the other one finds nobody.
   int told = 0;
@@ -298,10 +333,13 @@ TEST(Rendezvous, ranks_that_never_come_are_named_at_the_deadline) {
 TEST(Rendezvous, a_rank_0_that_never_comes_is_named_at_the_deadline) {
   const Clock clock;
   const std::string name = unique_name();
-  const Ranks results = run_sound_ranks(RankKind::threads, 2, [&](int i) {
-    if (i == 0) return Clock::reach(200, 1), std::string();
-    return outcome(create_local(name, 1, 2, within(200)));
-  });
+  const Ranks results = run_sound_ranks(
+      RankKind::threads, 2,
+      [&](int i) {
+        if (i == 0) return Clock::reach(200, 1), std::string();
+        return outcome(create_local(name, 1, 2, within(200)));
+      },
+      kLongMs);
   EXPECT_TRUE(contains(results[1], "ZERO_ERR_RENDEZVOUS", "rank 0 never came within 200 ms"));
 }
 

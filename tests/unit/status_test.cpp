@@ -65,6 +65,16 @@ TEST(Text, joins_numbers_strings_and_characters) {
   EXPECT_EQ(text(uint64_t{18446744073709551615u}), "18446744073709551615");
 }
 
+TEST(Text, only_code_points_in_their_shortest_form_are_utf8) {
+  for (const char* one : {"", "a", "\x7f", "\u0080", "\u07ff", "\u0800", "\ud7ff", "\ue000",
+                          "\uffff", "\U00010000", "\U0010ffff"})
+    EXPECT_TRUE(is_utf8(one)) << one;
+  for (const char* one :
+       {"\x80", "\xc1\xbf", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xed\xa4\x80", "\xed\xbf\xbf",
+        "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xf8\x88\x80\x80\x80", "\xe2\x82"})
+    EXPECT_FALSE(is_utf8(one)) << one;
+}
+
 TEST(Text, errno_has_its_words_and_its_name) {
   EXPECT_EQ(errno_text(ENOSPC), "No space left on device (ENOSPC)");
   EXPECT_EQ(errno_text(EAGAIN), "Resource temporarily unavailable (EAGAIN)");

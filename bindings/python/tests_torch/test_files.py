@@ -312,6 +312,29 @@ class TorchWrites(FilesTest):
             self.assertEqual(other.dtype, torch.float32)
             self.assertTrue(torch.equal(value.float(), other), name)
 
+    def test_what_is_left_out_moves_nothing_else(self) -> None:
+        """A frozen parameter of 16 bits has a master and no other state."""
+        model = torch.nn.Sequential(torch.nn.Linear(5, 3), torch.nn.Linear(3, 2)).bfloat16()
+        model[0].bias.requires_grad_(False)
+        with libzero.torch.Optimizer(model.named_parameters(), "adamw") as optimizer:
+            model(torch.ones(2, 5, dtype=torch.bfloat16)).square().sum().backward()
+            optimizer.step()
+            optimizer.save(self.path("saved"))
+        files = []
+        for form in ("torch", "dcp"):
+            self.done("export", "--to", form, self.path("saved"), self.path(form))
+            self.done("import", "--from", form, self.path(form), self.path(f"back from {form}"))
+            again = self.path(f"again from {form}")
+            self.done("export", "--to", "torch", self.path(f"back from {form}"), again)
+            files.append(torch.load(again, weights_only=True))
+        for file in files:
+            for name, value in model.state_dict().items():
+                self.assertTrue(torch.equal(file["model"][name], value), name)
+            self.assertEqual(sorted(file["optimizer"]["state"]), [0, 2, 3])
+        for number, slots in files[0]["optimizer"]["state"].items():
+            for slot, value in slots.items():
+                self.assertTrue(torch.equal(files[1]["optimizer"]["state"][number][slot], value), slot)
+
     def test_a_model_alone_begins_at_step_0(self) -> None:
         torch.save({"model": torch.nn.Linear(3, 3).state_dict()}, self.path("file"))
         self.done(

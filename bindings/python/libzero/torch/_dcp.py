@@ -12,7 +12,7 @@ import pickle
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO, Any, cast
+from typing import IO, Any, Optional, cast
 
 import torch
 from torch.distributed.checkpoint import metadata as meta
@@ -86,6 +86,7 @@ class _Planner(DefaultSavePlanner):
     def __init__(self, reader: CheckpointReader) -> None:
         super().__init__()
         self._reader = reader
+        self._entry: Optional[Entry] = None  # of the latest item
         self._memory = torch.empty(0, dtype=torch.uint8)  # of the latest item
 
     def create_local_plan(self) -> SavePlan:
@@ -103,6 +104,9 @@ class _Planner(DefaultSavePlanner):
         held = self.state_dict[write_item.index.fqn]
         if not isinstance(held, _Coming):
             return super().resolve_data(write_item)
+        if held.entry is not self._entry:
+            self._entry = held.entry
+            self._reader.skip_to(held.entry)
         assert write_item.tensor_data is not None
         sizes, dtype = write_item.tensor_data.chunk.sizes, held.entry.dtype
         if self._memory.nbytes != sizes.numel() * dtype.itemsize:
@@ -133,6 +137,7 @@ def export(reader: CheckpointReader, target: str, _replace: bool) -> None:
                 planner=_Planner(reader),
                 no_dist=True,
             )
+        reader.skip_to(None)
         _torch_files.sync_folder(path)
         os.rename(path, target)
     except BaseException as error:

@@ -9,7 +9,7 @@ import json
 import struct
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, Any, NamedTuple, Optional, cast
 
 import torch
 
@@ -66,6 +66,7 @@ class CheckpointReader:
         self.entries = [
             Entry(name, DTYPES[entry["dtype"]], tuple(entry["shape"])) for name, entry in entries
         ]
+        self._coming = iter(self.entries)
 
     def take(self, count: int) -> bytearray:
         """The next bytes."""
@@ -82,9 +83,20 @@ class CheckpointReader:
                 raise ToldError
             memory = memory[count:]
 
+    def skip_to(self, entry: Optional[Entry]) -> None:
+        """Pass by what comes before a tensor, or by all that is left."""
+        for other in self._coming:
+            if other is entry:
+                return
+            for _ in self._parts(other.bytes):
+                pass
+
     def parts(self, entry: Entry) -> Iterator[bytearray]:
-        """The bytes of the next tensor."""
-        left = entry.bytes
+        """The bytes of a tensor behind those that were read."""
+        self.skip_to(entry)
+        yield from self._parts(entry.bytes)
+
+    def _parts(self, left: int) -> Iterator[bytearray]:
         while left:
             yield self.take(min(left, PART_BYTES))
             left -= min(left, PART_BYTES)

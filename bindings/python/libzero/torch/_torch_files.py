@@ -35,9 +35,7 @@ def export(reader: CheckpointReader, target: str, replace: bool) -> None:
             for entry in reader.entries:
                 if id(room[entry.name]) in places:
                     _write(file, places[id(room[entry.name])], reader.parts(entry))
-                else:
-                    for _ in reader.parts(entry):
-                        pass  # a master of what has no other state
+            reader.skip_to(None)  # perhaps masters of what has no other state
             file.flush()
             os.fsync(file.fileno())
 

@@ -314,10 +314,13 @@ class TorchWrites(FilesTest):
 
     def test_what_is_left_out_moves_nothing_else(self) -> None:
         """A frozen parameter of 16 bits has a master and no other state."""
-        model = torch.nn.Sequential(torch.nn.Linear(5, 3), torch.nn.Linear(3, 2)).bfloat16()
+        model = torch.nn.Sequential(torch.nn.Linear(5, 3), torch.nn.Linear(3, 2))
+        model.register_parameter("scale", torch.nn.Parameter(torch.tensor(0.5)))
+        model.bfloat16()
         model[0].bias.requires_grad_(False)
         with libzero.torch.Optimizer(model.named_parameters(), "adamw") as optimizer:
-            model(torch.ones(2, 5, dtype=torch.bfloat16)).square().sum().backward()
+            outputs = model(torch.ones(2, 5, dtype=torch.bfloat16)) * model.scale
+            outputs.square().sum().backward()
             optimizer.step()
             optimizer.save(self.path("saved"))
         files = []
@@ -330,7 +333,7 @@ class TorchWrites(FilesTest):
         for file in files:
             for name, value in model.state_dict().items():
                 self.assertTrue(torch.equal(file["model"][name], value), name)
-            self.assertEqual(sorted(file["optimizer"]["state"]), [0, 2, 3])
+            self.assertEqual(sorted(file["optimizer"]["state"]), [0, 1, 3, 4])
         for number, slots in files[0]["optimizer"]["state"].items():
             for slot, value in slots.items():
                 self.assertTrue(torch.equal(files[1]["optimizer"]["state"][number][slot], value), slot)

@@ -28,9 +28,10 @@ def export(reader: CheckpointReader, target: str, replace: bool) -> None:
         with torch.serialization.skip_data():
             torch.save(document, path)
         places = dict(zip(map(id, _tensors_of(document)), _tensors_of(load(path))))
+        held = set(map(id, room.values()))
         with open(path, "r+b") as file:
             for tensor in _tensors_of(document):
-                if not tensor.shape:
+                if id(tensor) not in held:
                     _write(file, places[id(tensor)], [tensor.numpy().tobytes()])
             for entry in reader.entries:
                 if id(room[entry.name]) in places:

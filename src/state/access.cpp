@@ -84,6 +84,21 @@ Status check_settable(const Optimizer& optim) {
   return optim.check_open();
 }
 
+/// Where ranks have one copy of a parameter, another rank may read it for a save that has begun. It
+/// does not hear of a local call.
+Status check_not_saved_elsewhere(const Optimizer& optim, const StateTensor& tensor) {
+  if (optim.saving == nullptr || optim.world() == 1) return {};
+  if (tensor.slot != kParameterItself && tensor.slot != kMasterSlot) return {};
+  const Param& param = param_of(optim, tensor.param);
+  const auto arena = optim.comm->arena(optim.comm->locate(param.data, param.bytes()));
+  if (arena == nullptr || !arena->one_copy()) return {};
+  return Status(
+      ZERO_ERR_BUSY,
+      text("parameter '", param.name,
+           "' lies in a ZERO_MEMORY_SHARED arena, which another rank may still read for the "
+           "save that has begun: zero_state_save_wait comes first"));
+}
+
 Status unknown_scalar(const Optimizer& optim, std::string_view name) {
   return bad_argument(optim.options.rule->name, " has no number '", name,
                       "' for each parameter: there is step",
@@ -238,6 +253,7 @@ Status set_state(Optimizer& optim, const Range& range, const char* name, const v
   const StateTensor tensor = ZERO_TRY(find_tensor(optim, range.param, name));
   ZERO_TRY(check_settable(optim));
   ZERO_TRY(check_range(optim, range, values));
+  ZERO_TRY(check_not_saved_elsewhere(optim, tensor));
   Windows& windows = *ZERO_TRY(windows_of(optim));
   const auto [sets, added] = optim.state_sets.try_emplace(range.param, 0);
   Status live = make_live(optim, tensor);

@@ -657,8 +657,9 @@ ZERO_API zero_status zero_state_save(zero_optim *optim, const char *directory,
 
 /* Begin the same save, and write it while training goes on: of the state as it is now. Threads of
  * libzero's write; what a call is about to change before it is written is copied first, so memory
- * for a copy of what this rank writes must be there. Until zero_state_save_wait change parameters
- * by libzero's calls only. A save that has begun already is ZERO_ERR_BUSY. The checkpoint appears
+ * for a copy of what this rank writes must be there, and stays for the next save. Until
+ * zero_state_save_wait change parameters by libzero's calls only. A save that has begun already is
+ * ZERO_ERR_BUSY. The checkpoint appears
  * once all ranks have written and a later call on the optimizer has found that out; whatever fails
  * before leaves the last one. zero_free drops a save that is not complete. Collective. */
 ZERO_API zero_status zero_state_save_begin(zero_optim *optim, const char *directory,
@@ -749,7 +750,7 @@ ZERO_API zero_status zero_state_get(const zero_optim *optim, int64_t param, cons
 /* Set those of these elements that this rank owns. State that does not exist yet is made, of zeros.
  * Every rank makes this call for the same parameters and names. Masters and values go to this
  * rank's own parameter as well; zero_share_params with ZERO_SHARE_KEEP_MASTERS then copies them to
- * all ranks. Local. */
+ * all ranks. In a ZERO_MEMORY_SHARED arena that is ZERO_ERR_BUSY while a save is written. Local. */
 ZERO_API zero_status zero_state_set(zero_optim *optim, int64_t param, const char *name,
                                     int64_t first, int64_t count, const void *values);
 

@@ -96,7 +96,7 @@ struct Call::Header {
   Agreed agreed;
   uint64_t own_bytes = 0;  // of this rank's text, in a vote or gather
   int32_t code = ZERO_OK;  // of this rank's status, in a vote
-  uint32_t unused = 0;
+  uint32_t traces = 0;     // this rank: 1
   Stamps stamps = {};
 };
 
@@ -180,7 +180,8 @@ Status Call::meet(std::string_view phase, Header header, std::span<const std::by
   header.agreed.exchange = exchanges_;
   header.agreed.call = comm_->calls_;
   phase.copy(header.agreed.phase, sizeof header.agreed.phase - 1);
-  if (comm_->stamped_ || comm_->trace.on()) header.stamps = comm_->clocks_.stamp(now_ns());
+  header.traces = comm_->trace.on();
+  if (comm_->some_trace_ || header.traces != 0) header.stamps = comm_->clocks_.stamp(now_ns());
   Record& record = *mine();
   record.header = header;
   copy_bytes(record.payload, payload.data(), std::min(payload.size(), Record::kPayloadBytes));
@@ -196,14 +197,15 @@ Status Call::meet(std::string_view phase, Header header, std::span<const std::by
 
 /// Finds out who came last to an exchange, if some rank wants to know.
 void Call::note_wait() {
-  std::vector<Stamps>& all = comm_->stamps_;
-  for (size_t r = 0; r < all.size(); ++r) all[r] = records()[r].header.stamps;
-  comm_->stamped_ =
-      std::ranges::any_of(all, [](const Stamps& stamps) { return stamps.came_ns != 0; });
-  if (!comm_->stamped_) return;
+  const std::span all(records(), static_cast<size_t>(world()));
+  comm_->some_trace_ =
+      std::ranges::any_of(all, [](const Record& one) { return one.header.traces != 0; });
+  if (!comm_->some_trace_) return;
+  std::vector<Stamps>& stamps = comm_->stamps_;
+  std::ranges::transform(all, stamps.begin(), [](const Record& one) { return one.header.stamps; });
   Clocks& clocks = comm_->clocks_;
   const int64_t end_ns = now_ns(), came_ns = mine()->header.stamps.came_ns;
-  clocks.take(all, rank(), end_ns);
+  clocks.take(stamps, rank(), end_ns);
   comm_->trace.set_offset_ns(clocks.ahead_ns(0));
   if (came_ns != 0)
     comm_->trace.add(Trace::Kind::wait, mine()->header.agreed.phase, came_ns, end_ns,

@@ -228,8 +228,8 @@ class Comm : public std::enable_shared_from_this<Comm> {
   std::string split_;  // the splits by which it came about; "": none
   Clocks clocks_;
   std::vector<Stamps> stamps_;  // room for those of all ranks
-  bool stamped_ = false;      // some rank has stamped the latest exchange: then all do from now on
-  const size_t chunk_bytes_;  // of a payload too large for a record, a rank and exchange
+  bool some_trace_ = false;     // some rank has traced the latest exchange: all stamp the next
+  const size_t chunk_bytes_;    // of a payload too large for a record, a rank and exchange
   const std::unique_ptr<std::byte[]> scratch_;  // of the call in progress, see call.cpp
 };
 

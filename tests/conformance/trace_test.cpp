@@ -64,6 +64,24 @@ TEST(Trace, one_rank_may_trace_alone) {
   });
 }
 
+TEST(Trace, others_tell_when_they_came_only_while_a_rank_traces) {
+  const Scratch scratch;
+  on_each_comm(2, [&](zero_comm* comm, int rank) {
+    for (const char* name : {"first", "second"}) {
+      if (rank == 1) start(comm, scratch / name);
+      for (int i = 0; i < 3; i++) EXPECT_OK(zero_comm_barrier(comm));
+      if (rank == 1) {
+        EXPECT_OK(zero_trace_stop(comm));
+      }
+      for (int i = 0; i < 2; i++) EXPECT_OK(zero_comm_barrier(comm));
+      // Of the first of its exchanges nothing is known, because nobody was asked before.
+      if (rank == 1) {
+        EXPECT_EQ(count_of(file_of(scratch / name, 1), "\"args\":{\"rank\":"), 2u) << name;
+      }
+    }
+  });
+}
+
 TEST(Trace, a_sub_group_has_files_of_its_own) {
   const Scratch scratch;
   setenv("ZERO_TRACE", (scratch / "all").c_str(), 1);

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "base/status.h"
+#include "support/scratch.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
@@ -31,6 +32,19 @@ inline void must_refuse(const Status& status, std::initializer_list<Code> codes)
   must(known, "a refusal has a code that its call may return");
   must(!status.text().empty(), "a refusal says why");
 }
+
+/// While this lives, as many descriptors may be opened as are closed.
+class SameDescriptors {
+ public:
+  SameDescriptors() = default;
+  ~SameDescriptors() { must(count() == before_, "no descriptor is left open"); }
+  SameDescriptors(const SameDescriptors&) = delete;
+  SameDescriptors& operator=(const SameDescriptors&) = delete;
+
+ private:
+  static int64_t count() { return test::entries_of("/proc/self/fd"); }
+  const int64_t before_ = count();
+};
 
 /// Bytes of a fuzzer. Behind their end there are zeros.
 class Input {

@@ -7,6 +7,7 @@
 #include <new>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -46,6 +47,8 @@ int run(const char* name, Result<bool> (*command)(const Request&), const Request
     return *fine ? 0 : kBad;
   } catch (const std::bad_alloc&) {
     return fail("out of memory");
+  } catch (const std::system_error& error) {
+    return fail(error.what());  // no thread could be started
   }
 }
 

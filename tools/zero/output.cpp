@@ -21,6 +21,12 @@ void print_line(std::string_view line) {
   std::fputc('\n', stdout);
 }
 
+winsize terminal_size(int fd) {
+  winsize size{};
+  const bool told = ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return told ? size : winsize{24, 80, 0, 0};
+}
+
 std::vector<std::string> table_lines(const Rows& rows) {
   std::vector<size_t> widths;
   for (const auto& row : rows) {

@@ -2,6 +2,8 @@
 // What commands print: JSON, or words in columns.
 #pragma once
 
+#include <sys/ioctl.h>
+
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -17,6 +19,9 @@ Json json_of(double value);
 
 void print_json(const Json& document);
 void print_line(std::string_view line);
+
+/// Returns that of the terminal, or 80 columns and 24 rows if it does not tell.
+winsize terminal_size(int fd);
 
 /// Rows in columns that are as wide as their longest cell. A row of one cell is a line of its own.
 using Rows = std::vector<std::vector<std::string>>;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "progress.h"
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,11 +16,6 @@ namespace {
 
 constexpr int64_t kPauseNs = 100'000'000;
 constexpr size_t kWidestBar = 40, kNarrowestBar = 10;
-
-size_t columns() {
-  winsize size{};
-  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-}
 
 std::string duration(double seconds) {
   const auto whole = static_cast<int64_t>(seconds + 0.5);
@@ -58,7 +52,8 @@ void ProgressBar::show(uint64_t done_bytes) {
       text(static_cast<int>(share * 100), " %, ", bytes_text(done), " of ", bytes_text(total));
   if (rate > 0)
     words += text(", ", bytes_text(rate), "/s, ", duration((total - done) / rate), " left");
-  std::fprintf(stderr, "\r%s\033[K", line(share, words, columns() - 1).c_str());
+  std::fprintf(stderr, "\r%s\033[K",
+               line(share, words, terminal_size(STDERR_FILENO).ws_col - 1u).c_str());
 }
 
 }  // namespace zero::tool

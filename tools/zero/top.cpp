@@ -2,7 +2,6 @@
 // zero top: what the ranks of a job do now, from the traces that they are writing.
 #include <poll.h>
 #include <signal.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,13 +16,11 @@
 #include "base/text.h"
 #include "commands.h"
 #include "output.h"
-#include "traces.h"
+#include "trace_file.h"
+#include "trace_sum.h"
 
 namespace zero::tool {
 namespace {
-
-using Ranks = std::map<int32_t, RankSum>;
-using Groups = std::map<std::string, Ranks>;
 
 volatile sig_atomic_t ended_by_signal = 0;
 void end(int) { ended_by_signal = 1; }
@@ -63,14 +60,14 @@ class Job {
   bool ended() const { return std::ranges::all_of(files_, &TraceFile::ended); }
 
   /// Returns what the ranks have done since the last look.
-  Result<Groups> look() {
+  Result<GroupSums> look() {
     std::vector<TraceFile> there = ZERO_TRY(open_traces(directory_));
     for (TraceFile& file : there) {
       const auto known = std::ranges::find_if(files_, [&](auto& one) { return one.same_as(file); });
       if (known != files_.end()) file = std::move(*known);  // goes on where it was
     }
     files_ = std::move(there);
-    Groups groups;
+    GroupSums groups;
     for (TraceFile& file : files_) {
       RankSum& sum = groups[file.group()][file.rank()];
       double& before = ends_[file.path()];
@@ -96,7 +93,7 @@ std::string per_step(double time, int64_t steps) {
   return seconds_text(time / static_cast<double>(std::max<int64_t>(steps, 1)));
 }
 
-void add_group(Rows& rows, const std::string& group, const Ranks& ranks) {
+void add_group(Rows& rows, const std::string& group, const RankSums& ranks) {
   constexpr const char* kPhases[] = {"enter", "ready", "gather", "vote", "apply", "publish"};
   const Slowest slowest = slowest_of(ranks);
   int64_t steps = 0;
@@ -119,26 +116,10 @@ void add_group(Rows& rows, const std::string& group, const Ranks& ranks) {
   }
 }
 
-Json json_of(const Groups& groups) {
-  Json out = Json::array();
-  for (const auto& [group, ranks] : groups) {
-    Json rows = Json::array();
-    for (const auto& [rank, sum] : ranks)
-      rows.push_back({{"rank", rank},
-                      {"steps", sum.steps},
-                      {"seconds", sum.seconds()},
-                      {"exposed", sum.waited() * 1e-6},
-                      {"waits_for", sum.waited_for(rank)}});
-    out.push_back(
-        {{"comm", group_text(group)}, {"slowest", slowest_of(ranks).rank}, {"ranks", rows}});
-  }
-  return out;
-}
-
 /// Shows tables one over the other on a terminal, one below the other elsewhere.
 class Screen {
  public:
-  void show(const Groups& groups) {
+  void show(const GroupSums& groups) {
     Rows rows;
     for (const auto& [group, ranks] : groups) add_group(rows, group, ranks);
     std::vector<std::string> lines = table_lines(rows);
@@ -147,8 +128,7 @@ class Screen {
       print_line("");
       return;
     }
-    winsize size{};
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) size = {24, 80, 0, 0};
+    const winsize size = terminal_size(STDOUT_FILENO);
     if (shown_ > 0) std::printf("\033[%zuA\033[J", shown_);
     lines.resize(std::min<size_t>(lines.size(), std::max(size.ws_row - 1, 1)));
     for (const std::string& line : lines) print_line(line.substr(0, size.ws_col - 1u));
@@ -177,7 +157,7 @@ Result<bool> top(const Request& request) {
       poll(nullptr, 0, static_cast<int>(deadline.left_ms()));
     if (ended_by_signal != 0) break;
     const bool last = job.ended();
-    const Groups groups = ZERO_TRY(job.look());
+    const GroupSums groups = ZERO_TRY(job.look());
     if (last) break;
     if (request.json)
       print_line(json_of(groups).dump());

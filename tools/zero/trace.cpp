@@ -9,15 +9,14 @@
 #include "commands.h"
 #include "output.h"
 #include "output_file.h"
-#include "traces.h"
+#include "trace_file.h"
+#include "trace_sum.h"
 
 namespace zero::tool {
 namespace {
 
 constexpr std::string_view kHead = "[\n", kBetween = ",\n", kTail = "\n]\n";
 constexpr int32_t kGroupPids = 100'000;  // more than a comm can have ranks
-
-using Groups = std::map<std::string, std::map<int32_t, RankSum>>;
 
 /// Returns a line with a process number that no other comm's rank has: viewers show each number by
 /// itself.
@@ -30,7 +29,7 @@ std::string renumbered(std::string_view line, const TraceFile& file, int32_t gro
 }
 
 /// Calls take(line) for each event of all files, as it stands in the one file.
-Status for_each_line(std::vector<TraceFile>& files, Groups* sums,
+Status for_each_line(std::vector<TraceFile>& files, GroupSums* sums,
                      const std::function<Status(std::string_view)>& take) {
   int32_t group = 0;
   for (size_t i = 0; i < files.size(); i++) {
@@ -58,40 +57,7 @@ Status write(std::vector<TraceFile>& files, const Request& request, uint64_t byt
   return file->publish();
 }
 
-double seconds(double microseconds) { return microseconds * 1e-6; }
-
-Json json_of_rank(int32_t rank, const RankSum& sum) {
-  Json phases = Json::object(), waits = Json::object();
-  for (const auto& [name, time] : sum.phases) phases[name] = seconds(time);
-  for (const auto& [other, time] : sum.waits)
-    if (other != rank) waits[text(other)] = seconds(time);
-  return {{"rank", rank},
-          {"steps", sum.steps},
-          {"seconds", sum.seconds()},
-          {"in_calls", seconds(sum.calls)},
-          {"exposed", seconds(sum.waited())},
-          {"waits_for", waits},
-          {"phases", phases},
-          {"transfers", seconds(sum.transfers)},
-          {"transfer_bytes", sum.bytes},
-          {"dropped", sum.dropped}};
-}
-
-Json json_of_groups(const Groups& groups) {
-  Json out = Json::array();
-  for (const auto& [group, ranks] : groups) {
-    const Slowest slowest = slowest_of(ranks);
-    Json rows = Json::array();
-    for (const auto& [rank, sum] : ranks) rows.push_back(json_of_rank(rank, sum));
-    out.push_back({{"comm", group_text(group)},
-                   {"slowest", slowest.rank},
-                   {"waited_for_slowest", seconds(slowest.waited)},
-                   {"ranks", rows}});
-  }
-  return out;
-}
-
-void print_group(const std::string& group, const std::map<int32_t, RankSum>& ranks) {
+void print_group(const std::string& group, const RankSums& ranks) {
   Rows rows = {{"rank", "steps", "seconds", "in calls", "exposed", "of this for", "transfers"}};
   Rows phases = {{"rank"}};
   std::map<std::string, double> names;
@@ -127,7 +93,7 @@ void print_group(const std::string& group, const std::map<int32_t, RankSum>& ran
 
 Result<bool> merge_traces(const Request& request) {
   std::vector<TraceFile> files = ZERO_TRY(open_traces(request.checkpoint));
-  Groups groups;
+  GroupSums groups;
   uint64_t bytes = kHead.size() + kTail.size() - kBetween.size();
   ZERO_TRY(for_each_line(files, &groups, [&](std::string_view line) {
     bytes += line.size() + kBetween.size();
@@ -135,7 +101,7 @@ Result<bool> merge_traces(const Request& request) {
   }));
   if (!request.other.empty()) ZERO_TRY(write(files, request, bytes));
   if (request.json) {
-    print_json(Json{{"directory", request.checkpoint}, {"comms", json_of_groups(groups)}});
+    print_json(Json{{"directory", request.checkpoint}, {"comms", json_of(groups)}});
     return true;
   }
   for (const auto& [group, ranks] : groups) {

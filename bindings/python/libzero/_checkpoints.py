@@ -32,8 +32,9 @@ class Checkpoints:
     def save_begin(self, directory: str | os.PathLike[str], *, replace: bool = False) -> None:
         """Begin a `save` of the state as it is now, which threads write while training goes on.
         What a step is about to change is copied first: memory for a copy of what this rank writes
-        must be there. Until `save_wait`, change parameters by this package's calls only. The
-        checkpoint appears once a later collective call has found that all ranks have written.
+        must be there, and stays for the next save. Until `save_wait`, change parameters by this
+        package's calls only. The checkpoint appears once a later collective call has found that all
+        ranks have written.
         Collective. ZeroError: another save has begun.
 
         >>> optimizer.save_begin("run/step-1000")

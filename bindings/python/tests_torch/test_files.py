@@ -3,21 +3,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import itertools
-import json
-import os
-import pathlib
-import pickle
-import signal
-import subprocess
-import sys
-import tempfile
-import time
 import unittest
 import warnings
-from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
@@ -28,55 +16,9 @@ from torch.distributed.checkpoint import state_dict as dcp_state
 from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, WriteItemType
 
 import libzero
-from libzero.torch import _commands, _streams
+from libzero.torch import _streams
 
-ZERO = os.environ.get("ZERO_TOOL", "zero")
-FORMATS = ("torch", "dcp")
-# Settings with which a rule has all of its state.
-SETTINGS: dict[str, dict[str, float]] = {
-    "adamw": {"amsgrad": 1},
-    "sgd": {"momentum": 0.9},
-    "lars": {"momentum": 0.9},
-    "rmsprop": {"momentum": 0.9, "centered": 1},
-}
-
-
-def save(directory: str, rule: str, **settings: float) -> None:
-    """A checkpoint of some steps with parameters of several types and groups, and a buffer."""
-    shapes = {
-        "a.weight": (30, 7),
-        "a.bias": (7,),
-        "none": (0, 3),
-        "b.half": (99,),
-        "b.wide": (3, 2),
-    }
-    dtypes = {"b.half": "bfloat16", "b.wide": "float64"}
-    with libzero.Comm.solo() as comm:
-        params = [
-            libzero.Param(name, shape=shape, dtype=dtypes.get(name))
-            for name, shape in shapes.items()
-        ]
-        memory = libzero.allocate(comm, params)
-        optimizer = libzero.Optimizer(comm, rule, **settings)
-        optimizer.register(memory.params[:2])
-        optimizer.register(memory.params[2:], lr=0.125)
-        optimizer.register_buffers(
-            [libzero.ModelBuffer("seen", memoryview(bytearray(range(8))).cast("q"))]
-        )
-        for number, name in enumerate(shapes):
-            for held, seed in ((memory.data[name], number), (memory.grads[name], number + 99)):
-                if 0 not in shapes[name]:
-                    bits = memoryview(held).cast("B")
-                    values = torch.frombuffer(
-                        bits, dtype=getattr(torch, dtypes.get(name, "float32"))
-                    )
-                    torch.manual_seed(seed)
-                    values.copy_(torch.randn(len(values)))
-        optimizer.broadcast_params()
-        for _ in range(3):
-            optimizer.step()
-        optimizer.save(directory)
-        optimizer.close()
+from files import FORMATS, FilesTest, SETTINGS, save
 
 
 class Model(torch.nn.Module):
@@ -104,52 +46,6 @@ def trained(optimizer_class: Any, **options: Any) -> tuple[Model, torch.optim.Op
         model(torch.randn(8, 3, 5, 5)).square().sum().backward()
         optimizer.step()
     return model, optimizer
-
-
-class FilesTest(unittest.TestCase):
-    def setUp(self) -> None:
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-        path = os.pathsep.join([os.path.dirname(os.path.abspath(ZERO)), os.environ["PATH"]])
-        patched = mock.patch.dict(os.environ, {"PATH": path})
-        patched.start()
-        self.addCleanup(patched.stop)
-
-    def path(self, name: str) -> str:
-        return os.path.join(self.folder, name)
-
-    def run_main(self, *arguments: str) -> tuple[int, str]:
-        """What it returns, and its own words on the error stream."""
-        errors = io.StringIO()
-        taken = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-        with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
-            status = _commands.main(arguments)
-        for number, handler in taken.items():
-            signal.signal(number, handler)
-        return status, errors.getvalue()
-
-    def done(self, *arguments: str) -> None:
-        self.assertEqual(self.run_main(*arguments), (0, ""))
-
-    def refused(self, words: str, *arguments: str) -> None:
-        before = sorted(os.listdir(self.folder))
-        status, errors = self.run_main(*arguments)
-        self.assertEqual(status, 1)
-        self.assertRegex(errors, rf"^python -m libzero \w+: .*{words}.*\n$")
-        self.assertEqual(sorted(os.listdir(self.folder)), before)
-
-    def same(self, one: str, other: str) -> None:
-        done = subprocess.run(
-            [ZERO, "diff", one, other], capture_output=True, text=True, timeout=60, check=False
-        )
-        self.assertEqual((done.stdout, done.stderr), ("no difference\n", ""))
-
-    def inspected(self, checkpoint: str) -> Any:
-        done = subprocess.run(
-            [ZERO, "inspect", "--json", checkpoint], capture_output=True, timeout=60, check=True
-        )
-        return json.loads(done.stdout)
 
 
 class RoundTrip(FilesTest):
@@ -399,197 +295,6 @@ class CutPlanner(dcp.DefaultSavePlanner):
         return held.whole[
             tuple(slice(a, a + n) for a, n in zip(chunk.offsets, chunk.sizes))
         ].clone()
-
-
-class Evil:
-    """Runs code where it is unpickled without care."""
-
-    def __reduce__(self) -> Any:
-        return os.mkdir, ("evil",)
-
-
-@contextlib.contextmanager
-def inside(folder: str) -> Iterator[None]:
-    before = os.getcwd()
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(before)
-
-
-class BadInput(FilesTest):
-    def test_pickles_with_code_are_refused_by_the_name_of_what_they_run(self) -> None:
-        torch.save({"model": {"w": torch.ones(3)}, "more": Evil()}, self.path("file"))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            dcp.save(
-                {"model": {"w": torch.ones(3)}, "more": Evil()},
-                checkpoint_id=self.path("item"),
-                no_dist=True,
-            )
-            dcp.save(
-                {"model": {"w": torch.ones(3)}}, checkpoint_id=self.path("metadata"), no_dist=True
-            )
-        pathlib.Path(self.path("metadata"), ".metadata").write_bytes(pickle.dumps(Evil()))
-        with inside(self.folder):
-            for name, place in (("torch", "file"), ("dcp", "item"), ("dcp", "metadata")):
-                self.refused(
-                    r"it has posix\.mkdir, which is none", "import", "--from", name, place, "saved"
-                )
-
-    def test_what_is_no_file_of_torch_is_a_sentence(self) -> None:
-        os.mkfifo(self.path("pipe"))
-        pathlib.Path(self.path("text")).write_text("no tensors at all")
-        with open(self.path("old"), "wb") as file:
-            torch.save({"model": {"w": torch.ones(3)}}, file, _use_new_zipfile_serialization=False)
-        torch.save([1, 2], self.path("list"))
-        torch.save({"weights": 1}, self.path("keys"))
-        torch.save({"model": {"w": torch.ones(3)}, "zero": "[]"}, self.path("rest"))
-        torch.save({"model": {"w": torch.ones(3).to_sparse()}}, self.path("sparse"))
-        torch.save({"model": {"w": torch.ones(3, dtype=torch.bool)}}, self.path("bool"))
-        torch.save({"model": {"w": torch.ones(3)}}, self.path("cut"))
-        os.truncate(self.path("cut"), 700)
-        for name, words in (
-            ("missing", "No such file"),
-            ("pipe", "is not a regular file"),
-            ("text", "it (is no file of torch.save|has)"),
-            ("old", "format of torch before 1.6"),
-            ("list", "it holds a list, not a dictionary"),
-            ("keys", "it has no model or model_state_dict or state_dict, but weights"),
-            ("rest", "its 'zero' holds a list, not a dictionary"),
-            ("sparse", "not dense"),
-            ("bool", "tensor 'w' has dtype torch.bool"),
-            ("cut", "it is no file of torch.save"),
-        ):
-            with self.subTest(name):
-                self.refused(
-                    words, "import", "--from", "torch", self.path(name), self.path("saved")
-                )
-        for name in ("missing", "text"):
-            self.refused(
-                "no directory of torch.distributed",
-                "import",
-                "--from",
-                "dcp",
-                self.path(name),
-                self.path("saved"),
-            )
-
-    def test_an_optimizer_that_is_not_known_is_a_sentence(self) -> None:
-        model = torch.nn.Linear(2, 2).state_dict()
-        group = {"params": [0, 1], "lr": 1.0, "speed": 3}
-        for optimizer, arguments, words in (
-            ({"state": {}, "param_groups": [group]}, [], "give --rule, as --rule adamw"),
-            (
-                {"state": {}, "param_groups": [group]},
-                ["--rule", "adamm"],
-                "there is no rule 'adamm', but adamw",
-            ),
-            (
-                {"state": {}, "param_groups": [{**group, "lr": "fast"}]},
-                ["--rule", "sgd"],
-                "lr is 'fast'",
-            ),
-            (
-                {"state": {}, "param_groups": [{**group, "params": [0]}]},
-                ["--rule", "sgd"],
-                "2 floating tensors and its optimizer 1 param",
-            ),
-            (
-                {"state": {}, "param_groups": [{**group, "param_names": ["weight", "w"]}]},
-                ["--rule", "sgd"],
-                "parameter 'w'",
-            ),
-            (
-                {"state": {0: {"sum": torch.ones(3)}}, "param_groups": [group]},
-                ["--rule", "adagrad"],
-                "has shape",
-            ),
-            (
-                {"state": {}, "param_groups": [{**group, "param_names": ["weight"]}]},
-                ["--rule", "sgd"],
-                "has 2 parameters, and names for 1",
-            ),
-            (
-                {"state": {0: {"step": "late"}}, "param_groups": [group]},
-                ["--rule", "sgd"],
-                "state 'step' of 'weight' is no number",
-            ),
-            (
-                {"state": {0: 5}, "param_groups": [group]},
-                ["--rule", "sgd"],
-                "state of its parameter 0 holds a int",
-            ),
-            ({"state": [5], "param_groups": [group]}, [], "no state_dict of torch.optim"),
-            ({"steps": 3}, [], "no state_dict of torch.optim"),
-        ):
-            with self.subTest(words):
-                torch.save({"model": model, "optimizer": optimizer}, self.path("file"))
-                self.refused(
-                    words,
-                    "import",
-                    "--from",
-                    "torch",
-                    *arguments,
-                    self.path("file"),
-                    self.path("saved"),
-                )
-
-    def test_a_place_that_is_taken_stays(self) -> None:
-        save(self.path("saved"), "sgd")
-        pathlib.Path(self.path("mine")).write_text("mine")
-        os.mkfifo(self.path("pipe"))
-        for name in FORMATS:
-            self.refused(
-                "exists: remove it", "export", "--to", name, self.path("saved"), self.path("mine")
-            )
-        self.refused(
-            "is not a regular file",
-            "export",
-            "--to",
-            "torch",
-            "--replace",
-            self.path("saved"),
-            self.path("pipe"),
-        )
-        self.refused(
-            "No such file", "export", "--to", "torch", self.path("saved"), self.path("no/such")
-        )
-        self.done("export", "--to", "torch", "--replace", self.path("saved"), self.path("mine"))
-
-    def test_a_damaged_checkpoint_leaves_nothing(self) -> None:
-        save(self.path("saved"), "sgd")
-        with open(self.path("saved/model-00001-of-00001.safetensors"), "r+b") as file:
-            file.seek(4100)
-            file.write(b"damaged")
-        for name in FORMATS:
-            self.assertEqual(
-                self.run_main("export", "--to", name, self.path("saved"), self.path("there")),
-                (1, ""),
-            )
-            self.assertEqual(os.listdir(self.folder), ["saved"])
-
-
-class Interrupted(FilesTest):
-    def test_ctrl_c_leaves_nothing(self) -> None:
-        torch.save({"model": {"w": torch.zeros(1 << 26)}}, self.path("file"))
-        self.done("import", "--from", "torch", self.path("file"), self.path("saved"))
-        before = sorted(os.listdir(self.folder))
-        for number, command in (
-            (signal.SIGINT, ("export", "--to", "torch", "saved", "there")),
-            (signal.SIGTERM, ("import", "--from", "torch", "file", "there")),
-        ):
-            process = subprocess.Popen(
-                [sys.executable, "-m", "libzero", *command], cwd=self.folder, stderr=subprocess.PIPE
-            )
-            while process.poll() is None and sorted(os.listdir(self.folder)) == before:
-                time.sleep(0.01)
-            process.send_signal(number)
-            _, errors = process.communicate(timeout=60)
-            self.assertEqual(errors, b"")
-            self.assertNotEqual(process.returncode, 0)
-            self.assertEqual(sorted(os.listdir(self.folder)), before)
 
 
 if __name__ == "__main__":

@@ -499,7 +499,7 @@ impl Optim {
 
     /// Begin a `save` of the state as it is now, which threads write while training goes on. What a
     /// step is about to change is copied first: memory for a copy of what this rank writes must be
-    /// there. Collective.
+    /// there, and stays for the next save. Collective.
     pub fn save_begin(&mut self, directory: impl AsRef<Path>, replace: bool) -> Result<()> {
         let path = c_path(directory.as_ref())?;
         let flags = if replace { sys::ZERO_SAVE_REPLACE } else { 0 };

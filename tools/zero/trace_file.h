@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of zero_trace_start in one directory, which may still grow, and what they say in sum.
+// The files of zero_trace_start in one directory, which may still grow.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,24 +14,6 @@
 #include "output.h"
 
 namespace zero::tool {
-
-/// What one rank did. Times are in microseconds, as in the files.
-struct RankSum {
-  double begin = 0, end = 0;  // of what is summed; 0: nothing is
-  int64_t steps = 0;
-  double calls = 0;                      // time inside calls
-  std::map<std::string, double> phases;  // of steps and saves
-  std::map<int64_t, double> waits;       // for each rank; its own number: it came last
-  double transfers = 0;
-  int64_t bytes = 0;  // of transfers
-  int64_t dropped = 0;
-
-  void add(const Json& event, int32_t own);
-  double waited() const;
-  double seconds() const { return (end - begin) * 1e-6; }
-  /// Returns the other rank that this one waited for longest, or -1.
-  int64_t waited_for(int32_t own) const;
-};
 
 /// One rank's file. Only whole lines of it are read.
 class TraceFile {
@@ -77,16 +58,5 @@ bool names_trace(const std::filesystem::path& path);
 /// Returns the files of a directory, in the order of groups and ranks, without what another job of
 /// another size left there.
 Result<std::vector<TraceFile>> open_traces(const std::string& directory);
-
-/// Returns the rank of a group for which the others waited longest, and for how long: -1 if nobody
-/// waited.
-struct Slowest {
-  int64_t rank = -1;
-  double waited = 0;
-};
-Slowest slowest_of(const std::map<int32_t, RankSum>& ranks);
-
-/// Returns "comm", or by which splits it came about.
-std::string group_text(const std::string& group);
 
 }  // namespace zero::tool

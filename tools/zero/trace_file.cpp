@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "traces.h"
+#include "trace_file.h"
 
 #include <sys/file.h>
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <set>
+#include <map>
 #include <tuple>
 
 #include "base/os.h"
 #include "base/refusals.h"
 #include "base/text.h"
+#include "trace_event.h"
 
 namespace zero::tool {
 namespace {
@@ -21,88 +22,12 @@ Status not_a_trace(const std::string& path, std::string_view why) {
   return Status(ZERO_ERR_ARGUMENT, text("'", path, "' is no trace of libzero: ", why));
 }
 
-template <class T>
-T field(const Json& object, const char* key, T otherwise) {
-  const auto found = object.find(key);
-  if (found == object.end()) return otherwise;
-  if constexpr (std::is_same_v<T, std::string>) {
-    return found->is_string() ? found->template get<T>() : otherwise;
-  } else {
-    return found->is_number() ? found->template get<T>() : otherwise;
-  }
-}
-
-bool is(const Json& event, const char* key, std::string_view word) {
-  return field<std::string>(event, key, "") == word;
-}
-
-const Json& arguments_of(const Json& event) {
-  static const Json none = Json::object();
-  const auto found = event.find("args");
-  return found != event.end() && found->is_object() ? *found : none;
-}
-
 uint64_t inode_of(const std::string& path) {
   struct stat info {};
   return stat(path.c_str(), &info) == 0 ? info.st_ino : 0;
 }
 
 }  // namespace
-
-// ---- Sums.
-
-void RankSum::add(const Json& event, int32_t own) {
-  const Json& arguments = arguments_of(event);
-  if (is(event, "name", "libzero end")) dropped += field<int64_t>(arguments, "dropped", 0);
-  if (!is(event, "ph", "X")) return;
-  const auto from = field<double>(event, "ts", 0), length = field<double>(event, "dur", 0);
-  if (begin == 0 || from < begin) begin = from;
-  end = std::max(end, from + length);
-  const std::string name = field<std::string>(event, "name", "");
-  if (is(event, "cat", "call")) {
-    calls += length;
-    if (name == "zero_step") steps++;
-  } else if (is(event, "cat", "phase")) {
-    phases[name] += length;
-  } else if (is(event, "cat", "transfer")) {
-    transfers += length;
-    bytes += field<int64_t>(arguments, "bytes", 0);
-  } else if (is(event, "cat", "wait")) {
-    waits[field<int64_t>(arguments, "rank", own)] += length;
-  }
-}
-
-double RankSum::waited() const {
-  double all = 0;
-  for (const auto& [rank, time] : waits) all += time;
-  return all;
-}
-
-int64_t RankSum::waited_for(int32_t own) const {
-  int64_t found = -1;
-  double longest = 0;
-  for (const auto& [rank, time] : waits) {
-    if (rank == own || time <= longest) continue;
-    found = rank;
-    longest = time;
-  }
-  return found;
-}
-
-Slowest slowest_of(const std::map<int32_t, RankSum>& ranks) {
-  std::map<int64_t, double> waited;
-  for (const auto& [rank, sum] : ranks)
-    for (const auto& [other, time] : sum.waits)
-      if (other != rank) waited[other] += time;
-  Slowest slowest;
-  for (const auto& [rank, time] : waited)
-    if (time > slowest.waited) slowest = {rank, time};
-  return slowest;
-}
-
-std::string group_text(const std::string& group) {
-  return group.empty() ? "comm" : group.substr(0, group.size() - 1);
-}
 
 // ---- One file.
 

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What exports to files of torch and imports of them refuse, and what they leave then."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import pickle
+import signal
+import subprocess
+import sys
+import time
+import unittest
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed.checkpoint as dcp
+
+from files import FORMATS, FilesTest, save
+
+
+class Evil:
+    """Runs code where it is unpickled without care."""
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, ("evil",)
+
+
+@contextlib.contextmanager
+def inside(folder: str) -> Iterator[None]:
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+class BadInput(FilesTest):
+    def test_pickles_with_code_are_refused_by_the_name_of_what_they_run(self) -> None:
+        torch.save({"model": {"w": torch.ones(3)}, "more": Evil()}, self.path("file"))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            dcp.save(
+                {"model": {"w": torch.ones(3)}, "more": Evil()},
+                checkpoint_id=self.path("item"),
+                no_dist=True,
+            )
+            dcp.save(
+                {"model": {"w": torch.ones(3)}}, checkpoint_id=self.path("metadata"), no_dist=True
+            )
+        pathlib.Path(self.path("metadata"), ".metadata").write_bytes(pickle.dumps(Evil()))
+        with inside(self.folder):
+            for name, place in (("torch", "file"), ("dcp", "item"), ("dcp", "metadata")):
+                self.refused(
+                    r"it has posix\.mkdir, which is none", "import", "--from", name, place, "saved"
+                )
+
+    def test_what_is_no_file_of_torch_is_a_sentence(self) -> None:
+        os.mkfifo(self.path("pipe"))
+        pathlib.Path(self.path("text")).write_text("no tensors at all")
+        with open(self.path("old"), "wb") as file:
+            torch.save({"model": {"w": torch.ones(3)}}, file, _use_new_zipfile_serialization=False)
+        torch.save([1, 2], self.path("list"))
+        torch.save({"weights": 1}, self.path("keys"))
+        torch.save({"model": {"w": torch.ones(3)}, "zero": "[]"}, self.path("rest"))
+        torch.save({"model": {"w": torch.ones(3).to_sparse()}}, self.path("sparse"))
+        torch.save({"model": {"w": torch.ones(3, dtype=torch.bool)}}, self.path("bool"))
+        torch.save({"model": {"w": torch.ones(3)}}, self.path("cut"))
+        os.truncate(self.path("cut"), 700)
+        for name, words in (
+            ("missing", "No such file"),
+            ("pipe", "is not a regular file"),
+            ("text", "it (is no file of torch.save|has)"),
+            ("old", "format of torch before 1.6"),
+            ("list", "it holds a list, not a dictionary"),
+            ("keys", "it has no model or model_state_dict or state_dict, but weights"),
+            ("rest", "its 'zero' holds a list, not a dictionary"),
+            ("sparse", "not dense"),
+            ("bool", "tensor 'w' has dtype torch.bool"),
+            ("cut", "it is no file of torch.save"),
+        ):
+            with self.subTest(name):
+                self.refused(
+                    words, "import", "--from", "torch", self.path(name), self.path("saved")
+                )
+        for name in ("missing", "text"):
+            self.refused(
+                "no directory of torch.distributed",
+                "import",
+                "--from",
+                "dcp",
+                self.path(name),
+                self.path("saved"),
+            )
+
+    def test_an_optimizer_that_is_not_known_is_a_sentence(self) -> None:
+        model = torch.nn.Linear(2, 2).state_dict()
+        group = {"params": [0, 1], "lr": 1.0, "speed": 3}
+        for optimizer, arguments, words in (
+            ({"state": {}, "param_groups": [group]}, [], "give --rule, as --rule adamw"),
+            (
+                {"state": {}, "param_groups": [group]},
+                ["--rule", "adamm"],
+                "there is no rule 'adamm', but adamw",
+            ),
+            (
+                {"state": {}, "param_groups": [{**group, "lr": "fast"}]},
+                ["--rule", "sgd"],
+                "lr is 'fast'",
+            ),
+            (
+                {"state": {}, "param_groups": [{**group, "params": [0]}]},
+                ["--rule", "sgd"],
+                "2 floating tensors and its optimizer 1 param",
+            ),
+            (
+                {"state": {}, "param_groups": [{**group, "param_names": ["weight", "w"]}]},
+                ["--rule", "sgd"],
+                "parameter 'w'",
+            ),
+            (
+                {"state": {0: {"sum": torch.ones(3)}}, "param_groups": [group]},
+                ["--rule", "adagrad"],
+                "has shape",
+            ),
+            (
+                {"state": {}, "param_groups": [{**group, "param_names": ["weight"]}]},
+                ["--rule", "sgd"],
+                "has 2 parameters, and names for 1",
+            ),
+            (
+                {"state": {0: {"step": "late"}}, "param_groups": [group]},
+                ["--rule", "sgd"],
+                "state 'step' of 'weight' is no number",
+            ),
+            (
+                {"state": {0: 5}, "param_groups": [group]},
+                ["--rule", "sgd"],
+                "state of its parameter 0 holds a int",
+            ),
+            ({"state": [5], "param_groups": [group]}, [], "no state_dict of torch.optim"),
+            ({"steps": 3}, [], "no state_dict of torch.optim"),
+        ):
+            with self.subTest(words):
+                torch.save({"model": model, "optimizer": optimizer}, self.path("file"))
+                self.refused(
+                    words,
+                    "import",
+                    "--from",
+                    "torch",
+                    *arguments,
+                    self.path("file"),
+                    self.path("saved"),
+                )
+
+    def test_a_place_that_is_taken_stays(self) -> None:
+        save(self.path("saved"), "sgd")
+        pathlib.Path(self.path("mine")).write_text("mine")
+        os.mkfifo(self.path("pipe"))
+        for name in FORMATS:
+            self.refused(
+                "exists: remove it", "export", "--to", name, self.path("saved"), self.path("mine")
+            )
+        self.refused(
+            "is not a regular file",
+            "export",
+            "--to",
+            "torch",
+            "--replace",
+            self.path("saved"),
+            self.path("pipe"),
+        )
+        self.refused(
+            "No such file", "export", "--to", "torch", self.path("saved"), self.path("no/such")
+        )
+        self.done("export", "--to", "torch", "--replace", self.path("saved"), self.path("mine"))
+
+    def test_a_damaged_checkpoint_leaves_nothing(self) -> None:
+        save(self.path("saved"), "sgd")
+        with open(self.path("saved/model-00001-of-00001.safetensors"), "r+b") as file:
+            file.seek(4100)
+            file.write(b"damaged")
+        for name in FORMATS:
+            self.assertEqual(
+                self.run_main("export", "--to", name, self.path("saved"), self.path("there")),
+                (1, ""),
+            )
+            self.assertEqual(os.listdir(self.folder), ["saved"])
+
+
+class Interrupted(FilesTest):
+    def test_ctrl_c_leaves_nothing(self) -> None:
+        torch.save({"model": {"w": torch.zeros(1 << 26)}}, self.path("file"))
+        self.done("import", "--from", "torch", self.path("file"), self.path("saved"))
+        before = sorted(os.listdir(self.folder))
+        for number, command in (
+            (signal.SIGINT, ("export", "--to", "torch", "saved", "there")),
+            (signal.SIGTERM, ("import", "--from", "torch", "file", "there")),
+        ):
+            process = subprocess.Popen(
+                [sys.executable, "-m", "libzero", *command], cwd=self.folder, stderr=subprocess.PIPE
+            )
+            while process.poll() is None and sorted(os.listdir(self.folder)) == before:
+                time.sleep(0.01)
+            process.send_signal(number)
+            _, errors = process.communicate(timeout=60)
+            self.assertEqual(errors, b"")
+            self.assertNotEqual(process.returncode, 0)
+            self.assertEqual(sorted(os.listdir(self.folder)), before)
+
+
+if __name__ == "__main__":
+    unittest.main()

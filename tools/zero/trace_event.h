@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Words of an event of a trace, which may be anything that JSON is.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "output.h"
+
+namespace zero::tool {
+
+/// Returns what an object has under a key, or `otherwise` if that is of another kind.
+template <class T>
+T field(const Json& object, const char* key, T otherwise) {
+  const auto found = object.find(key);
+  if (found == object.end()) return otherwise;
+  if constexpr (std::is_same_v<T, std::string>) {
+    return found->is_string() ? found->template get<T>() : otherwise;
+  } else {
+    return found->is_number() ? found->template get<T>() : otherwise;
+  }
+}
+
+inline bool is(const Json& event, const char* key, std::string_view word) {
+  return field<std::string>(event, key, "") == word;
+}
+
+inline const Json& arguments_of(const Json& event) {
+  static const Json none = Json::object();
+  const auto found = event.find("args");
+  return found != event.end() && found->is_object() ? *found : none;
+}
+
+}  // namespace zero::tool

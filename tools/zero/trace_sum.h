@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the events of traces say in sum.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "output.h"
+
+namespace zero::tool {
+
+/// What one rank did. Times are in microseconds, as in the files.
+struct RankSum {
+  double begin = 0, end = 0;  // of what is summed; 0: nothing is
+  int64_t steps = 0;
+  double calls = 0;                      // time inside calls
+  std::map<std::string, double> phases;  // of steps and saves
+  std::map<int64_t, double> waits;       // for each rank; its own number: it came last
+  double transfers = 0;
+  int64_t bytes = 0;  // of transfers
+  int64_t dropped = 0;
+
+  void add(const Json& event, int32_t own);
+  double waited() const;
+  double seconds() const { return (end - begin) * 1e-6; }
+  /// Returns the other rank that this one waited for longest, or -1.
+  int64_t waited_for(int32_t own) const;
+};
+
+using RankSums = std::map<int32_t, RankSum>;
+using GroupSums = std::map<std::string, RankSums>;
+
+/// Returns the rank of a group for which the others waited longest, and for how long: -1 if nobody
+/// waited.
+struct Slowest {
+  int64_t rank = -1;
+  double waited = 0;
+};
+Slowest slowest_of(const RankSums& ranks);
+
+/// Returns "comm", or by which splits it came about.
+std::string group_text(const std::string& group);
+
+Json json_of(const GroupSums& groups);
+
+}  // namespace zero::tool

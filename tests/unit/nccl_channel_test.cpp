@@ -104,6 +104,22 @@ TEST(NcclChannel, a_call_sleeps_a_few_times_however_long_nccl_takes) {
   }
 }
 
+std::atomic<int> polls{0};
+
+TEST(NcclChannel, a_call_that_succeeded_may_be_busy_still) {
+  const NcclRanks ranks(1);
+  const nccl::Handle engines = ranks.engines(0, false);
+  nccl::Library library = ranks.library();
+  library.async_error = [](nccl::Handle, int* outcome) {
+    *outcome = polls++ < 3 ? nccl::kInProgress : nccl::kSuccess;
+    return int{nccl::kSuccess};
+  };
+  nccl::Channel channel(library, ranks.device(0), engines);
+  expect_ok(channel.run("call", kLong, [](nccl::Handle) { return int{nccl::kSuccess}; }));
+  EXPECT_EQ(polls, 4);
+  ranks.end_engines(0, engines, true);
+}
+
 TEST(NcclChannel, what_a_call_began_is_queued_when_it_returns) {
   const NcclRanks ranks(2);
   ranks.knobs().takes_us = 3'000;

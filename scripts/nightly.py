@@ -28,6 +28,7 @@ from seeded_faults import FAULTS  # noqa: E402
 
 HERE = ROOT / "build/nightly"
 CORPUS = ROOT / "tests/fuzz/corpus"
+NOT_CAUGHT = "nothing", "the compiler: choose another fault"
 MOST_BYTES = 28 << 10  # of one target's corpus in the repository
 
 
@@ -134,7 +135,7 @@ class Seeded:
         file.write_text(file.read_text(encoding="utf-8").replace(self.old, self.new), encoding="utf-8")
         caught = self.caught_by(deadline)
         if caught is not None:
-            unit.update(done=True, trials=1, violations=int(not caught), caught_by=caught or "nothing")
+            unit.update(done=True, trials=1, violations=int(caught in NOT_CAUGHT), caught_by=caught)
 
     def call(self, deadline, *command):
         return run(command, self.log, max(deadline - time.monotonic(), 0))
@@ -166,14 +167,14 @@ class Seeded:
         return True
 
     def caught_by(self, deadline):
-        """The first test that fails, "" if none does, None if the time was over."""
+        """The first test that fails, or one of NOT_CAUGHT; None if the time was over."""
         tests = [test for test in tests_of(self.build) if test["cmd"][0].startswith(str(self.build))]
         first = [test for name in self.first.split() for test in tests if test["name"] == name]
         for some in (first, [test for test in tests if test not in first]):
             programs = {os.path.relpath(test["cmd"][0], self.build) for test in some}
             built = self.call(deadline, "ninja", "-C", self.build, *programs)
             if built != 0:
-                return None if built is None else ""
+                return None if built is None else NOT_CAUGHT[1]
             for test in some:
                 left = deadline - time.monotonic()
                 status = run(test["cmd"], self.log, max(min(left, test["timeout"]), 0),
@@ -182,7 +183,7 @@ class Seeded:
                     return None
                 if status not in (0, 77):  # 77: skipped
                     return test["name"] if status is not None else f"{test['name']}, which hangs"
-        return ""
+        return NOT_CAUGHT[0]
 
 
 def copy_sources(tree):

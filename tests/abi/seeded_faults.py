@@ -90,7 +90,7 @@ FAULTS = [
      "for (const Buffer& buffer : optim_.buffers) work_->image->keep(buffer.data, buffer.bytes());", "", "save_behind"),
     ("state/extras.cpp", "extras.size() >= kMostExtras", "extras.size() > kMostExtras", "extras"),
     ("api/handles.cpp", "token != token_of(type, entry.generation, place)", "false", "bad_input"),
-    ("api/options_table.cpp", "factor > 0 && factor <= 1", "factor >= 0 && factor <= 1", "bad_input scale"),
+    ("api/options_table.cpp", "factor > 0 && factor <= 1", "factor > 0", "bad_input scale"),
 ]
 
 

@@ -7,10 +7,12 @@ usage: nightly.py [--minutes N] [--fuzz-minutes N] [--soak-minutes N] [--only PA
                             where it was; parts are "faults", "power loss", "fuzzing", "seeded faults" and "soak"
        nightly.py --corpus  keeps in tests/fuzz/corpus what the fuzzers have found
 
+Fuzzers run beside the other parts, with what those leave of the processors.
 What is done stands in build/nightly/state.json. It begins anew when all is done, or the sources have changed. The report
 is build/nightly/report.md, and .json.
 """
 import argparse
+import concurrent.futures
 import filecmp
 import json
 import os
@@ -20,6 +22,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -85,7 +88,7 @@ class Fuzzing:
         log = HERE / f"fuzz_{self.name}.log"
         log.unlink(missing_ok=True)
         # It looks at the clock between two inputs.
-        status = run([self.program, found, f"-max_total_time={max(int(seconds), 1)}", "-print_final_stats=1", "-timeout=60",
+        status = run(["nice", "-n", "19", self.program, found, f"-max_total_time={max(int(seconds), 1)}", "-print_final_stats=1", "-timeout=60",
                       "-max_len=4096", "-rss_limit_mb=4096", f"-artifact_prefix={HERE}/{self.name}-"], log, seconds + 120,
                      {"UBSAN_OPTIONS": "print_stacktrace=1"})
         text = log.read_text(encoding="utf-8", errors="replace")
@@ -288,18 +291,27 @@ def main():
     for one in todo:
         state["units"].setdefault(f"{one.part}: {one.name}", {"part": one.part, "done": False, "trials": 0,
                                                               "violations": 0, "seconds": 0})
-    for one in todo:
-        unit = state["units"][f"{one.part}: {one.name}"]
-        left = deadline - time.monotonic()
-        if unit["done"] or left < 1 or arguments.only not in ("", one.part):
-            continue
-        began = time.monotonic()
-        one.go_on(unit, left)
-        unit["seconds"] += round(time.monotonic() - began)
-        print(f"{one.part}: {one.name}: {unit['trials']:,} trials, {unit['violations']} violations, "
-              f"{unit['seconds']} s{'' if unit['done'] else ', not done'}", flush=True)
-        report(state)
-        file.write_text(json.dumps(state), encoding="utf-8")
+    one_at_a_time = threading.Lock()  # in the state and its files
+
+    def go_through(lane):
+        for one in lane:
+            kept = state["units"][f"{one.part}: {one.name}"]
+            began = time.monotonic()
+            if kept["done"] or deadline - began < 1 or arguments.only not in ("", one.part):
+                continue
+            unit = json.loads(json.dumps(kept))
+            one.go_on(unit, deadline - began)
+            unit["seconds"] += round(time.monotonic() - began)
+            print(f"{one.part}: {one.name}: {unit['trials']:,} trials, {unit['violations']} violations, "
+                  f"{unit['seconds']} s{'' if unit['done'] else ', not done'}", flush=True)
+            with one_at_a_time:
+                kept.update(unit)
+                report(state)
+                file.write_text(json.dumps(state), encoding="utf-8")
+
+    with concurrent.futures.ThreadPoolExecutor(2) as lanes:
+        list(lanes.map(go_through, ([one for one in todo if one.part != "fuzzing"],
+                                    [one for one in todo if one.part == "fuzzing"])))
     parts = report(state)
     print((HERE / "report.md").read_text(encoding="utf-8"))
     return int(any(total["violations"] for total in parts.values()))

@@ -16,15 +16,14 @@ Status Call::agree(std::string_view phase, std::string_view what, std::string_vi
   struct Gist {
     Digest digest;
     uint64_t bytes;
-    bool operator==(const Gist&) const = default;
+    auto operator<=>(const Gist&) const = default;
   };
-  const std::vector<Gist> all =
-      ZERO_TRY(exchange(phase, Gist{hash128(bytes_of(mine)), mine.size()}));
+  const Gist gist{hash128(bytes_of(mine)), mine.size()};
+  if (ZERO_TRY(combine(phase, Same(gist))).differs == 0) return {};
+  const std::vector<Gist> all = ZERO_TRY(exchange(phase, gist));
   const auto differs_from = [&](const Gist& one) {
     return std::find_if(all.begin(), all.end(), [&](const Gist& other) { return other != one; });
   };
-  if (differs_from(all[0]) == all.end()) return {};
-
   // The first of the ranks that say what most ranks say.
   const auto followers = [&](const Gist& one) { return std::count(all.begin(), all.end(), one); };
   const auto usual = std::max_element(all.begin(), all.end(), [&](const Gist& a, const Gist& b) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -19,7 +20,7 @@ struct Location {
   uint32_t arena = 0;
   uint32_t unused = 0;
   uint64_t offset = 0;
-  bool operator==(const Location&) const = default;
+  auto operator<=>(const Location&) const = default;
 };
 
 /// An arena, as one rank sees it. The comm lives as long as its arenas.

@@ -13,25 +13,28 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/os.h"
+#include "base/refusals.h"
 #include "base/text.h"
 #include "comm/comm.h"
 
 namespace zero {
 namespace {
 
-constexpr uint32_t kMagic = 0x325a7264;     // changes with the layout of Record
+constexpr uint32_t kMagic = 0x335a7264;     // changes with the layout of Record
 constexpr size_t kScratchBytes = 4u << 20;  // for chunks, at most; touched only where used
 constexpr size_t kVoteTextBytes = 3500;  // of a failure, for the other ranks: fits zero_last_error
 
 size_t chunk_bytes(int32_t world, size_t record_bytes) {
   const size_t share = kScratchBytes / static_cast<size_t>(world) / 64 * 64;
-  return std::clamp(share, size_t{1024}, record_bytes);
+  return std::clamp(share, kMostRecordBytes, record_bytes);
 }
 
-enum Kind : uint32_t { kExchange = 1, kVote, kGather, kBroadcast };
+enum Kind : uint32_t { kExchange = 1, kCombine, kGather, kBroadcast };
+
+}  // namespace
 
 /// What must be the same on every rank. It has no padding, because it is compared as bytes.
-struct Agreed {
+struct Call::Agreed {
   uint32_t world = 0;
   Operation operation = Operation::create;
   uint32_t object = 0;
@@ -42,7 +45,10 @@ struct Agreed {
   int32_t root = -1;
   char phase[32] = {};
 };
-static_assert(std::has_unique_object_representations_v<Agreed>);
+
+namespace {
+
+using Agreed = Call::Agreed;
 
 const char* kind_verb(uint32_t kind) {
   constexpr const char* kVerbs[] = {"does something unknown", "exchanges", "votes", "gathers",
@@ -90,14 +96,55 @@ void copy_bytes(std::byte* to, const std::byte* from, size_t bytes) {
 
 }  // namespace
 
+/// What a rank is in.
+struct Call::Said {
+  int32_t rank = -1;  // -1: nobody
+  uint32_t unused = 0;
+  Agreed agreed;
+
+  bool differs_from(const Said& other) const {
+    return memcmp(&agreed, &other.agreed, sizeof agreed) != 0;
+  }
+};
+
+/// What some ranks say together.
 struct Call::Header {
   uint32_t magic = kMagic;
-  uint32_t rank = 0;
-  Agreed agreed;
-  uint64_t own_bytes = 0;  // of this rank's text, in a vote or gather
-  int32_t code = ZERO_OK;  // of this rank's status, in a vote
-  uint32_t traces = 0;     // this rank: 1
-  Stamps stamps = {};
+  uint32_t traces = 0;  // some rank: 1
+  Said lowest = {};     // of the lowest rank
+  Said odd = {};        // of the lowest rank that is in something else
+  // Of the lowest rank that has failed, in a vote.
+  int32_t failed = -1;
+  int32_t code = ZERO_OK;
+  uint64_t why_bytes = 0;
+  uint64_t longest = 0;  // text of a rank, in a gather
+  uint64_t gives = 0;    // 1: the payload is there, in a broadcast
+  Stamps stamps = {};    // of one rank
+
+  void add(const Header& other) {
+    if (other.magic != kMagic) magic = other.magic;
+    traces |= other.traces;
+    longest = std::max(longest, other.longest);
+    if (other.failed >= 0 && (failed < 0 || other.failed < failed)) {
+      failed = other.failed;
+      code = other.code;
+      why_bytes = other.why_bytes;
+    }
+    add_said(other);
+  }
+
+ private:
+  void add_said(const Header& other) {
+    const Said first = lowest.rank < other.lowest.rank ? lowest : other.lowest;
+    if (odd.rank >= 0 || other.odd.rank >= 0 || lowest.differs_from(other.lowest)) {
+      const Said all[] = {odd, other.odd, lowest, other.lowest};
+      odd.rank = -1;
+      for (const Said& one : all)
+        if (one.rank >= 0 && one.differs_from(first) && (odd.rank < 0 || one.rank < odd.rank))
+          odd = one;
+    }
+    lowest = first;
+  }
 };
 
 /// What each rank sends in every first exchange, of a fixed size. A payload that fits needs no
@@ -110,7 +157,7 @@ struct Call::Record {
 
 // ---- Comm.
 
-// Scratch has this rank's record, every rank's records, every rank's chunks and this rank's chunk.
+// Scratch has this rank's record, what all combine to, and a row for each rank and one more.
 Comm::Comm(int32_t rank, int32_t world, const CommOptions& options, std::shared_ptr<Device> device)
     : rank_(rank),
       world_(world),
@@ -119,10 +166,15 @@ Comm::Comm(int32_t rank, int32_t world, const CommOptions& options, std::shared_
       clocks_(world),
       stamps_(static_cast<size_t>(world)),
       chunk_bytes_(chunk_bytes(world, kRecordBytes)),
-      scratch_(
-          new std::byte[(static_cast<size_t>(world) + 1) * (sizeof(Call::Record) + chunk_bytes_)]) {
+      scratch_(new std::byte[2 * sizeof(Call::Record) +
+                             (static_cast<size_t>(world) + 1) * chunk_bytes_]) {
+  static_assert(sizeof(Call::Record) <= kMostRecordBytes);
   log_as(rank);
   memset(scratch_.get(), 0, sizeof(Call::Record));
+}
+
+Status Comm::combine_bytes(std::span<std::byte>, const Combine&, const Patience&) {
+  return Status(ZERO_ERR_INTERNAL, text("a ", kind(), " comm combines nothing"));
 }
 
 // ---- Call.
@@ -158,58 +210,82 @@ Call::~Call() {
   if (in_background_) comm_->leave_background();
 }
 
-Call::Record* Call::mine() const { return reinterpret_cast<Record*>(comm_->scratch_.get()); }
+Call::Record& Call::own() const { return reinterpret_cast<Record*>(comm_->scratch_.get())[0]; }
 
-Call::Record* Call::records() const { return mine() + 1; }
+Call::Record& Call::combined() const { return reinterpret_cast<Record*>(comm_->scratch_.get())[1]; }
+
+std::byte* Call::rows() const { return comm_->scratch_.get() + 2 * sizeof(Record); }
 
 Patience Call::patience() const {
-  const Patience first{operation_name(operation_), mine()->header.agreed.phase,
+  const Patience first{operation_name(operation_), own().header.lowest.agreed.phase,
                        comm_->options().late_ms, false};
   return exchanges_ == 0 ? first : comm_->later(first);
 }
 
-/// Makes the first exchange of every kind, with what this kind adds to the header. Afterwards
-/// records() are those of all ranks, and they agree.
-Status Call::meet(std::string_view phase, Header header, std::span<const std::byte> payload) {
+/// Makes the first exchange of every kind, with what this kind says in `header` and in `agreed`.
+/// Afterwards combined() is that of all ranks, and they agree. `payload` has at most kPayloadBytes.
+Status Call::meet(std::string_view phase, Agreed agreed, Header header,
+                  std::span<const std::byte> payload, Combining combining) {
   log_as(rank());
   if (exchanges_ == 0 && operation_ != Operation::create) ++comm_->calls_;
-  header.rank = static_cast<uint32_t>(rank());
-  header.agreed.world = static_cast<uint32_t>(world());
-  header.agreed.operation = calling_roll_ ? Operation::roll_call : operation_;
-  header.agreed.object = object_;
-  header.agreed.exchange = exchanges_;
-  header.agreed.call = comm_->calls_;
-  phase.copy(header.agreed.phase, sizeof header.agreed.phase - 1);
+  agreed.world = static_cast<uint32_t>(world());
+  agreed.operation = calling_roll_ ? Operation::roll_call : operation_;
+  agreed.object = object_;
+  agreed.exchange = exchanges_;
+  agreed.call = comm_->calls_;
+  phase.copy(agreed.phase, sizeof agreed.phase - 1);
+  header.lowest = {.rank = rank(), .agreed = agreed};
   header.traces = comm_->trace.on();
-  if (comm_->some_trace_ || header.traces != 0) header.stamps = comm_->clocks_.stamp(now_ns());
-  Record& record = *mine();
-  record.header = header;
-  copy_bytes(record.payload, payload.data(), std::min(payload.size(), Record::kPayloadBytes));
+  const bool timed = comm_->some_trace_;
+  if (timed) header.stamps = comm_->clocks_.stamp(now_ns());
+  own().header = header;
+  copy_bytes(own().payload, payload.data(), payload.size());
 
-  const std::span all(records(), static_cast<size_t>(world()));
-  ZERO_TRY(comm_->exchange_bytes(std::as_bytes(std::span(&record, 1)), std::as_writable_bytes(all),
-                                 patience()));
+  combined() = own();
+  const auto combine = [bytes = payload.size(), combining](std::byte* to, const std::byte* from,
+                                                           size_t) {
+    Record& into = *reinterpret_cast<Record*>(to);
+    const Record& other = *reinterpret_cast<const Record*>(from);
+    into.header.add(other.header);
+    if (into.header.odd.rank >= 0) return;  // payloads may be of any kind
+    if (combining.combine != nullptr) combining.combine(into.payload, other.payload, bytes);
+    if (other.header.gives == 0) return;
+    into.header.gives = 1;
+    memcpy(into.payload, other.payload, sizeof into.payload);
+  };
+  ZERO_TRY(combine_bytes(std::as_writable_bytes(std::span(&combined(), 1)), combine));
   ++exchanges_;
+  if (!comm_->combines()) ZERO_TRY(check_rows());
   ZERO_TRY(compare());
-  note_wait();
+  comm_->some_trace_ = combined().header.traces != 0;
+  if (timed) note_wait();
   return {};
 }
 
-/// Finds out who came last to an exchange, if some rank wants to know.
+/// Sets `data` to what all ranks' combine to. While some rank has a trace, the rows are those of
+/// all ranks afterwards.
+Status Call::combine_bytes(std::span<std::byte> data, const Combine& combine) {
+  if (comm_->combines() && !comm_->some_trace_)
+    return comm_->combine_bytes(data, combine, patience());
+  ZERO_TRY(comm_->exchange_bytes(data, {rows(), data.size() * static_cast<size_t>(world())},
+                                 patience()));
+  memcpy(data.data(), rows(), data.size());
+  for (size_t r = 1; r < static_cast<size_t>(world()); ++r)
+    combine(data.data(), rows() + r * data.size(), data.size());
+  return {};
+}
+
+/// Finds out who came last to an exchange.
 void Call::note_wait() {
-  const std::span all(records(), static_cast<size_t>(world()));
-  comm_->some_trace_ =
-      std::ranges::any_of(all, [](const Record& one) { return one.header.traces != 0; });
-  if (!comm_->some_trace_) return;
+  const auto* const all = reinterpret_cast<const Record*>(rows());
   std::vector<Stamps>& stamps = comm_->stamps_;
-  std::ranges::transform(all, stamps.begin(), [](const Record& one) { return one.header.stamps; });
+  for (size_t r = 0; r < stamps.size(); ++r) stamps[r] = all[r].header.stamps;
   Clocks& clocks = comm_->clocks_;
-  const int64_t end_ns = now_ns(), came_ns = mine()->header.stamps.came_ns;
+  const int64_t end_ns = now_ns();
   clocks.take(stamps, rank(), end_ns);
   comm_->trace.set_offset_ns(clocks.ahead_ns(0));
-  if (came_ns != 0)
-    comm_->trace.add(Trace::Kind::wait, mine()->header.agreed.phase, came_ns, end_ns,
-                     clocks.last());
+  comm_->trace.add(Trace::Kind::wait, own().header.lowest.agreed.phase, own().header.stamps.came_ns,
+                   end_ns, clocks.last());
 }
 
 /// Ends this thread's part of the call in the trace.
@@ -220,121 +296,130 @@ void Call::note_part() {
                    std::exchange(begin_ns_, end_ns), end_ns);
 }
 
-/// Compares all records. Every rank compares the same bytes in the same way, so all of them find
-/// the same sentence.
-Status Call::compare() {
-  const Record* const all = records();
-  const std::string_view phase = mine()->header.agreed.phase;
+/// Checks that each rank's record stands in its place.
+Status Call::check_rows() {
+  const std::string_view phase = own().header.lowest.agreed.phase;
+  const auto* const all = reinterpret_cast<const Record*>(rows());
   for (int32_t r = 0; r < world(); ++r) {
     const Header& header = all[r].header;
     if (header.magic != kMagic)
       return abort_with(ZERO_ERR_COMM, -1, phase,
                         text("rank ", r, "'s record in ", operation_name(operation_),
                              " is unreadable: the exchange is broken, or it has another libzero"));
-    if (header.rank != static_cast<uint32_t>(r))
+    if (header.lowest.rank != r)
       return abort_with(
           ZERO_ERR_COMM, -1, phase,
-          text("the exchange put rank ", header.rank, "'s record in the place of rank ", r));
+          text("the exchange put rank ", header.lowest.rank, "'s record in the place of rank ", r));
   }
-  if (memcmp(&all[rank()], mine(), sizeof(Record)) != 0)
+  if (memcmp(&all[rank()], &own(), sizeof(Record)) != 0)
     return abort_with(
         ZERO_ERR_COMM, -1, phase,
         text("the exchange did not return rank ", rank(), "'s own record as it was sent"));
-  for (int32_t r = 1; r < world(); ++r) {
-    const Agreed& usual = all[0].header.agreed;
-    const Agreed& odd = all[r].header.agreed;
-    if (memcmp(&odd, &usual, sizeof odd) != 0)
-      return abort_with(ZERO_ERR_DESYNC, -1, phase, desync_sentence(r, odd, 0, usual));
+  return {};
+}
+
+/// Looks whether all ranks are in the same exchange. All of them find the same sentence.
+Status Call::compare() {
+  const Header& all = combined().header;
+  const std::string_view phase = own().header.lowest.agreed.phase;
+  if (all.odd.rank >= 0)
+    return abort_with(
+        ZERO_ERR_DESYNC, -1, phase,
+        desync_sentence(all.odd.rank, all.odd.agreed, all.lowest.rank, all.lowest.agreed));
+  const bool sound =
+      all.magic == kMagic && all.failed < world() && !all.lowest.differs_from(own().header.lowest);
+  if (!sound)
+    return abort_with(ZERO_ERR_COMM, -1, phase,
+                      text("the records of the ranks in ", operation_name(operation_),
+                           " are not what they have sent"));
+  return {};
+}
+
+Status Call::combine_all(std::string_view phase, const Status& mine, std::span<std::byte> records,
+                         Combining combining) {
+  const bool inside = records.size() <= Record::kPayloadBytes;
+  Header header{.code = mine.code()};
+  if (!mine.ok()) {
+    header.failed = rank();
+    header.why_bytes = utf8_prefix(mine.text(), kVoteTextBytes).size();
+  }
+  ZERO_TRY(meet(phase, {.bytes = records.size(), .kind = kCombine}, header,
+                inside ? records : std::span<std::byte>(), combining));
+  if (combined().header.failed >= 0) return failed_vote(mine);
+  if (inside) {
+    copy_bytes(records.data(), combined().payload, records.size());
+    return {};
+  }
+  const size_t most = comm_->chunk_bytes_ / combining.record_bytes * combining.record_bytes;
+  for (size_t done = 0; done < records.size(); done += most) {
+    const auto part = records.subspan(done, std::min(most, records.size() - done));
+    const Span span(comm_->trace, Trace::Kind::transfer, "combine", part.size());
+    ZERO_TRY(combine_bytes(part, combining.combine));
   }
   return {};
 }
+
+/// Ends a vote in which all ranks have seen that some rank failed. The lowest one says why.
+Status Call::failed_vote(const Status& mine) {
+  const int32_t failed = combined().header.failed;
+  const Code code = combined().header.code;
+  const uint64_t why_bytes = combined().header.why_bytes;
+  std::string why(std::min<uint64_t>(why_bytes, kVoteTextBytes), ' ');
+  if (failed == rank()) mine.text().copy(why.data(), why.size());
+  if (!why.empty())
+    ZERO_TRY(comm_->broadcast_bytes(std::as_writable_bytes(std::span(why)), failed, patience()));
+  if (!mine.ok()) return mine;
+  const char* const name = code_name(code);
+  return Status(ZERO_ERR_PEER,
+                text("rank ", failed, " in ", operation_name(operation_), ": ",
+                     name ? std::string(name) : text("status ", code), ": ", as_utf8(why)));
+}
+
+// ---- What brings something of each rank to all.
 
 Status Call::exchange(std::string_view phase, std::span<const std::byte> mine,
                       std::span<std::byte> all) {
   assert(all.size() == mine.size() * static_cast<size_t>(world()));
-  ZERO_TRY(meet(phase, {.agreed = {.bytes = mine.size(), .kind = kExchange}}, mine));
-  return collect(mine, all);
-}
-
-Status Call::collect(std::span<const std::byte> mine, std::span<std::byte> all) {
+  ZERO_TRY(meet(phase, {.bytes = mine.size(), .kind = kExchange}, {}));
   const size_t bytes = mine.size();
   return collect(mine, bytes, [&](size_t r) { return all.subspan(r * bytes, bytes); });
 }
 
-/// Takes what came with the records, and exchanges what did not fit there: of each rank as much as
-/// its place has room for, `longest` at most.
+/// Brings together of each rank as much as its place has room for, `longest` at most.
 template <class Place>
 Status Call::collect(std::span<const std::byte> mine, size_t longest, const Place& place_of) {
   const size_t ranks = static_cast<size_t>(world());
-  const auto take = [&](size_t done, const std::byte* parts, size_t stride, size_t most) {
+  for (size_t done = 0, part; done < longest; done += part) {
+    part = std::min(longest - done, comm_->chunk_bytes_);
+    std::span<const std::byte> rest = mine.subspan(std::min(done, mine.size()));
+    if (rest.size() < part) {  // others send more than this rank
+      std::byte* const padded = rows() + ranks * part;
+      copy_bytes(padded, rest.data(), rest.size());
+      memset(padded + rest.size(), 0, part - rest.size());
+      rest = {padded, part};
+    }
+    const Span span(comm_->trace, Trace::Kind::transfer, "exchange", part);
+    ZERO_TRY(comm_->exchange_bytes(rest.first(part), {rows(), ranks * part}, patience()));
     for (size_t r = 0; r < ranks; ++r) {
       const std::span<std::byte> to = place_of(r);
       if (to.size() > done)
-        memcpy(to.data() + done, parts + r * stride, std::min(to.size() - done, most));
+        memcpy(to.data() + done, rows() + r * part, std::min(to.size() - done, part));
     }
-  };
-  take(0, records()->payload, sizeof(Record), Record::kPayloadBytes);
-
-  std::byte* const chunks = reinterpret_cast<std::byte*>(records() + ranks);
-  for (size_t done = Record::kPayloadBytes, part; done < longest; done += part) {
-    part = std::min(longest - done, comm_->chunk_bytes_);
-    std::span<const std::byte> own = mine.subspan(std::min(done, mine.size()));
-    if (own.size() < part) {  // others send more than this rank
-      std::byte* const padded = chunks + ranks * part;
-      copy_bytes(padded, own.data(), own.size());
-      memset(padded + own.size(), 0, part - own.size());
-      own = {padded, part};
-    }
-    const Span span(comm_->trace, Trace::Kind::transfer, "exchange", part);
-    ZERO_TRY(comm_->exchange_bytes(own.first(part), {chunks, ranks * part}, patience()));
-    take(done, chunks, part, part);
   }
   return {};
 }
 
-Status Call::vote(std::string_view phase, const Status& mine, std::span<const std::byte> payload,
-                  std::span<std::byte> payloads) {
-  assert(payloads.size() == payload.size() * static_cast<size_t>(world()));
-  ZERO_TRY(meet(phase,
-                {.agreed = {.bytes = payload.size(), .kind = kVote},
-                 .own_bytes = utf8_prefix(mine.text(), kVoteTextBytes).size(),
-                 .code = mine.code()},
-                payload));
-  for (int32_t r = 0; r < world(); ++r)
-    if (records()[r].header.code != ZERO_OK) return failed_vote(mine, r);
-  return collect(payload, payloads);
-}
-
-/// Ends a vote in which all ranks have seen that some rank failed. The lowest one, `culprit`, says
-/// why.
-Status Call::failed_vote(const Status& mine, int32_t culprit) {
-  const Header& header = records()[culprit].header;
-  const Code code = header.code;
-
-  std::string why(std::min<uint64_t>(header.own_bytes, kVoteTextBytes), ' ');
-  if (culprit == rank()) mine.text().copy(why.data(), why.size());
-  if (!why.empty())
-    ZERO_TRY(comm_->broadcast_bytes(std::as_writable_bytes(std::span(why)), culprit, patience()));
-  if (!mine.ok()) return mine;
-  const char* const name = code_name(code);
-  return Status(ZERO_ERR_PEER,
-                text("rank ", culprit, " in ", operation_name(operation_), ": ",
-                     name ? std::string(name) : text("status ", code), ": ", as_utf8(why)));
-}
-
 Result<std::vector<std::string>> Call::gather(std::string_view phase, std::string_view mine) {
-  ZERO_TRY(meet(phase, {.agreed = {.kind = kGather}, .own_bytes = mine.size()}, bytes_of(mine)));
+  ZERO_TRY(meet(phase, {.kind = kGather}, {.longest = mine.size()}));
+  const uint64_t longest = combined().header.longest;
+  ZERO_TRY(check_text(longest));
   std::vector<std::string> all(static_cast<size_t>(world()));
-  size_t longest = 0;
-  for (int32_t r = 0; r < world(); ++r) {
-    const uint64_t bytes = records()[r].header.own_bytes;
-    if (bytes > kTextBytes)
-      return Status(ZERO_ERR_UNSUPPORTED,
-                    text(operation_name(operation_), ": rank ", r, " sends ", bytes,
-                         " bytes to the other ranks, at most ", kTextBytes, " are possible"));
-    all[static_cast<size_t>(r)].resize(bytes);
-    longest = std::max<size_t>(longest, bytes);
-  }
+  if (longest == 0) return all;
+  std::vector<uint64_t> sizes(all.size());
+  const auto size_at = [&](size_t r) { return std::as_writable_bytes(std::span(&sizes[r], 1)); };
+  const uint64_t bytes = mine.size();
+  ZERO_TRY(collect(std::as_bytes(std::span(&bytes, 1)), sizeof bytes, size_at));
+  for (size_t r = 0; r < all.size(); ++r) all[r].resize(std::min(sizes[r], longest));
   ZERO_TRY(collect(bytes_of(mine), longest,
                    [&](size_t r) { return std::as_writable_bytes(std::span(all[r])); }));
   return all;
@@ -345,17 +430,33 @@ Status Call::broadcast(std::string_view phase, std::span<std::byte> data, int32_
     return Status(ZERO_ERR_ARGUMENT, text(operation_name(operation_), ": root is rank ", root,
                                           ", the comm has ranks 0 to ", world() - 1));
   const bool inside = data.size() <= Record::kPayloadBytes;
-  const std::span<const std::byte> payload =
-      inside && root == rank() ? data : std::span<std::byte>{};
-  ZERO_TRY(
-      meet(phase, {.agreed = {.bytes = data.size(), .kind = kBroadcast, .root = root}}, payload));
+  const bool gives = inside && root == rank();
+  ZERO_TRY(meet(phase, {.bytes = data.size(), .kind = kBroadcast, .root = root}, {.gives = gives},
+                gives ? data : std::span<std::byte>()));
   if (!inside) {
     const Span span(comm_->trace, Trace::Kind::transfer, "broadcast", data.size());
     return comm_->broadcast_bytes(data, root, patience());
   }
   if (root != rank() && data.data() != nullptr)
-    copy_bytes(data.data(), records()[root].payload, data.size());
+    copy_bytes(data.data(), combined().payload, data.size());
   return {};
+}
+
+Result<std::string> Call::broadcast_text(std::string_view phase, std::string_view mine,
+                                         int32_t root) {
+  uint64_t bytes = mine.size();
+  ZERO_TRY(broadcast(phase, std::as_writable_bytes(std::span(&bytes, 1)), root));
+  ZERO_TRY(check_text(bytes));
+  std::string text(root == rank() ? mine : std::string_view());
+  text.resize(bytes);
+  ZERO_TRY(broadcast(phase, std::as_writable_bytes(std::span(text)), root));
+  return text;
+}
+
+Status Call::check_text(uint64_t bytes) const {
+  if (bytes <= kTextBytes) return {};
+  return unsupported(operation_name(operation_), ": a rank sends ", bytes,
+                     " bytes to the other ranks, at most ", kTextBytes, " are possible");
 }
 
 Status Call::abort_with(Code code, int32_t culprit, std::string_view phase, std::string sentence) {

@@ -18,6 +18,7 @@
 #include "base/status.h"
 #include "comm/arena.h"
 #include "comm/clocks.h"
+#include "comm/combine.h"
 #include "comm/failure.h"
 #include "comm/queued_plane.h"
 #include "comm/trace.h"
@@ -176,9 +177,16 @@ class Comm : public std::enable_shared_from_this<Comm> {
     return patience;
   }
 
-  /// Brings every rank's `mine` into `all`, in rank order: the control plane. Sizes are equal on
-  /// every rank, at most kRecordBytes. All ranks succeed, or all fail with the same cause and the
-  /// comm is aborted.
+  // The control plane. Sizes are equal on every rank, at most kRecordBytes. All ranks succeed, or
+  // all fail with the same cause and the comm is aborted.
+
+  /// True if combine_bytes() is there. If not, ranks bring their records together, and each
+  /// combines all of them.
+  virtual bool combines() const { return false; }
+  /// Sets `data`, on every rank, to what those of all ranks combine to.
+  virtual Status combine_bytes(std::span<std::byte> data, const Combine& combine,
+                               const Patience& patience);
+  /// Brings every rank's `mine` into `all`, in rank order.
   virtual Status exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
                                 const Patience& patience) = 0;
   /// Copies `data` of `root` into every rank's `data`. On direct comms a rank that needs nothing of
@@ -229,7 +237,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   Clocks clocks_;
   std::vector<Stamps> stamps_;  // room for those of all ranks
   bool some_trace_ = false;     // some rank has traced the latest exchange: all stamp the next
-  const size_t chunk_bytes_;    // of a payload too large for a record, a rank and exchange
+  const size_t chunk_bytes_;    // of what all ranks' bytes are brought together of, a rank
   const std::unique_ptr<std::byte[]> scratch_;  // of the call in progress, see call.cpp
 };
 
@@ -238,6 +246,8 @@ class Comm : public std::enable_shared_from_this<Comm> {
 /// because the others wait. Phases are short words; their first 31 bytes are compared.
 class Call {
  public:
+  struct Agreed;  // what must be the same on every rank, in call.cpp
+
   Call(Call&&) noexcept = default;
   Call& operator=(Call&&) = delete;
   ~Call();
@@ -256,34 +266,33 @@ class Call {
     capture_ = capture;
   }
 
-  /// Brings every rank's `mine` into `all` (world * mine.size() bytes). Fails with ZERO_ERR_DESYNC,
-  /// which aborts the comm and names both sides, if a rank is in another call, phase or exchange,
-  /// or sends another size.
-  Status exchange(std::string_view phase, std::span<const std::byte> mine,
-                  std::span<std::byte> all);
+  // Each of these fails with ZERO_ERR_DESYNC, which aborts the comm and names both sides, if a rank
+  // is in another call, phase or exchange, or sends another size.
 
+  /// Returns what all ranks' records combine to (comm/combine.h). What it costs a rank does not
+  /// grow with the ranks.
   template <class Record>
-  Result<std::vector<Record>> exchange(std::string_view phase, const Record& mine) {
-    std::vector<Record> all(static_cast<size_t>(world()));
-    ZERO_TRY(exchange(phase, std::as_bytes(std::span(&mine, 1)),
-                      std::as_writable_bytes(std::span(all))));
-    return all;
+  Result<Record> combine(std::string_view phase, Record mine) {
+    ZERO_TRY(combine_all(phase, Status(), as_bytes_of(mine), combining<Record>));
+    return mine;
+  }
+  /// Combines each of `records` with those that stand in its place on the other ranks.
+  template <class Record>
+  Status combine_each(std::string_view phase, std::span<Record> records) {
+    return combine_all(phase, Status(), std::as_writable_bytes(records), combining<Record>);
   }
 
-  /// Agrees on success, with a payload of the same size on every rank. Returns OK only if `mine` is
-  /// OK on every rank. If not, a rank that failed gets its own status, and all others get
-  /// ZERO_ERR_PEER with "rank 2 in zero_step: ZERO_ERR_MEMORY: ..." of the lowest rank that failed;
-  /// then `payloads` is unspecified. The comm stays usable.
-  Status vote(std::string_view phase, const Status& mine, std::span<const std::byte> payload = {},
-              std::span<std::byte> payloads = {});
-  /// Votes with a record, and returns the records of all ranks.
+  /// Agrees on success. Returns OK only if `mine` is OK on every rank. If not, a rank that failed
+  /// gets its own status, and all others get ZERO_ERR_PEER with "rank 2 in zero_step:
+  /// ZERO_ERR_MEMORY: ..." of the lowest rank that failed. The comm stays usable.
+  Status vote(std::string_view phase, const Status& mine) {
+    return combine_all(phase, mine, {}, {});
+  }
+  /// Votes, and returns what all ranks' records combine to.
   template <class Record>
-  Result<std::vector<Record>> vote(std::string_view phase, const Status& mine,
-                                   const Record& record) {
-    std::vector<Record> all(static_cast<size_t>(world()));
-    ZERO_TRY(vote(phase, mine, std::as_bytes(std::span(&record, 1)),
-                  std::as_writable_bytes(std::span(all))));
-    return all;
+  Result<Record> vote(std::string_view phase, const Status& mine, Record record) {
+    ZERO_TRY(combine_all(phase, mine, as_bytes_of(record), combining<Record>));
+    return record;
   }
   /// Votes on what this rank has made, and returns it if all ranks have made theirs.
   template <class Made>
@@ -295,12 +304,26 @@ class Call {
   /// ZERO_ERR_UNSUPPORTED; "" if all can. It fails if a rank's `mine` is any other failure.
   Result<std::string> find_lacking(std::string_view phase, const Status& mine);
 
+  // These bring to every rank something of each of them, for what is rare.
+
+  /// Brings every rank's `mine` into `all` (world * mine.size() bytes).
+  Status exchange(std::string_view phase, std::span<const std::byte> mine,
+                  std::span<std::byte> all);
+  template <class Record>
+  Result<std::vector<Record>> exchange(std::string_view phase, const Record& mine) {
+    std::vector<Record> all(static_cast<size_t>(world()));
+    ZERO_TRY(exchange(phase, std::as_bytes(std::span(&mine, 1)),
+                      std::as_writable_bytes(std::span(all))));
+    return all;
+  }
   /// Returns the strings of every rank, in rank order, of any length up to a GiB.
   Result<std::vector<std::string>> gather(std::string_view phase, std::string_view mine);
 
   /// Copies `data` of `root` into every rank's. Fails with ZERO_ERR_DESYNC if ranks differ about
   /// its size or the root. On direct comms it may be null, as in Comm::broadcast_bytes.
   Status broadcast(std::string_view phase, std::span<std::byte> data, int32_t root);
+  /// Returns `mine` of `root`, of any length up to a GiB.
+  Result<std::string> broadcast_text(std::string_view phase, std::string_view mine, int32_t root);
 
   /// Finds out whether every rank passed the same `mine`. If not, the ranks that differ from the
   /// majority (from the lowest rank, on a tie) get ZERO_ERR_MISMATCH and the others ZERO_ERR_PEER,
@@ -337,22 +360,34 @@ class Call {
  private:
   friend class Comm;
   static constexpr uint64_t kTextBytes = 1ull << 30;  // of one rank, in gather and agree
+  struct Said;
   struct Header;
   struct Record;
 
   Call(std::shared_ptr<Comm> comm, Operation operation, uint32_t object);
 
-  Record* mine() const;
-  Record* records() const;
+  template <class Item>
+  static std::span<std::byte> as_bytes_of(Item& item) {
+    return std::as_writable_bytes(std::span(&item, 1));
+  }
+
+  Record& own() const;
+  Record& combined() const;
+  std::byte* rows() const;
   Patience patience() const;
-  Status meet(std::string_view phase, Header header, std::span<const std::byte> payload);
+  Status meet(std::string_view phase, Agreed agreed, Header header,
+              std::span<const std::byte> payload = {}, Combining combining = {});
+  Status combine_bytes(std::span<std::byte> data, const Combine& combine);
+  Status check_rows();
   Status compare();
   void note_wait();
   void note_part();
-  Status collect(std::span<const std::byte> mine, std::span<std::byte> all);
+  Status combine_all(std::string_view phase, const Status& mine, std::span<std::byte> records,
+                     Combining combining);
   template <class Place>
   Status collect(std::span<const std::byte> mine, size_t longest, const Place& place_of);
-  Status failed_vote(const Status& mine, int32_t culprit);
+  Status failed_vote(const Status& mine);
+  Status check_text(uint64_t bytes) const;
   Status disagreement(std::string_view what, std::string_view mine, std::string_view verb,
                       std::span<const uint64_t> sizes, int32_t odd, int32_t usual);
   Status abort_with(Code code, int32_t culprit, std::string_view phase, std::string sentence);

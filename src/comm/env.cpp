@@ -136,8 +136,8 @@ Result<Found> find(const Launched& launch, const CommOptions& options,
   ZERO_TRY(call.vote("devices", device.failure()));
   Found found{ZERO_TRY(try_direct(call, launch, options, *device))};
   if (found.comm != nullptr) return found;
-  const std::vector<int32_t> has = ZERO_TRY(call.exchange("nccl", int32_t{nccl::library().ok()}));
-  if (std::count(has.begin(), has.end(), 0) == 0)
+  const Sum lack{nccl::library().ok() ? 0u : 1u};
+  if (ZERO_TRY(call.combine("nccl", lack)).value == 0)
     found.id = ZERO_TRY(broadcast_id(call, bring(launch.rank, {})));
   return found;
 }

@@ -9,19 +9,12 @@
 
 #include "base/checked.h"
 #include "base/os.h"
+#include "base/thread_sanitizer.h"
 
 namespace zero {
 namespace {
 
 constexpr size_t kAlignment = 64;
-
-#if defined(__SANITIZE_THREAD__)
-constexpr bool kThreadSanitizer = true;
-#elif defined(__has_feature)
-constexpr bool kThreadSanitizer = __has_feature(thread_sanitizer);
-#else
-constexpr bool kThreadSanitizer = false;
-#endif
 
 /// Makes pages together, which costs half of what it does when each is made as it is touched.
 void populate(std::byte* data, size_t bytes) {

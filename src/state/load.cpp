@@ -66,9 +66,9 @@ class Load {
   /// True on all ranks if rank 0 finds another save's checkpoint: the failure may come from files
   /// of two saves.
   bool was_replaced() {
-    const uint8_t mine = call_.rank() == 0 && !found_.path.empty() && is_replaced(found_);
-    const auto all = call_.exchange("replaced", mine);
-    return all.ok() && (*all)[0] != 0;
+    const Sum mine{call_.rank() == 0 && !found_.path.empty() && is_replaced(found_) ? 1u : 0u};
+    Result<Sum> all = call_.combine("replaced", mine);
+    return all.ok() && all->value != 0;
   }
 
   /// Returns rank 0's choice on every rank: the path, a NUL, and the bytes of the manifest.
@@ -76,8 +76,9 @@ class Load {
     found_ = {};
     const Status mine = prepare();
     std::string chosen = found_.path + '\0' + std::exchange(found_.bytes, {});
-    const uint64_t size = ZERO_TRY(call_.vote("found", mine, uint64_t{chosen.size()}))[0];
-
+    ZERO_TRY(call_.vote("found", mine));
+    uint64_t size = chosen.size();
+    ZERO_TRY(call_.broadcast("size", std::as_writable_bytes(std::span(&size, 1)), 0));
     Status room;
     if (size > 2 * kLongestManifest)
       room = internal_error("rank 0 announces a manifest of ", size, " bytes");

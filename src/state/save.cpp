@@ -35,7 +35,9 @@ Status Save::prepare(const Optimizer& optim, const Progress& progress) {
 Status Save::begin(Call& call, const Optimizer& optim, const std::function<Status()>& also) {
   Status begun = prepare(optim, [&] { call.progress(); });
   if (begun.ok()) begun = also();
-  save_id_ = ZERO_TRY(call.vote("begun", begun, manifest_.save_id))[0];
+  ZERO_TRY(call.vote("begun", begun));
+  save_id_ = manifest_.save_id;
+  ZERO_TRY(call.broadcast("save id", std::as_writable_bytes(std::span(save_id_)), 0));
   directory_ = enter_staging(target_, save_id_);
   return {};
 }

@@ -53,7 +53,7 @@ class Behind final : public Saving {
   Status await(Call& call);
 
   Word word() override;
-  Status hear(Call& call, std::span<const Word> all) override;
+  Status hear(Call& call, const Words& all) override;
   void keep_for_step() override;
 
  private:
@@ -153,12 +153,9 @@ void Behind::publish() {
     start([](Work& work, const Progress& progress) { return work.save.publish(progress); });
 }
 
-Status Behind::hear(Call& call, std::span<const Word> all) {
-  const auto all_are = [all](Word word) {
-    return std::ranges::count(all, word) == static_cast<int64_t>(all.size());
-  };
-  failed_ = failed_ || std::ranges::count(all, Word::failed) > 0;
-  if (failed_ || ended() || !all_are(Word::ready)) return {};
+Status Behind::hear(Call& call, const Words& all) {
+  failed_ = failed_ || all.most == Word::failed;
+  if (failed_ || ended() || all.least != Word::ready) return {};
   if (part_ == Part::published) return part_ = Part::ended, Status();
   ZERO_TRY(work_->save.gather_records(call));
   publish();

@@ -42,6 +42,10 @@ Result<std::vector<Writers>> writers_of_all(const Optimizer& optim, const StepMe
   std::vector<Location> locations(static_cast<size_t>(optim.world()));
   for (size_t i = 0; i < writers.size() && optim.comm->direct(); i++) {
     const auto param = static_cast<int64_t>(i);
+    if (memory.params_alike) {
+      writers[i].any = !in_one_copy(*optim.comm, memory.placements[i].data);
+      continue;
+    }
     for (int32_t rank = 0; rank < optim.world(); rank++) {
       Location& at = locations[static_cast<size_t>(rank)];
       at = ZERO_TRY(placement_of(optim, memory, rank, param)).data;

@@ -17,20 +17,38 @@
 namespace zero {
 namespace {
 
-/// One rank's part of the entry vote.
+/// What a rank says in the entry vote, or what all say together.
 struct EntryRecord {
-  uint64_t registered = 0;  // parameters and buffers
-  uint64_t sealed = 0;
-  uint64_t version = 0;
-  uint64_t round = 0;  // of announcements
-  Phase phase = Phase::open;
-  bool all_present = false;
+  Same<uint64_t> registered;  // parameters and buffers
+  Same<Digest> agreed;        // of phase, settings, step and arguments
+  Same<uint64_t> one_copy;    // of parameters of which there is one copy for all ranks
+  // Of any rank.
+  bool unsealed = false, lacks_grads = false;
   bool wants_staging = false, wants_outbox = false;
-  bool grads_in_place = false, data_in_place = false, shares_grads = false;
-  uint64_t frozen = 0;  // hash of what is frozen
-  Digest agreed{};      // of settings, step and arguments
-  Saving::Word saving = Saving::Word::none;
-  Layouts layouts;  // of what travels in place
+  bool packs_grads = false, packs_data = false;  // they do not lie as the plan says
+  uint16_t share_grads = 0;                      // ranks, at most 2, with gradients in such memory
+  uint64_t versions = 0;                         // of placements: a sum of hashes
+  uint64_t first_round = 0, last_round = 0;      // of announcements
+  Saving::Words saving;
+  travel::LayoutPlaces layouts;
+
+  void add(const EntryRecord& other) {
+    registered.add(other.registered);
+    agreed.add(other.agreed);
+    unsealed |= other.unsealed;
+    lacks_grads |= other.lacks_grads;
+    wants_staging |= other.wants_staging;
+    wants_outbox |= other.wants_outbox;
+    packs_grads |= other.packs_grads;
+    packs_data |= other.packs_data;
+    share_grads = static_cast<uint16_t>(std::min(share_grads + other.share_grads, 2));
+    one_copy.add(other.one_copy);
+    versions += other.versions;
+    first_round = std::min(first_round, other.first_round);
+    last_round = std::max(last_round, other.last_round);
+    saving.add(other.saving);
+    layouts.add(other.layouts);
+  }
 };
 static_assert(std::has_unique_object_representations_v<EntryRecord>);  // no padding travels
 
@@ -96,10 +114,15 @@ Status allocate_arena(Call& call, Optimizer& optim, int64_t at_least,
   return Status();
 }
 
-/// Finds out which rank has which gradient, if some are missing. What is frozen is agreed upon
+/// A bit for each of some parameters: some rank has its gradient.
+struct Presence {
+  uint64_t bits = 0;
+  void add(const Presence& other) { bits |= other.bits; }
+};
+
+/// Finds out which gradients any rank has, if some are missing. What is frozen is agreed upon
 /// already.
 Status agree_presence(Call& call, const Optimizer& optim, StepMemory& memory, bool all_present) {
-  memory.presence.clear();
   memory.present.clear();
   if (optim.frozen() == optim.params.size())
     return wrong_state("every parameter is frozen: there is nothing to train");
@@ -107,24 +130,14 @@ Status agree_presence(Call& call, const Optimizer& optim, StepMemory& memory, bo
     if (optim.frozen() > 0) memory.present = optim.trainable();
     return Status();
   }
-  std::string bits((optim.params.size() + 7) / 8, '\0');
-  for (size_t i = 0; i < optim.params.size(); i++) {
-    if (memory.grads[i] != nullptr) bits[i / 8] = static_cast<char>(bits[i / 8] | 1 << i % 8);
-  }
-  std::vector<std::string> all = ZERO_TRY(call.gather("presence", bits));
-  memory.present.assign(optim.params.size(), false);
-  bool any = false;
-  for (const std::string& rank : all) {
-    if (rank.size() != bits.size())
-      return call.abort(Status(ZERO_ERR_DESYNC, "presence bits differ in size"), "presence");
-    for (size_t i = 0; i < optim.params.size(); i++) {
-      if ((static_cast<unsigned char>(rank[i / 8]) >> i % 8 & 1) == 0) continue;
-      memory.present[i] = true;
-      any = true;
-    }
-  }
-  memory.presence = std::move(all);
-  if (!any) return wrong_state("no rank has a gradient for any parameter");
+  std::vector<Presence> all((optim.params.size() + 63) / 64);
+  for (size_t i = 0; i < optim.params.size(); i++)
+    if (memory.grads[i] != nullptr) all[i / 64].bits |= uint64_t{1} << i % 64;
+  ZERO_TRY(call.combine_each("presence", std::span(all)));
+  for (size_t i = 0; i < optim.params.size(); i++)
+    memory.present.push_back((all[i / 64].bits >> i % 64 & 1) != 0);
+  if (std::ranges::find(memory.present, true) == memory.present.end())
+    return wrong_state("no rank has a gradient for any parameter");
   return Status();
 }
 
@@ -135,12 +148,14 @@ void add_presence(StepMemory& memory, const std::vector<bool>& before) {
     memory.present[i] = memory.present[i] || before[i];
 }
 
-void note_placements(const StepMemory& memory, EntryRecord& record) {
-  record.version = memory.version;
-  record.grads_in_place = memory.grads_base != nullptr;
-  record.data_in_place = memory.data_base != nullptr;
-  record.shares_grads = memory.shares_grads;
-  record.layouts = memory.layouts;
+void note_placements(const Optimizer& optim, const StepMemory& memory, EntryRecord& record) {
+  const uint64_t version[] = {static_cast<uint64_t>(optim.comm->rank()), memory.version};
+  record.versions = hash64(std::as_bytes(std::span(version)));
+  record.packs_grads = memory.grads_base == nullptr;
+  record.packs_data = memory.data_base == nullptr;
+  record.share_grads = memory.shares_grads;
+  record.one_copy = memory.one_copy;
+  record.layouts = travel::places_of(optim, memory);
 }
 
 const char* phase_name(Phase phase) {
@@ -169,19 +184,20 @@ EntryRecord record_of(Optimizer& optim, StepMemory& memory, const Entry& entry,
                       const std::string& lines) {
   EntryRecord record;
   record.registered = optim.params.size() + optim.buffers.size();
-  record.sealed = optim.sealed_params() + optim.sealed_buffers();
-  record.phase = optim.agreed_phase();
-  record.frozen = optim.frozen_hash();
-  record.agreed = hash128(bytes_of(lines));
-  if (entry.local.ok() && place_early(optim, memory, entry)) {
-    note_placements(memory, record);
-  } else if (entry.local.ok()) {
+  record.unsealed = optim.sealed_params() + optim.sealed_buffers() != record.registered.value;
+  const struct {
+    Digest lines;
+    uint64_t frozen;
+    Phase phase;
+  } agreed = {hash128(bytes_of(lines)), optim.frozen_hash(), optim.agreed_phase()};
+  record.agreed = hash128(std::as_bytes(std::span(&agreed, 1)));
+  if (entry.local.ok() && !place_early(optim, memory, entry)) {
     record.wants_staging = (entry.grads || entry.begins) && wants_staging(optim, memory);
     record.wants_outbox = wants_outbox(optim, memory);
   }
-  record.version = memory.version;
-  record.round = memory.round;
-  record.all_present = !entry.grads || memory.all_present;
+  note_placements(optim, memory, record);
+  record.first_round = record.last_round = memory.round;
+  record.lacks_grads = entry.grads && !memory.all_present;
   if (optim.saving != nullptr) record.saving = optim.saving->word();
   return record;
 }
@@ -195,44 +211,38 @@ bool sums_fit_gradients(const Optimizer& optim) {
 
 /// Makes what is lacking, together with all ranks. After that every rank's placements can be read.
 Status place_late(Call& call, Optimizer& optim, StepMemory& memory, const Entry& entry,
-                  EntryRecord& mine, std::vector<EntryRecord>& all) {
-  if (std::ranges::any_of(all, &EntryRecord::wants_staging))
+                  EntryRecord& all) {
+  if (all.wants_staging)
     ZERO_TRY(allocate_arena(call, optim, optim.plan.end().grad_bytes, memory.staging));
-  if (std::ranges::any_of(all, &EntryRecord::wants_outbox)) {
+  if (all.wants_outbox) {
     ZERO_TRY(allocate_arena(call, optim, optim.plan.end().owned_bytes, memory.outbox));
     memory.outbox_used = true;
     drop_views(memory);
   }
   Status placed;
   if (!place_call(optim, memory, entry)) placed = Status(ZERO_ERR_INTERNAL, "staging is missing");
-  note_placements(memory, mine);
+  EntryRecord mine;
+  note_placements(optim, memory, mine);
   all = ZERO_TRY(call.vote("placements", placed, mine));
   return Status();
 }
 
 /// Agrees on the latest round. Each rank drops announcements when it likes, so this one may have
 /// summed what others took back.
-void agree_round(StepMemory& memory, std::span<const EntryRecord> all) {
-  for (const EntryRecord& record : all) {
-    if (record.round == memory.round) continue;
-    if (memory.backward != nullptr) memory.backward->distrust();
-    memory.round = std::max(memory.round, record.round);
-  }
+void agree_round(StepMemory& memory, const EntryRecord& all) {
+  if (all.first_round == all.last_round) return;
+  if (memory.backward != nullptr) memory.backward->distrust();
+  memory.round = all.last_round;
 }
 
-/// Keeps what the walks ask for of the records.
-Status adopt(const Call& call, const Optimizer& optim, StepMemory& memory,
-             std::span<const EntryRecord> all) {
-  memory.grads_in_place = std::ranges::all_of(all, &EntryRecord::grads_in_place);
-  memory.data_in_place = std::ranges::all_of(all, &EntryRecord::data_in_place);
-  memory.grads_shared = std::ranges::count(all, true, &EntryRecord::shares_grads) > 1;
-  memory.versions.clear();
-  std::vector<Layouts> layouts;
-  for (const EntryRecord& record : all) {
-    memory.versions.push_back(record.version);
-    layouts.push_back(record.layouts);
-  }
-  return travel::use_arenas(call, optim, memory, layouts);
+/// Keeps what the walks ask for.
+Status adopt(const Call& call, const Optimizer& optim, StepMemory& memory, const EntryRecord& all) {
+  memory.grads_in_place = !all.packs_grads;
+  memory.data_in_place = !all.packs_data;
+  memory.grads_shared = all.share_grads > 1;
+  memory.params_alike = all.one_copy.differs == 0;
+  memory.versions = all.versions;
+  return travel::use_arenas(call, optim, memory, all.layouts);
 }
 
 /// Keeps what the call may change in other places than a step does.
@@ -240,14 +250,6 @@ void keep_for(Operation operation, const Optimizer& optim) {
   constexpr Operation kChange[] = {Operation::load, Operation::broadcast_params,
                                    Operation::share_params, Operation::rebalance};
   if (std::ranges::find(kChange, operation) != std::end(kChange)) optim.keep_all();
-}
-
-/// Tells a save that was begun how far all ranks are.
-Status hear_of_save(Call& call, const Optimizer& optim, std::span<const EntryRecord> all) {
-  if (optim.saving == nullptr) return Status();
-  std::vector<Saving::Word> words;
-  for (const EntryRecord& record : all) words.push_back(record.saving);
-  return optim.saving->hear(call, words);
 }
 
 /// Finds out who has which gradient of the call, and makes room for sums that cannot stand where
@@ -299,30 +301,24 @@ Status enter(Call& call, Optimizer& optim, Entry entry) {
   if (entry.local.ok() && moved) entry.local = check_arenas(optim);
   if (entry.local.ok()) entry.local = check_products(optim);
   const std::string lines = optim.agreed_lines() + entry.args + optim.state_set_lines();
-  EntryRecord mine = record_of(optim, memory, entry, lines);
-  std::vector<EntryRecord> all = ZERO_TRY(call.vote("enter", entry.local, mine));
+  EntryRecord all =
+      ZERO_TRY(call.vote("enter", entry.local, record_of(optim, memory, entry, lines)));
   os().reached("enter.voted");
   agree_round(memory, all);
-  ZERO_TRY(hear_of_save(call, optim, all));
+  if (optim.saving != nullptr) ZERO_TRY(optim.saving->hear(call, all.saving));
   keep_for(call.operation(), optim);
 
-  const bool all_present = std::ranges::all_of(all, &EntryRecord::all_present);
-  const bool unsealed = std::ranges::any_of(all, [&](const EntryRecord& one) {
-    return one.sealed != one.registered || one.registered != all[0].registered;
-  });
-  const bool same = std::ranges::all_of(all, [&](const EntryRecord& one) {
-    return one.phase == all[0].phase && one.frozen == all[0].frozen && one.agreed == all[0].agreed;
-  });
-  const bool lacking = std::ranges::any_of(
-      all, [](const EntryRecord& one) { return one.wants_staging || one.wants_outbox; });
+  const bool all_present = !all.lacks_grads;
+  const bool unsealed = all.unsealed || all.registered.differs != 0;
   if (unsealed) ZERO_TRY(seal(call, optim));
-  if (!same) {
+  if (all.agreed.differs != 0) {
     ZERO_TRY(call.agree(
         "settings", "settings or arguments differ",
         text("phase ", phase_name(optim.agreed_phase()), "\n", optim.trainable_lines(), lines)));
   }
   optim.state_sets.clear();
-  if (unsealed || lacking) ZERO_TRY(place_late(call, optim, memory, entry, mine, all));
+  if (unsealed || all.wants_staging || all.wants_outbox)
+    ZERO_TRY(place_late(call, optim, memory, entry, all));
   ZERO_TRY(adopt(call, optim, memory, all));
   return entry.grads ? enter_grads(call, optim, memory, entry, all_present) : Status();
 }

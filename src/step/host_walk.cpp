@@ -2,7 +2,6 @@
 // The host's walk: its verbs are done when they return.
 
 #include <cstring>
-#include <numeric>
 
 #include "base/hash.h"
 #include "base/os.h"
@@ -59,7 +58,7 @@ class HostWalk final : public Walk {
     const NormSums mine = ZERO_TRY(sum_share(p));
     const TimedSpan watch(optim_.comm->trace, "vote", optim_.counters.vote_seconds);
     os().reached("vote.before");
-    memory_.found = ZERO_TRY(call_.exchange("vote", mine));
+    memory_.found = ZERO_TRY(call_.combine("vote", mine));
     os().reached("vote.after");
     return Status();
   }
@@ -68,7 +67,7 @@ class HostWalk final : public Walk {
   bool can_let_update_sum() const override { return optim_.comm->direct(); }
 
   Status measure(double p) override {
-    memory_.found = ZERO_TRY(call_.exchange("norm", norm_of_share(optim_, memory_, p)));
+    memory_.found = ZERO_TRY(call_.combine("norm", norm_of_share(optim_, memory_, p)));
     return Status();
   }
 
@@ -78,7 +77,7 @@ class HostWalk final : public Walk {
   }
 
   Status decide(launch::Decide how, By by) override {
-    if (by == By::records) how.records = memory_.found.data();
+    if (by == By::records) how.records = &memory_.found;
     zero::decide(optim_, how);
     if (optim_.state.refusal == Refusal::none) return Status();
     optim_.phase = Phase::open;
@@ -133,8 +132,7 @@ class HostWalk final : public Walk {
   }
 
   Status share_params() override {
-    memory_.presence.clear();  // gradients play no part
-    memory_.present.clear();
+    memory_.present.clear();  // gradients play no part
     memory_.grads_shared = false;
     ZERO_TRY(call_.vote("views", make_views(optim_, memory_, Views::of_params)));
     round_share(optim_);
@@ -181,15 +179,14 @@ class HostWalk final : public Walk {
     } else if (memory_.outbox_used) {
       ZERO_TRY(fetch());
     }
-    const std::vector<uint64_t> all = ZERO_TRY(call_.exchange("publish", *nonfinite));
-    *nonfinite = std::accumulate(all.begin(), all.end(), uint64_t{0});
+    *nonfinite = ZERO_TRY(call_.combine("publish", Sum{*nonfinite})).value;
     os().reached("publish.done");
     return Status();
   }
 
   /// Copies this rank's parameters in no arena, because their owners could not store them there.
   Status fetch() {
-    ZERO_TRY(call_.exchange("publish: owners have written", uint64_t{0}));
+    ZERO_TRY(call_.vote("publish: owners have written", Status()));
     const Span span(optim_.comm->trace, Trace::Kind::transfer, "fetch");
     for (const auto& [section, move] : memory_.pulls) {
       const size_t element = size_of(optim_.plan.section(section).dtype);

@@ -99,11 +99,10 @@ struct SectionMove {
 
 /// The ranks' agreement in the entry of the latest call that uses gradients.
 struct Agreed {
-  std::vector<uint64_t> versions;     // of each rank's placements
-  std::vector<std::string> presence;  // a bit per parameter and rank; empty: `present` on each
-  std::vector<bool> present;          // on any rank, in any call that was added up; empty: all
-  bool none = false;                  // ZERO_REDUCE_NONE: each owner uses its own gradients only
-  bool accumulates = false;           // ZERO_REDUCE_ACCUMULATE: sums stand where more can be added
+  uint64_t versions = 0;      // of all ranks' placements: another number if one is another
+  std::vector<bool> present;  // on any rank, in any call that was added up; empty: all
+  bool none = false;          // ZERO_REDUCE_NONE: each owner uses its own gradients only
+  bool accumulates = false;   // ZERO_REDUCE_ACCUMULATE: sums stand where more can be added
 
   bool is_present(int64_t param) const {
     return present.empty() || present[static_cast<size_t>(param)];
@@ -127,6 +126,7 @@ struct StepLayout : Agreed {
   bool outbox_used = false;
   bool grads_in_place = false, data_in_place = false;  // collective transfers need no packing
   bool grads_shared = false;  // several ranks have some in memory of one copy for all
+  bool params_alike = false;  // those in such memory are the same, at the same place, on all ranks
 
   // Derived from the above.
   ViewsKey made_of;
@@ -174,6 +174,7 @@ struct Placed {
   std::vector<Placement> placements;
   std::vector<int64_t> foreign_grads, foreign_data;
   bool shares_grads = false;  // some of its gradients lie in memory of one copy for all ranks
+  uint64_t one_copy = 0;      // hash of the parameters there, and their places
   // Start of each layout, if all of it lies in an arena as the plan says.
   std::byte *grads_base = nullptr, *data_base = nullptr;
   Layouts layouts;                           // of these two
@@ -211,11 +212,11 @@ struct StepMemory : StepLayout, Gradients, Placed {
   uint64_t places_made = 0;  // so far; it grows with each Placed
 
   // The reduced gradients: valid in Phase::reduced and inside a step.
-  std::vector<NormSums> found;  // by every rank
-  double norm_type = 0;         // p of the norm in `found`; 0: none
-  bool clipped = false;         // clipping has changed the sums or their factor
-  int32_t flags = 0;            // of the reduction
-  uint64_t reduced_in = 0;      // the capture that it is part of; 0: none
+  NormSums found;           // by all ranks
+  double norm_type = 0;     // p of the norm in `found`; 0: none
+  bool clipped = false;     // clipping has changed the sums or their factor
+  int32_t flags = 0;        // of the reduction
+  uint64_t reduced_in = 0;  // the capture that it is part of; 0: none
 };
 
 StepMemory& step_memory(Optimizer& optim);

@@ -23,11 +23,6 @@ struct Tenant {
   uint64_t end() const { return place.offset + bytes; }
 };
 
-bool in_one_copy(const Comm& comm, const Location& place) {
-  const std::shared_ptr<Arena> arena = comm.arena(place);
-  return arena != nullptr && arena->one_copy();
-}
-
 TensorName name_of(const Optimizer& optim, const Tenant& one) {
   return {one.grad != 0 ? kGradientOf : "parameter", optim.param(one.param).name};
 }
@@ -105,20 +100,27 @@ std::vector<Tenant> registered(const Optimizer& optim) {
 /// Its own registration has checked those.
 Result<bool> plainly_sound(Call& call, std::span<const Tenant> mine) {
   struct Gist {
-    uint64_t params;
-    uint64_t grads;
+    Same<uint64_t> params;
+    Sum with_grads;
+    void add(const Gist& other) {
+      params.add(other.params);
+      with_grads.add(other.with_grads);
+    }
   };
   const auto grads = std::ranges::find(mine, 1, &Tenant::grad);
   const auto count = static_cast<size_t>(grads - mine.begin());
-  const std::vector<Gist> all = ZERO_TRY(call.exchange(
-      "seal: shared memory", Gist{hash64(std::as_bytes(mine.first(count))), mine.size() - count}));
-  size_t with_grads = 0;
-  for (const Gist& one : all) with_grads += one.grads > 0;
-  return with_grads < 2 &&
-         std::ranges::all_of(all, [&](const Gist& one) { return one.params == all[0].params; });
+  const Gist all =
+      ZERO_TRY(call.combine("seal: shared memory", Gist{hash64(std::as_bytes(mine.first(count))),
+                                                        {count < mine.size() ? 1u : 0u}}));
+  return all.with_grads.value < 2 && all.params.differs == 0;
 }
 
 }  // namespace
+
+bool in_one_copy(const Comm& comm, const Location& place) {
+  const std::shared_ptr<Arena> arena = comm.arena(place);
+  return arena != nullptr && arena->one_copy();
+}
 
 Status check_one_copy(Call& call, const Optimizer& optim) {
   if (!optim.comm->direct() || optim.world() == 1) return Status();

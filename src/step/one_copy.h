@@ -11,6 +11,9 @@
 
 namespace zero {
 
+/// True if the arena of a place of this rank's has one copy for all ranks.
+bool in_one_copy(const Comm& comm, const Location& place);
+
 /// Checks, inside a seal, that what all ranks have registered lies there as it must.
 Status check_one_copy(Call& call, const Optimizer& optim);
 

@@ -12,14 +12,24 @@
 namespace zero {
 namespace {
 
-enum class Inputs : uint32_t { some, none };
-
-/// One rank's answer.
+/// One rank's answer, or those of some ranks together.
 struct Record {
-  Operation operation = Operation::join;
-  Inputs inputs = Inputs::some;  // none: it has joined
-  uint32_t fresh = 0;            // has joined since the last roll call
-  uint32_t contributes = 0;      // has gradients for a reduction that begins here
+  static constexpr int32_t kNobody = INT32_MAX;
+  int32_t active = kNobody;               // the lowest with inputs
+  Operation operation = Operation::join;  // that it has called
+  int32_t joined = kNobody;               // the lowest without
+  int32_t last_to_join = -1;  // the highest of those that joined since the last roll call
+  uint32_t contributors = 0;  // ranks with gradients for a reduction that begins here
+
+  void add(const Record& other) {
+    if (other.active < active) operation = other.operation;
+    active = std::min(active, other.active);
+    joined = std::min(joined, other.joined);
+    last_to_join = std::max(last_to_join, other.last_to_join);
+    contributors += other.contributors;
+  }
+  bool some_active() const { return active != kNobody; }
+  bool some_joined() const { return joined != kNobody; }
 };
 
 /// What joined ranks get from the rank that they follow, in front of words, frozen parameters,
@@ -112,46 +122,31 @@ Status unpack(Call& call, Optimizer& optim, const std::string& packed, Told& tol
   return {};
 }
 
-Result<std::vector<Record>> meet(Call& call, const Record& mine, const Status& local) {
+/// Meets all ranks, and notes who has joined.
+Result<Record> meet(Call& call, Optimizer& optim, const Record& mine, const Status& local) {
   call.call_roll();
   os().reached("roll.begin");
-  std::vector<Record> all = ZERO_TRY(call.vote("roll call", local, mine));
+  const Record all = ZERO_TRY(call.vote("roll call", local, mine));
   os().reached("roll.called");
+  if (all.last_to_join < 0) return all;
+  const std::vector<uint8_t> joined =
+      ZERO_TRY(call.exchange("joined", uint8_t{mine.some_joined()}));
+  optim.joined.assign(joined.begin(), joined.end());
   return all;
 }
 
-/// Returns the lowest rank that has some inputs, or none; -1: there is no such rank.
-int32_t first_with(Inputs inputs, std::span<const Record> all) {
-  const auto found = std::ranges::find(all, inputs, &Record::inputs);
-  return found == all.end() ? -1 : static_cast<int32_t>(found - all.begin());
+Status check_stops(const Optimizer& optim, const Record& all) {
+  if (optim.options.uneven_inputs != ZERO_UNEVEN_ERROR || !all.some_active() || !all.some_joined())
+    return {};
+  return wrong_state("rank ", all.joined, " has no more inputs, but rank ", all.active,
+                     " has and called ", operation_name(all.operation),
+                     ": ZERO_UNEVEN_ERROR stops all ranks here");
 }
 
-/// Returns the highest of the ranks that joined last; -1: there is none.
-int32_t last_to_join(std::span<const Record> all) {
-  int32_t last = -1;
-  for (size_t rank = 0; rank < all.size(); rank++)
-    if (all[rank].fresh != 0) last = static_cast<int32_t>(rank);
-  return last;
-}
-
-Status check_stops(const Optimizer& optim, std::span<const Record> all) {
-  const int32_t active = first_with(Inputs::some, all), joined = first_with(Inputs::none, all);
-  if (optim.options.uneven_inputs != ZERO_UNEVEN_ERROR || active < 0 || joined < 0) return {};
-  const Operation operation = all[static_cast<size_t>(active)].operation;
-  return wrong_state("rank ", joined, " has no more inputs, but rank ", active, " has and called ",
-                     operation_name(operation), ": ZERO_UNEVEN_ERROR stops all ranks here");
-}
-
-/// Notes who has joined, and what a mean divides by if its reduction begins in this call.
-void count(Optimizer& optim, std::span<const Record> all) {
-  optim.joined.assign(all.size(), false);
-  int32_t contributors = 0;
-  for (size_t rank = 0; rank < all.size(); rank++) {
-    optim.joined[rank] = all[rank].inputs == Inputs::none;
-    if (!optim.joined[rank] || all[rank].contributes != 0) contributors++;
-  }
+/// Notes what a mean divides by if its reduction begins in this call.
+void count(Optimizer& optim, const Record& all) {
   if (optim.options.uneven_inputs == ZERO_UNEVEN_ACTIVE && optim.agreed_phase() == Phase::open)
-    optim.contributors = contributors;
+    optim.contributors = static_cast<int32_t>(all.contributors);
 }
 
 /// True if the call needs each owner's own gradients.
@@ -167,11 +162,12 @@ bool needs_owners_gradients(const Optimizer& optim, Operation operation,
 Status call_roll(Call& call, Optimizer& optim, const Arguments& arguments) {
   if (optim.options.uneven_inputs == ZERO_UNEVEN_OFF) return {};
   const Operation operation = call.operation();
-  const std::vector<Record> all = ZERO_TRY(meet(call, {.operation = operation}, Status()));
+  const Record mine{.active = call.rank(), .operation = operation, .contributors = 1};
+  const Record all = ZERO_TRY(meet(call, optim, mine, Status()));
   ZERO_TRY(check_stops(optim, all));
-  if (first_with(Inputs::none, all) >= 0) {
-    const bool leads = first_with(Inputs::some, all) == call.rank();
-    ZERO_TRY(call.gather("arguments", leads ? pack(optim, arguments) : std::string()));
+  if (all.some_joined()) {
+    const bool leads = all.active == call.rank();
+    ZERO_TRY(call.broadcast_text("arguments", leads ? pack(optim, arguments) : "", all.active));
   }
   count(optim, all);
   call.take_up(operation);
@@ -180,22 +176,22 @@ Status call_roll(Call& call, Optimizer& optim, const Arguments& arguments) {
 }
 
 Result<Told> hear(Call& call, Optimizer& optim, const Joined& own, const Status& local) {
-  const Record mine{Operation::join, Inputs::none, own.fresh, own.contributes};
-  const std::vector<Record> all = ZERO_TRY(meet(call, mine, local));
+  const int32_t rank = call.rank();
+  const Record mine{.joined = rank,
+                    .last_to_join = own.fresh ? rank : -1,
+                    .contributors = own.contributes ? 1u : 0u};
+  const Record all = ZERO_TRY(meet(call, optim, mine, local));
   ZERO_TRY(check_stops(optim, all));
-  const int32_t active = first_with(Inputs::some, all);
-  const int32_t leader = active < 0 ? last_to_join(all) : active;
-  const bool leads = leader == call.rank();
-  const std::vector<std::string> packed =
-      ZERO_TRY(call.gather("arguments", leads ? pack(optim, Arguments{}) : std::string()));
+  const int32_t leader = all.some_active() ? all.active : all.last_to_join;
   Told told;
-  told.last_rank = last_to_join(all);
-  if (active >= 0) told.operation = all[static_cast<size_t>(active)].operation;
+  told.last_rank = all.last_to_join;
+  told.operation = all.operation;
+  const std::string packed = ZERO_TRY(
+      call.broadcast_text("arguments", leader == rank ? pack(optim, Arguments{}) : "", leader));
   // A rank that joined together with the leader has made the same calls, or the next call tells.
-  if (active >= 0 || !own.fresh)
-    ZERO_TRY(unpack(call, optim, packed[static_cast<size_t>(leader)], told));
+  if (all.some_active() || !own.fresh) ZERO_TRY(unpack(call, optim, packed, told));
   count(optim, all);
-  if (active < 0) optim.joined.clear();
+  if (!all.some_active()) optim.joined.clear();
   call.take_up(told.operation);
   return told;
 }

@@ -108,17 +108,10 @@ namespace {
 constexpr size_t kPartBytes = size_t{1} << 20;  // what a window of a device shows at once
 
 /// True if all ranks hold the parameter in the same memory.
-Result<bool> is_one_copy(Optimizer& optim, size_t param) {
+bool is_one_copy(Optimizer& optim, size_t param) {
   const StepMemory& memory = step_memory(optim);
-  if (memory.tables == nullptr) return false;
-  const Location own = memory.placements[param].data;
-  const std::shared_ptr<Arena> arena = optim.comm->arena(own);
-  if (arena == nullptr || !arena->one_copy()) return false;
-  for (int32_t rank = 0; rank < optim.world(); rank++) {
-    const auto index = static_cast<int64_t>(param);
-    if (ZERO_TRY(placement_of(optim, memory, rank, index)).data != own) return false;
-  }
-  return true;
+  if (memory.tables == nullptr || !memory.params_alike) return false;
+  return in_one_copy(*optim.comm, memory.placements[param].data);
 }
 
 /// Returns a checksum of each parameter that is compared, made of those of its parts, which threads
@@ -128,7 +121,7 @@ Result<std::vector<uint64_t>> checksums(Call& call, Optimizer& optim) {
   std::vector<size_t> ends;  // of each parameter's parts
   for (size_t i = optim.alike_params; i < optim.sealed_params(); i++) {
     const Param& param = optim.params[i];
-    const size_t bytes = ZERO_TRY(is_one_copy(optim, i)) ? 0 : param.bytes();
+    const size_t bytes = is_one_copy(optim, i) ? 0 : param.bytes();
     for (size_t at = 0; at < bytes; at += kPartBytes)
       parts.emplace_back(param.data + at, std::min(kPartBytes, bytes - at));
     ends.push_back(parts.size());
@@ -168,8 +161,8 @@ Status vote_ready(Call& call, Optimizer& optim, Status ready) {
   }
   if (optim.saving != nullptr) optim.saving->keep_for_step();
   const uint64_t mine = compares ? hash64(std::as_bytes(std::span(sums))) : 0;
-  const std::vector<uint64_t> all = ZERO_TRY(call.vote("ready", ready, mine));
-  if (std::ranges::count(all, all[0]) != call.world()) return name_difference(call, optim, sums);
+  const Same<uint64_t> all = ZERO_TRY(call.vote("ready", ready, Same(mine)));
+  if (all.differs != 0) return name_difference(call, optim, sums);
   if (compares) optim.alike_params = optim.sealed_params();
   return Status();
 }

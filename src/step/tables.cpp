@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "base/hash.h"
 #include "step/queued/queue.h"
 
 namespace zero {
@@ -78,7 +79,10 @@ Placed locate(const Optimizer& optim, const StepMemory& memory) {
     if (param.count == 0) continue;
     auto& [data, grad] = found.placements[i];
     data = comm.locate(param.data, param.bytes());
-    hold(data);
+    if (hold(data)) {
+      const uint64_t told[] = {found.one_copy, i, data.arena, data.offset};
+      found.one_copy = hash64(std::as_bytes(std::span(told)));
+    }
     if (data.arena == 0) found.foreign_data.push_back(static_cast<int64_t>(i));
     if (i >= memory.grads.size() || memory.grads[i] == nullptr) continue;
     grad = comm.locate(memory.grads[i], param.grad_bytes());

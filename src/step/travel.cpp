@@ -70,21 +70,17 @@ void pack_params(const Optimizer& optim, const StepMemory& memory, const Segment
   }
 }
 
-/// Maps the arena of the layout that each rank's entry has at `of`, or decides to pack. Every rank
-/// does the same, because all read the same entries and have mapped the same arenas.
-Status use_arena(QueuedPlane& plane, Use use, std::span<const Layouts> all, Location Layouts::*of,
-                 bool may_map, bool& in_place) {
+/// Maps the arena of a layout, or decides to pack. Every rank does the same, because all have
+/// mapped the same arenas.
+Status use_arena(QueuedPlane& plane, Use use, const Places& all, bool may_map, bool& in_place) {
   if (!in_place) return Status();
-  const Location& first = all[0].*of;
-  const bool same =
-      std::ranges::all_of(all, [&](const Layouts& rank) { return rank.*of == first; });
-  if (!same) {
-    in_place = std::ranges::none_of(
-        all, [&](const Layouts& rank) { return plane.was_mapped((rank.*of).arena); });
+  if (all.place.differs != 0) {
+    in_place = all.mapped == 0;
     return Status();
   }
-  if (first.arena == 0 || plane.was_mapped(first.arena) || !may_map) return Status();
-  return plane.map_arena(use, first);
+  const uint32_t arena = all.place.value.arena;
+  if (arena == 0 || plane.was_mapped(arena) || !may_map) return Status();
+  return plane.map_arena(use, all.place.value);
 }
 
 }  // namespace
@@ -174,13 +170,24 @@ void count_moved(Optimizer& optim, const Travel& travel, DType dtype) {
   optim.counters.moved_bytes += 2 * static_cast<int64_t>(size_of(dtype, elements));
 }
 
+LayoutPlaces places_of(const Optimizer& optim, const StepMemory& memory) {
+  const QueuedPlane* const plane = optim.comm->queued();
+  if (plane == nullptr) return {};
+  const auto& [grads, data] = memory.layouts;
+  const auto places = [plane](const Location& at, bool mapped) {
+    return Places{at, mapped || plane->was_mapped(at.arena) ? 1u : 0u};
+  };
+  // An arena that holds both may be mapped for the gradients in this call.
+  return {places(grads, false), places(data, data.arena != 0 && data.arena == grads.arena)};
+}
+
 Status use_arenas(const Call& call, const Optimizer& optim, StepMemory& memory,
-                  std::span<const Layouts> all) {
+                  const LayoutPlaces& all) {
   QueuedPlane* const plane = optim.comm->queued();
   if (plane == nullptr) return Status();
   const bool may_map = call.capture() == 0;  // a capture maps no memory
-  ZERO_TRY(use_arena(*plane, Use::reduce, all, &Layouts::grads, may_map, memory.grads_in_place));
-  return use_arena(*plane, Use::gather, all, &Layouts::data, may_map, memory.data_in_place);
+  ZERO_TRY(use_arena(*plane, Use::reduce, all.grads, may_map, memory.grads_in_place));
+  return use_arena(*plane, Use::gather, all.data, may_map, memory.data_in_place);
 }
 
 }  // namespace zero::travel

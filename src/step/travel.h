@@ -96,10 +96,30 @@ Status publish(Call& call, Optimizer& optim, StepMemory& memory);
 
 // ---- Arenas that travel as they lie, which a backend may have mapped on other ranks.
 
-/// Maps, once, the arenas that by all ranks' entries hold a layout at the same place and can be
-/// mapped. A layout that lies in a mapped arena, but not at the same place everywhere, travels
+/// The places of a layout on some ranks.
+struct Places {
+  Same<Location> place;
+  uint64_t mapped = 0;  // 1: an arena of theirs is
+
+  void add(const Places& other) {
+    place.add(other.place);
+    mapped |= other.mapped;
+  }
+};
+struct LayoutPlaces {
+  Places grads, data;
+
+  void add(const LayoutPlaces& other) {
+    grads.add(other.grads);
+    data.add(other.data);
+  }
+};
+LayoutPlaces places_of(const Optimizer& optim, const StepMemory& memory);
+
+/// Maps, once, the arenas that on all ranks hold a layout at the same place and can be mapped. A
+/// layout that lies in a mapped arena, but not at the same place everywhere, travels
 /// packed, because work in mapped memory looks for every rank's data at the place of its own.
 Status use_arenas(const Call& call, const Optimizer& optim, StepMemory& memory,
-                  std::span<const Layouts> all);
+                  const LayoutPlaces& all);
 
 }  // namespace zero::travel

@@ -243,16 +243,12 @@ class FirstWalk : Pass {
 };
 
 /// Adds up every rank's part of the cut tensors.
-Result<std::vector<TensorNorms>> exchange_norms(Call& call, const std::vector<TensorNorms>& mine) {
-  if (mine.empty()) return mine;
-  const auto ranks = static_cast<size_t>(call.world());
-  std::vector<TensorNorms> all(ranks * mine.size()), total(mine.size());
+Status add_up(Call& call, std::span<TensorNorms> cut) {
+  if (cut.empty()) return Status();
   os().reached("trust.before");
-  ZERO_TRY(call.exchange("norms of tensors", std::as_bytes(std::span(mine)),
-                         std::as_writable_bytes(std::span(all))));
+  ZERO_TRY(call.combine_each("norms of tensors", cut));
   os().reached("trust.after");
-  for (size_t i = 0; i < all.size(); i++) total[i % mine.size()].add(all[i]);
-  return total;
+  return Status();
 }
 
 }  // namespace
@@ -268,7 +264,8 @@ Result<Trusted> trust_ratios(const Pass& pass, const MakeStepView& stepper, uint
     if (place == cut.size()) continue;
     for (const Squares& piece : walk.squares(v)) cut[place].add(piece);
   }
-  return walk.trusted(ZERO_TRY(exchange_norms(*pass.call, cut)));
+  ZERO_TRY(add_up(*pass.call, cut));
+  return walk.trusted(std::move(cut));
 }
 
 void count_measured(Optimizer& optim, const StepMemory& memory, bool fused) {

@@ -15,12 +15,6 @@
 namespace zero {
 namespace {
 
-bool grad_on(const StepMemory& memory, int32_t rank, int64_t param) {
-  if (memory.presence.empty()) return memory.is_present(param);
-  const std::string& bits = memory.presence[static_cast<size_t>(rank)];
-  return (static_cast<unsigned char>(bits[static_cast<size_t>(param / 8)]) >> param % 8 & 1) != 0;
-}
-
 /// Numbers the combinations of settings and progress that have a gradient.
 class Classes {
  public:
@@ -81,17 +75,16 @@ Status add_sources(const Optimizer& optim, StepMemory& memory, const Segment& se
   const size_t offset = static_cast<size_t>(segment.first) * element;
   const size_t bytes = static_cast<size_t>(segment.count) * element;
   const bool alone = reduces_alone(optim, memory);
+  if (alone) {
+    const std::byte* const own = memory.grads[static_cast<size_t>(segment.param)];
+    memory.sources.all.push_back(own == nullptr ? nullptr : own + offset);
+    return Status();
+  }
   for (int32_t rank = 0; rank < comm.world(); rank++) {
-    if (alone && rank != comm.rank()) continue;
-    const std::byte* source = nullptr;
-    if (alone && grad_on(memory, rank, segment.param)) {
-      source = memory.grads[static_cast<size_t>(segment.param)] + offset;
-    } else if (grad_on(memory, rank, segment.param)) {
-      Location location = ZERO_TRY(placement_of(optim, memory, rank, segment.param)).grad;
-      location.offset += offset;
-      source = ZERO_TRY(comm.resolve(rank, location, bytes));
-    }
-    memory.sources.all.push_back(source);
+    Location location = ZERO_TRY(placement_of(optim, memory, rank, segment.param)).grad;
+    location.offset += offset;
+    memory.sources.all.push_back(
+        location.arena == 0 ? nullptr : ZERO_TRY(comm.resolve(rank, location, bytes)));
   }
   return Status();
 }

@@ -100,13 +100,49 @@ TEST_P(Conformance, a_call_that_ends_before_it_exchanged_anything_did_not_happen
 
 // ---- Votes and agreement.
 
-TEST_P(Conformance, a_vote_without_failures_brings_the_payloads) {
+/// The ranks, and how many they are.
+struct Ranks {
+  uint64_t set = 0, count = 0;
+  void add(const Ranks& other) {
+    set |= other.set;
+    count += other.count;
+  }
+  static Ranks of(int32_t rank, uint64_t some = 1) { return {uint64_t{1} << rank, some}; }
+};
+
+TEST_P(Conformance, any_number_of_records_combines_each_with_those_in_its_place) {
   run([&](const Seat& seat) {
-    for (size_t bytes : {0, 8, 928, 929, 20'000}) {
+    const auto world = static_cast<uint64_t>(seat->world());
+    for (size_t count : {0, 1, 40, 60, 2'000}) {
       Call call = begin(seat);
-      std::vector<std::byte> all(bytes * static_cast<size_t>(seat->world()));
-      EXPECT_OK(call.vote("vote", {}, bytes_of_rank(seat->rank(), bytes), all));
-      EXPECT_TRUE(all == bytes_of_all(seat->world(), bytes)) << bytes;
+      std::vector<Ranks> records;
+      for (size_t i = 0; i < count; ++i) records.push_back(Ranks::of(seat->rank(), i));
+      EXPECT_OK(call.combine_each("records", std::span(records)));
+      for (size_t i = 0; i < count; ++i) {
+        EXPECT_EQ(records[i].set, (uint64_t{1} << world) - 1) << i;
+        EXPECT_EQ(records[i].count, i * world);
+      }
+    }
+  });
+}
+
+TEST_P(Conformance, a_vote_without_failures_combines_the_records) {
+  run([&](const Seat& seat) {
+    Call call = begin(seat);
+    const Ranks all = *call.vote("vote", {}, Ranks::of(seat->rank()));
+    EXPECT_EQ(all.count, static_cast<uint64_t>(seat->world()));
+    EXPECT_EQ(all.set, (uint64_t{1} << seat->world()) - 1);
+  });
+}
+
+TEST_P(Conformance, what_differs_on_one_rank_differs_on_all) {
+  run([&](const Seat& seat) {
+    for (int32_t odd = -1; odd < seat->world(); ++odd) {
+      Call call = begin(seat);
+      const auto value = static_cast<uint64_t>(seat->rank() == odd ? 3 : 7);
+      const Same<uint64_t> all = *call.combine("same", Same(value));
+      EXPECT_EQ(all.differs, seat->world() > 1 && odd >= 0 ? 1u : 0u);
+      EXPECT_EQ(all.value, odd >= 0 ? 3u : 7u);
     }
   });
 }

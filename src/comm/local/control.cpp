@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Exchange number k ends by one compare-and-swap on the decision word, from (k-1, committed) to (k,
-// committed) or (k, aborted). A rank that sees all ranks arrived tries the first; a rank that sees
-// a death, a deadline or an abort tries the second. All obey what stands there.
+// committed) or (k, aborted). Ranks count themselves at the nodes of a tree: the last child to come
+// combines its siblings' records and counts the node at its parent, so nobody waits on the way up.
+// Who comes last to the root tries the first; a rank that sees a death, a deadline or an abort
+// tries the second. All obey what stands there.
 //
-// Two record areas a rank are enough. A rank writes area k % 2 again for exchange k + 2, which it
-// begins after all have arrived at k + 1. Each rank arrives there after it has read the records of
-// k.
+// Two record areas a rank and a node are enough. Area k % 2 is written again for exchange k + 2,
+// which begins after all have arrived at k + 1. Each rank arrives there after it has read the
+// records of k.
 #include "comm/local/control.h"
 
 #include <linux/futex.h>
@@ -18,6 +20,7 @@
 
 #include "base/container.h"
 #include "base/text.h"
+#include "base/thread_sanitizer.h"
 #include "comm/link.h"
 
 namespace zero::local {
@@ -36,17 +39,33 @@ void pause_cpu() {
 
 uint32_t* futex_word(std::atomic<uint32_t>& word) { return reinterpret_cast<uint32_t*>(&word); }
 
+/// Returns the processes of `peers`, each once, without `self`.
+std::vector<const Peer*> others_of(std::span<const std::shared_ptr<Peer>> peers, const Peer* self) {
+  std::vector<const Peer*> others;
+  for (const std::shared_ptr<Peer>& peer : peers)
+    if (peer.get() != self) others.push_back(peer.get());
+  std::ranges::sort(others);
+  const auto twice = std::ranges::unique(others);
+  others.erase(twice.begin(), twice.end());
+  return others;
+}
+
 }  // namespace
 
 Control::Control(std::shared_ptr<Mapping> mapping, int32_t rank, int32_t world,
                  std::vector<std::shared_ptr<Peer>> peers)
-    : mapping_(std::move(mapping)), rank_(rank), world_(world), peers_(std::move(peers)) {
+    : mapping_(std::move(mapping)),
+      rank_(rank),
+      world_(world),
+      peers_(std::move(peers)),
+      others_(others_of(peers_, peers_[static_cast<size_t>(rank)].get())) {
   publish_cores();
   slot(rank_).state.store(kJoined, std::memory_order_release);
 }
 
 Control::~Control() {
   slot(rank_).state.store(kLeft, std::memory_order_release);
+  header().left.fetch_add(1, std::memory_order_release);
   ring();
 }
 
@@ -59,8 +78,27 @@ void Control::format(std::byte* segment, int32_t world, const Generation& genera
 
 // ---- Exchange.
 
+Status Control::combine(std::span<std::byte> data, const Combine& combine,
+                        const Patience& patience) {
+  ZERO_TRY(meet(data, &combine, patience));
+  std::memcpy(data.data(), node(nodes_of(world_) - 1).record[sequence_ % 2], data.size());
+  os().reached("exchange.read");
+  return {};
+}
+
 Status Control::exchange(std::span<const std::byte> mine, std::span<std::byte> all,
                          const Patience& patience) {
+  ZERO_TRY(meet(mine, nullptr, patience));
+  for (int32_t r = 0; r < world_ && !all.empty(); ++r)
+    std::memcpy(all.data() + static_cast<size_t>(r) * mine.size(), slot(r).record[sequence_ % 2],
+                mine.size());
+  os().reached("exchange.read");
+  return {};
+}
+
+/// Shows `mine`, and waits until all have shown theirs. Without `combine` nodes get no records.
+Status Control::meet(std::span<const std::byte> mine, const Combine* combine,
+                     const Patience& patience) {
   if (mine.size() > kRecordRoom)
     return Status(ZERO_ERR_INTERNAL, text("a record of ", mine.size(), " bytes"));
   if (aborted()) return failure_status();
@@ -70,21 +108,49 @@ Status Control::exchange(std::span<const std::byte> mine, std::span<std::byte> a
   say_where(patience.operation, patience.phase);
   os().reached("exchange.written");
   sequence_ = k;
-  own.arrived.store(k, std::memory_order_seq_cst);
+  const bool last = climb(k, mine.size(), combine);
+  Status decided = last ? conclude(k, 0) : Status();
+  own.arrived.store(k, std::memory_order_release);  // nobody waits for more of this rank
   os().reached("exchange.arrived");
-  ZERO_TRY(await(k, patience));
+  ZERO_TRY(last ? std::move(decided) : await(k, patience));
   os().reached("exchange.decided");
-  for (int32_t r = 0; r < world_; ++r) {
-    // The decision alone orders what came before it only by way of the rank that made it, perhaps
-    // in another process. Each rank's own word, read here, orders it directly.
-    (void)slot(r).arrived.load(std::memory_order_acquire);
-    if (!all.empty())
-      std::memcpy(all.data() + static_cast<size_t>(r) * mine.size(), slot(r).record[k % 2],
-                  mine.size());
+  if constexpr (kThreadSanitizer) {
+    // The decision orders what came before it by way of ranks in other processes, which the
+    // sanitizer does not see. It sees each rank at its own node.
+    for (int32_t i = 0; i < nodes_of(world_); ++i)
+      (void)node(i).arrivals.load(std::memory_order_acquire);
   }
   if (k == 1 && cores_for_all()) spin_ns_ = kSpinNs;
-  os().reached("exchange.read");
   return {};
+}
+
+/// Counts this rank at its node and, as long as it is the last to come, that node at its parent.
+/// Returns true if all ranks have come.
+bool Control::climb(uint64_t k, size_t bytes, const Combine* combine) {
+  const auto record_of = [&](int32_t level_begin, int32_t child) {
+    return level_begin < 0 ? slot(child).record[k % 2] : node(level_begin + child).record[k % 2];
+  };
+  int32_t children = world_, place = rank_;  // of the level, and this one's place in it
+  int32_t level_begin = -1, next_begin = 0;  // where nodes of a level begin; ranks: -1
+  for (;;) {
+    const int32_t parent = place / kFanOut, first = parent * kFanOut;
+    const int32_t count = std::min(kFanOut, children - first);
+    Node& above = node(next_begin + parent);
+    const uint64_t before = above.arrivals.fetch_add(1, std::memory_order_acq_rel);
+    if (before + 1 != k * static_cast<uint64_t>(count)) return false;
+    if (combine != nullptr) {
+      std::byte* const into = above.record[k % 2];
+      std::memcpy(into, record_of(level_begin, first), bytes);
+      for (int32_t child = first + 1; child < first + count; ++child)
+        (*combine)(into, record_of(level_begin, child), bytes);
+    }
+    os().reached("exchange.combined");
+    children = parents_of(children);
+    if (children == 1) return true;
+    place = parent;
+    level_begin = next_begin;
+    next_begin += children;
+  }
 }
 
 Status Control::broadcast(std::span<std::byte> data, int32_t root, Patience first,
@@ -104,13 +170,7 @@ Status Control::broadcast(std::span<std::byte> data, int32_t root, Patience firs
   return {};
 }
 
-bool Control::all_arrived(uint64_t k) const {
-  for (int32_t r = 0; r < world_; ++r)
-    if (slot(r).arrived.load(std::memory_order_seq_cst) < k) return false;
-  return true;
-}
-
-/// Returns how exchange k ended, or nothing if it has not. Ends it if it can end.
+/// Returns how exchange k ended, or nothing if it has not. Ends it if the comm is broken.
 std::optional<Status> Control::look(uint64_t k) {
   const Decision standing = Decision::of(header().decision.load(std::memory_order_acquire));
   if (standing.sequence > k) return Status();  // others are further on, so k was committed
@@ -118,7 +178,6 @@ std::optional<Status> Control::look(uint64_t k) {
     if (standing.aborted_by == 0) return Status();
     return broken_by(standing.aborted_by);
   }
-  if (all_arrived(k)) return conclude(k, 0);
   if (const uint32_t word = header().abort.load(std::memory_order_acquire))
     return conclude(k, word);
   return std::nullopt;
@@ -182,7 +241,7 @@ void Control::doze(uint64_t k, int64_t nanoseconds) {
   const uint32_t bell = header().bell.load(std::memory_order_seq_cst);
   const bool decided =
       Decision::of(header().decision.load(std::memory_order_seq_cst)).sequence >= k;
-  if (!decided && !aborted() && !all_arrived(k)) {
+  if (!decided && !aborted()) {
     const timespec timeout{nanoseconds / 1'000'000'000, nanoseconds % 1'000'000'000};
     // Wait: a slice: await_asleep() looks at deaths and the deadline.
     if (os().futex(futex_word(header().bell), FUTEX_WAIT, bell, &timeout) != 0 && errno != EAGAIN &&
@@ -313,20 +372,26 @@ std::string Control::death_of(int32_t rank) const {
 
 /// Returns a rank whose process has died while it had a seat, arrived or not, or -1.
 int32_t Control::find_dead(bool thoroughly) const {
-  const Peer* const self = peers_[static_cast<size_t>(rank_)].get();
-  const Peer* asked = self;
-  for (int32_t r = 0; r < world_; ++r) {
-    const Peer* const peer = peers_[static_cast<size_t>(r)].get();
-    if (peer == self) continue;
-    if (thoroughly && peer != asked) peer->ask();
-    asked = peer;
-    if (peer->dead() && slot(r).state.load(std::memory_order_acquire) != kLeft) return r;
+  return find_dead(thoroughly, 0, others_.size());
+}
+
+/// Looks at `count` of the other processes, from the `first` on, and from the front again.
+int32_t Control::find_dead(bool thoroughly, size_t first, size_t count) const {
+  for (size_t i = 0; i < std::min(count, others_.size()); ++i) {
+    const Peer* const other = others_[(first + i) % others_.size()];
+    if (thoroughly) other->ask();
+    if (!other->dead()) continue;
+    for (int32_t r = 0; r < world_; ++r)
+      if (peers_[static_cast<size_t>(r)].get() == other &&
+          slot(r).state.load(std::memory_order_acquire) != kLeft)
+        return r;
   }
   return -1;
 }
 
 /// Returns a rank that has given up its seat without coming to exchange k, or -1.
 int32_t Control::find_left(uint64_t k) const {
+  if (header().left.load(std::memory_order_acquire) == 0) return -1;
   for (int32_t r = 0; r < world_; ++r)
     if (slot(r).state.load(std::memory_order_acquire) == kLeft &&
         slot(r).arrived.load(std::memory_order_acquire) < k)

@@ -25,8 +25,12 @@ class Control {
           std::vector<std::shared_ptr<Peer>> peers);
   ~Control();
 
-  /// Brings every rank's `mine` (at most kRecordRoom bytes, the same number everywhere) into `all`.
-  /// Every rank gets the same answer. `all` may be empty: then it only waits.
+  /// Sets `data` (at most kRecordRoom bytes, the same number everywhere), on every rank, to what
+  /// all combine to. Every rank gets the same answer.
+  Status combine(std::span<std::byte> data, const Combine& combine, const Patience& patience);
+
+  /// Brings every rank's `mine` (as many bytes at most) into `all`. Every rank gets the same
+  /// answer. `all` may be empty: then it only waits.
   Status exchange(std::span<const std::byte> mine, std::span<std::byte> all,
                   const Patience& patience);
 
@@ -75,7 +79,10 @@ class Control {
   Header& header() const { return header_of(mapping_->data()); }
   Slot& slot(int32_t rank) const { return slot_of(mapping_->data(), rank); }
 
-  bool all_arrived(uint64_t k) const;
+  Node& node(int32_t place) const { return reinterpret_cast<Node*>(&slot(world_))[place]; }
+
+  Status meet(std::span<const std::byte> mine, const Combine* combine, const Patience& patience);
+  bool climb(uint64_t k, size_t bytes, const Combine* combine);
   std::optional<Status> look(uint64_t k);
   Status conclude(uint64_t k, uint32_t aborted_by);
   Status await(uint64_t k, const Patience& patience);
@@ -91,6 +98,7 @@ class Control {
   std::string name_of(int32_t rank) const;
   std::string death_of(int32_t rank) const;
   int32_t find_dead(bool thoroughly) const;
+  int32_t find_dead(bool thoroughly, size_t first, size_t count) const;
   int32_t find_left(uint64_t k) const;
 
   void fill_cause(const Failure& failure);
@@ -102,6 +110,7 @@ class Control {
   const int32_t rank_;
   const int32_t world_;
   const std::vector<std::shared_ptr<Peer>> peers_;
+  const std::vector<const Peer*> others_;  // the other processes
   int64_t spin_ns_ = 0;
   uint64_t sequence_ = 0;    // of this seat's last exchange
   uint64_t broadcasts_ = 0;  // parts so far

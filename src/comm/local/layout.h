@@ -20,14 +20,15 @@ inline constexpr size_t kRecordRoom = 16384;      // Comm::kRecordBytes, checked
 inline constexpr size_t kBounceBytes = 1u << 20;  // for broadcasts, in two halves
 inline constexpr size_t kLine = 128;              // two cache lines: the prefetcher fetches pairs
 inline constexpr size_t kCoreWords = 16;          // of 64 cores; those beyond are not counted
-inline constexpr uint32_t kControlMagic = 0x7a65726f;
+inline constexpr uint32_t kControlMagic = 0x7a657270;
 
 using Generation = std::array<uint64_t, 2>;  // random: tells this comm from any other
 
 enum SeatState : uint32_t { kEmpty = 0, kJoined = 1, kLeft = 2 };
 
 struct Slot {
-  alignas(kLine) std::atomic<uint64_t> arrived;  // the last exchange whose record stands
+  // The last exchange for which this rank has done all that others wait for.
+  alignas(kLine) std::atomic<uint64_t> arrived;
   alignas(kLine) std::atomic<uint64_t> progress;
   std::atomic<uint64_t> withdrew;  // after that exchange; see Control::withdraw
   std::atomic<uint32_t> state;
@@ -39,6 +40,13 @@ struct Slot {
   alignas(kLine) std::byte record[2][kRecordRoom];  // of even and odd exchanges
 };
 
+/// A node of the tree by which records combine. Its children are ranks, or the nodes of the level
+/// below.
+struct Node {
+  alignas(kLine) std::atomic<uint64_t> arrivals;    // of children, in all exchanges
+  alignas(kLine) std::byte record[2][kRecordRoom];  // of even and odd exchanges
+};
+
 struct Header {
   uint32_t magic;
   int32_t world;
@@ -47,6 +55,7 @@ struct Header {
   alignas(kLine) std::atomic<uint32_t> abort;     // 0, or 1 + the rank whose cause stands
   alignas(kLine) std::atomic<uint32_t> bell;      // a futex
   alignas(kLine) std::atomic<uint32_t> sleepers;  // who may have to be woken
+  std::atomic<uint32_t> left;                     // ranks that have given up their seats
   alignas(kLine) std::byte bounce[2][kBounceBytes / 2];
 };
 
@@ -63,8 +72,21 @@ struct Decision {
   uint64_t word() const { return sequence << 16 | aborted_by; }
 };
 
+inline constexpr int32_t kFanOut = 16;
+
+/// Returns how many nodes of the level above have so many children.
+constexpr int32_t parents_of(int32_t children) { return (children + kFanOut - 1) / kFanOut; }
+/// Returns how many nodes there are in all.
+constexpr int32_t nodes_of(int32_t world) {
+  int32_t nodes = 0, level = world;
+  do nodes += level = parents_of(level);
+  while (level > 1);
+  return nodes;
+}
+
 inline size_t control_bytes(int32_t world) {
-  return round_up(sizeof(Header) + static_cast<size_t>(world) * sizeof(Slot),
+  return round_up(sizeof(Header) + static_cast<size_t>(world) * sizeof(Slot) +
+                      static_cast<size_t>(nodes_of(world)) * sizeof(Node),
                   static_cast<size_t>(os().getpagesize()));
 }
 

@@ -41,6 +41,11 @@ class LocalComm final : public Comm {
   Status join_devices();
 
  protected:
+  bool combines() const override { return true; }
+  Status combine_bytes(std::span<std::byte> data, const Combine& combine,
+                       const Patience& patience) override {
+    return control_->combine(data, combine, patience);
+  }
   Status exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
                         const Patience& patience) override {
     return control_->exchange(mine, all, patience);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One long wait in an exchange: who is missing, since when, and whether that has been long enough.
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -17,10 +18,15 @@ class Control::Wait {
   Wait(const Control& control, uint64_t k, const Patience& patience);
 
   /// Returns a reason to give up: a death, a rank that left, the deadline.
-  std::optional<Failure> find_cause(bool thoroughly);
+  std::optional<Failure> find_cause();
 
-  /// Returns how long to sleep now.
-  int64_t slice_ns() const { return watch_.slice_ns(missing_, kSliceMs); }
+  /// Returns how long to sleep now. Many sleepers share the looks at who is alive.
+  int64_t slice_ns() const {
+    constexpr uint32_t kOften = 16, kLongestMs = 50;
+    const uint32_t sleepers = control_.header().sleepers.load(std::memory_order_relaxed);
+    return watch_.slice_ns(missing_,
+                           std::clamp<int64_t>(kSliceMs * sleepers / kOften, kSliceMs, kLongestMs));
+  }
 
  private:
   struct Seen {
@@ -28,33 +34,49 @@ class Control::Wait {
     int64_t since_ns;  // when that was new
   };
 
-  std::vector<Missing> find_missing();
+  void find_missing();
   std::string describe(std::span<const Missing> missing) const;
 
   const Control& control_;
   const uint64_t k_;
   const Patience& patience_;
   Watch watch_;
-  std::vector<Seen> seen_;  // by rank
+  unsigned looks_ = 0;
+  size_t next_;             // of the other processes, to look at
+  int64_t seen_ns_ = 0;     // when these were seen
+  std::vector<Seen> seen_;  // by rank; empty until the wait has become longer than most are
   std::vector<Missing> missing_;
 };
 
 Control::Wait::Wait(const Control& control, uint64_t k, const Patience& patience)
-    : control_(control), k_(k), patience_(patience), watch_(patience) {
-  for (int32_t r = 0; r < control.world_; ++r)
-    seen_.push_back({control.slot(r).progress.load(std::memory_order_relaxed), watch_.now_ns()});
-}
+    : control_(control),
+      k_(k),
+      patience_(patience),
+      watch_(patience),
+      next_(static_cast<size_t>(control.rank_)) {}
 
-std::optional<Failure> Control::Wait::find_cause(bool thoroughly) {
+std::optional<Failure> Control::Wait::find_cause() {
+  constexpr size_t kAtOnce = 64;  // of many processes, whom other ranks look at, too
   const int64_t absent_ns = watch_.look();
   for (Seen& one : seen_) one.since_ns += absent_ns;
-  if (const int32_t dead = control_.find_dead(thoroughly); dead >= 0)
+  for (Missing& one : missing_) one.since_ns += absent_ns;
+  // The pidfds cost a system call each, so they are asked now and then.
+  const bool thoroughly = looks_ % 8 == 7;
+  const int32_t dead = control_.find_dead(thoroughly, next_, kAtOnce);
+  next_ += kAtOnce;
+  if (dead >= 0)
     return control_.make_failure(ZERO_ERR_PEER_DEAD, dead, patience_, control_.death_of(dead));
   if (const int32_t left = control_.find_left(k_); left >= 0)
     return control_.make_failure(ZERO_ERR_DESYNC, left, patience_,
                                  text("rank ", left, " has freed its comm"));
-  missing_ = find_missing();
-  if (const std::vector<Missing> late = watch_.late_of(missing_); !late.empty()) {
+  if (looks_++ > 0) find_missing();
+  std::vector<Missing> late = watch_.late_of(missing_);
+  if (!late.empty()) {  // perhaps it has come since
+    seen_ns_ = 0;
+    find_missing();
+    late = watch_.late_of(missing_);
+  }
+  if (!late.empty()) {
     const std::string last = control_.where_is(late[0].rank);
     return control_.make_failure(
         ZERO_ERR_TIMEOUT, late[0].rank, patience_,
@@ -65,16 +87,23 @@ std::optional<Failure> Control::Wait::find_cause(bool thoroughly) {
   return std::nullopt;
 }
 
-std::vector<Missing> Control::Wait::find_missing() {
-  std::vector<Missing> missing;
+void Control::Wait::find_missing() {
+  const int64_t now = watch_.now_ns();
+  const int64_t interval_ms = std::clamp<int64_t>(patience_.limit_ms / 16, kSliceMs, 250);
+  if (seen_ns_ != 0 && now - seen_ns_ < interval_ms * 1'000'000) return;
+  seen_ns_ = now;
+  const auto progress_of = [&](int32_t r) {
+    return control_.slot(r).progress.load(std::memory_order_relaxed);
+  };
+  for (int32_t r = static_cast<int32_t>(seen_.size()); r < control_.world_; ++r)
+    seen_.push_back({progress_of(r), now});
+  missing_.clear();
   for (int32_t r = 0; r < control_.world_; ++r) {
     if (control_.slot(r).arrived.load(std::memory_order_acquire) >= k_) continue;
     Seen& one = seen_[static_cast<size_t>(r)];
-    const uint64_t progress = control_.slot(r).progress.load(std::memory_order_relaxed);
-    if (progress != one.progress) one = {progress, watch_.now_ns()};
-    missing.push_back({r, watch_.since_ns(one.since_ns)});
+    if (const uint64_t progress = progress_of(r); progress != one.progress) one = {progress, now};
+    missing_.push_back({r, watch_.since_ns(one.since_ns)});
   }
-  return missing;
 }
 
 /// Returns "rank 2 (process 1234, stopped), rank 3 (process 1235, running)".
@@ -89,10 +118,9 @@ std::string Control::Wait::describe(std::span<const Missing> missing) const {
 
 Status Control::await_asleep(uint64_t k, const Patience& patience) {
   Wait wait(*this, k, patience);
-  for (unsigned slice = 0;; ++slice) {
+  for (;;) {
     if (std::optional<Status> end = look(k)) return *std::move(end);
-    // The pidfds cost a system call each, so they are asked now and then.
-    if (const std::optional<Failure> cause = wait.find_cause(slice % 8 == 7)) {
+    if (const std::optional<Failure> cause = wait.find_cause()) {
       give_up(k, *cause);
       continue;
     }

@@ -296,6 +296,7 @@ class ExportAndImport(ZeroTest):
         for header, words in (
             ({"w": tensor("BOOL", 8, 0, 1)}, "tensor 'w' is 'BOOL'; a checkpoint has F32"),
             ({"w": tensor("F32", 2), "__metadata__": {"zero": "{}"}}, "is no description of a checkpoint"),
+            ({"w": tensor("F32", 2), "__metadata__": {"zero": "[" * 99999 + "]" * 99999}}, "is nested deeper than 16"),
             (with_state(optimizer="sgdd"), "there is no rule 'sgdd'"),
             (with_state(groups=[{"lr": -1}]), "setting 'lr' is -1"),
             (with_state(groups=[{"rate": 1}]), "'rate'"),

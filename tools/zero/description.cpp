@@ -116,9 +116,18 @@ Json describe(const Manifest& manifest) {
 }
 
 Result<Manifest> parse_description(const std::string& json) {
+  constexpr int kDeepest = 16;
+  bool deeper = false;
+  const Json::parser_callback_t keep = [&](int depth, Json::parse_event_t, Json&) {
+    deeper = deeper || depth > kDeepest;
+    return !deeper;
+  };
   Manifest manifest;
   try {
-    manifest = read_all(Json::parse(json));
+    const Json parsed = Json::parse(json, keep);
+    if (deeper)
+      return invalid("its metadata '", kDescriptionKey, "' is nested deeper than ", kDeepest);
+    manifest = read_all(parsed);
   } catch (const Json::exception& error) {
     return invalid("its metadata '", kDescriptionKey,
                    "' is no description of a checkpoint: ", error.what());

@@ -345,6 +345,29 @@ TEST(Tcp, a_rank_of_another_world_is_refused) {
 
 // ---- Ranks that die or leave.
 
+TEST(Tcp, every_rank_gets_what_all_combine_to) {
+  run_seats(4, [](Seat seat, int rank) {
+    for (uint64_t count = 1; count <= 1000; count += 333) {
+      std::vector<Sum> sums(count, Sum{uint64_t{1} << rank});
+      const Status status = seat->combine_bytes(std::as_writable_bytes(std::span(sums)),
+                                                combining<Sum>.combine, within(20'000));
+      EXPECT_EQ(outcome(status), "ok");
+      for (const Sum& sum : sums) EXPECT_EQ(sum.value, 15u);
+    }
+    return std::string();
+  });
+}
+
+TEST(Tcp, records_of_several_sizes_combine_to_nothing) {
+  for (const std::string& said : run_seats(3, [](Seat seat, int rank) {
+         std::vector<Sum> sums(rank == 1 ? 3 : 2);
+         return outcome(seat->combine_bytes(std::as_writable_bytes(std::span(sums)),
+                                            combining<Sum>.combine, within(20'000)));
+       }))
+    EXPECT_EQ(said,
+              "ZERO_ERR_COMM: zero_step: vote: the ranks sent records that do not fit together");
+}
+
 TEST(Tcp, a_rank_that_is_killed_is_named_by_all_others) {
   for (int victim = 0; victim < 3; ++victim) {
     const Root root = make_root();

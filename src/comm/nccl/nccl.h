@@ -42,6 +42,10 @@ class NcclComm final : public tcp::TcpComm, private QueuedPlane {
 
   bool sums_itself() const override { return false; }
 
+  Status combine_bytes(std::span<std::byte> data, const Combine& combine,
+                       const Patience& patience) override {
+    return told(TcpComm::combine_bytes(data, combine, patience));
+  }
   Status exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
                         const Patience& patience) override {
     return told(TcpComm::exchange_bytes(mine, all, patience));

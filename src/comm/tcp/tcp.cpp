@@ -11,7 +11,6 @@ namespace zero::tcp {
 namespace {
 
 constexpr int32_t kNobody = -1;
-constexpr int32_t kOfAll = -1;  // the source of an exchange
 constexpr int kPartingMs = 100;
 constexpr int64_t kMillisecond = 1'000'000;
 constexpr int64_t kSliceMs = 20;
@@ -145,7 +144,12 @@ int TcpComm::Wait::slice_ms() const {
 
 Status TcpComm::exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
                                const Patience& patience) {
-  return round(mine, kOfAll, all, patience);
+  return run({.mine = mine, .out = all}, patience);
+}
+
+Status TcpComm::combine_bytes(std::span<std::byte> data, const Combine& combine,
+                              const Patience& patience) {
+  return run({.mine = data, .out = data, .combine = &combine}, patience);
 }
 
 Status TcpComm::broadcast_bytes(std::span<std::byte> data, int32_t root, const Patience& first) {
@@ -154,8 +158,8 @@ Status TcpComm::broadcast_bytes(std::span<std::byte> data, int32_t root, const P
   do {
     const std::span<std::byte> part = data.subspan(done, std::min(data.size() - done, kPartBytes));
     const bool own = rank() == root;
-    ZERO_TRY(round(own ? part : std::span<std::byte>(), root, own ? std::span<std::byte>() : part,
-                   patience));
+    const std::span<std::byte> none;
+    ZERO_TRY(run({.mine = own ? part : none, .out = own ? none : part, .source = root}, patience));
     done += part.size();
     patience = later(first);
   } while (done < data.size());
@@ -167,26 +171,32 @@ bool TcpComm::decided() const {
   return rank() == 0 ? answered_ == sequence_ : records_.has_value();
 }
 
-bool TcpComm::advance(std::span<const std::byte> mine, int32_t source, std::span<std::byte> out) {
-  if (rank() != 0) return take_records(out);
-  if (answered_ != sequence_ && !collect(mine, source, out)) return false;
+bool TcpComm::advance(const Round& round) {
+  if (rank() != 0) return take_records(round.out);
+  if (answered_ != sequence_ && !collect(round)) return false;
   return aborted() || std::none_of(peers_.begin(), peers_.end(),
                                    [](const Peer& peer) { return peer.link->unsent(); });
 }
 
-/// Sends everybody's bytes to everybody, on rank 0, once all are there.
-bool TcpComm::collect(std::span<const std::byte> mine, int32_t source, std::span<std::byte> out) {
+/// Sends to everybody, on rank 0, what all have sent, once that is there.
+bool TcpComm::collect(const Round& round) {
+  const auto& [mine, out, source, combine] = round;
   for (const Peer& peer : peers_)
     if (!peer.record) return false;
-  std::vector<std::byte> answer(mine.begin(), mine.end());
-  for (const Peer& peer : peers_)
-    answer.insert(answer.end(), peer.record->payload.begin(), peer.record->payload.end());
-  // In a broadcast only the source has sent anything, and all get what rank 0 expects.
-  const size_t expected = source == 0 ? mine.size() : out.size();
   const bool odd = std::any_of(peers_.begin(), peers_.end(), [&](const Peer& peer) {
     return peer.record->sequence != sequence_ ||
-           (source == kOfAll && peer.record->payload.size() != mine.size());
+           (source == Round::kOfAll && peer.record->payload.size() != mine.size());
   });
+  std::vector<std::byte> answer(mine.begin(), mine.end());
+  for (const Peer& peer : peers_) {
+    const std::vector<std::byte>& theirs = peer.record->payload;
+    if (odd || combine == nullptr)
+      answer.insert(answer.end(), theirs.begin(), theirs.end());
+    else
+      (*combine)(answer.data(), theirs.data(), theirs.size());
+  }
+  // In a broadcast only the source has sent anything, and all get what rank 0 expects.
+  const size_t expected = source == 0 ? mine.size() : out.size();
   if (odd || answer.size() != expected) {
     break_for(ZERO_ERR_COMM, kNobody, "the ranks sent records that do not fit together");
     return false;
@@ -228,22 +238,20 @@ void TcpComm::sleep(std::unique_lock<std::mutex>& lock, int milliseconds) {
   lock.lock();
 }
 
-/// Brings what `source` sends, or what all send, to all ranks but a single source.
-Status TcpComm::round(std::span<const std::byte> mine, int32_t source, std::span<std::byte> out,
-                      const Patience& patience) {
+Status TcpComm::run(const Round& round, const Patience& patience) {
   std::unique_lock lock(mutex_);
   if (aborted()) return failure_status();
   where_ = patience.where();
   ++sequence_;
   awaited_.reset();
   records_.reset();
-  if (rank() != 0) peers_[0].link->send(FrameKind::record, sequence_, mine);
+  if (rank() != 0) peers_[0].link->send(FrameKind::record, sequence_, round.mine);
   os().reached("exchange.arrived");
   Wait wait(*this, patience);
   for (;;) {
     pump();
     if (aborted() && !decided()) return failure_status();
-    if (advance(mine, source, out)) return {};
+    if (advance(round)) return {};
     const std::string warning = wait.look();
     if (aborted() && !decided()) return failure_status();
     if (!warning.empty()) {  // the callback may call anything

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks between hosts: every rank has one connection to rank 0, which gathers what all send and
-// sends it to all. Rank 0 decides how an exchange ends and tells the others. A rank whose
-// connection ends counts as dead, unless it has said goodbye.
+// Ranks between hosts: every rank has one connection to rank 0, which combines or gathers what all
+// send, and sends the outcome to all. Rank 0 decides how an exchange ends and tells the others. A
+// rank whose connection ends counts as dead, unless it has said goodbye.
 #pragma once
 
 #include <atomic>
@@ -49,6 +49,9 @@ class TcpComm : public Comm {
   Failure failure() const override;
   void abort(const Failure& cause) override;
 
+  bool combines() const override { return true; }
+  Status combine_bytes(std::span<std::byte> data, const Combine& combine,
+                       const Patience& patience) override;
   Status exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
                         const Patience& patience) override;
   Status broadcast_bytes(std::span<std::byte> data, int32_t root,
@@ -62,15 +65,22 @@ class TcpComm : public Comm {
  private:
   class Wait;
 
-  Status round(std::span<const std::byte> mine, int32_t source, std::span<std::byte> out,
-               const Patience& patience);
+  /// What one round brings to all ranks but a single source.
+  struct Round {
+    static constexpr int32_t kOfAll = -1;
+    std::span<const std::byte> mine;
+    std::span<std::byte> out;
+    int32_t source = kOfAll;           // the only rank that sends
+    const Combine* combine = nullptr;  // of what all send; null: one behind the other
+  };
+  Status run(const Round& round, const Patience& patience);
   bool decided() const;
   /// Returns any other rank on rank 0, and rank 0 elsewhere.
   const Peer& peer(int32_t rank) const {
     return peers_[rank == 0 ? 0 : static_cast<size_t>(rank) - 1];
   }
-  bool advance(std::span<const std::byte> mine, int32_t source, std::span<std::byte> out);
-  bool collect(std::span<const std::byte> mine, int32_t source, std::span<std::byte> out);
+  bool advance(const Round& round);
+  bool collect(const Round& round);
   bool take_records(std::span<std::byte> out);
   void sleep(std::unique_lock<std::mutex>& lock, int milliseconds);
 

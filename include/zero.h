@@ -209,6 +209,15 @@ ZERO_API zero_status zero_comm_create_nccl(zero_comm **out, const void *id, int3
 ZERO_API zero_status zero_comm_wrap_nccl(zero_comm **out, void *nccl_comm,
                                          const zero_comm_options *options);
 
+/* Join the ranks of the MPI communicator at `mpi_comm`, on any number of hosts: an MPI_Comm, or a
+ * Fortran integer, which `mpi_comm_bytes` (its sizeof) tells apart; NULL is all ranks of MPI. It is
+ * duplicated, and stays yours. libzero uses the MPI that this process has loaded and initialized:
+ * one of the standard ABI, or another by zero-mpi-shim (docs/clusters.md). ZERO_ERR_UNSUPPORTED
+ * says what is missing. Below MPI_THREAD_SERIALIZED only the thread that initialized MPI makes
+ * collective calls. Collective. */
+ZERO_API zero_status zero_comm_create_mpi(zero_comm **out, const void *mpi_comm,
+                                          size_t mpi_comm_bytes, const zero_comm_options *options);
+
 /* Split `comm` into sub-groups of the ranks that pass the same `color`, ordered by `key`, then by
  * rank. A negative color takes no seat: ZERO_OK, and `*out` is NULL. All seats are taken or none.
  * `comm` may be freed first. Collective on `comm`. */

@@ -197,6 +197,10 @@ class Comm {
     return Comm(detail::made<zero_comm>(zero_comm_wrap_nccl, nccl_comm, &options));
   }
 
+  static Comm mpi(const void *mpi_comm, size_t mpi_comm_bytes, const CommOptions &options = {}) {
+    return Comm(detail::made<zero_comm>(zero_comm_create_mpi, mpi_comm, mpi_comm_bytes, &options));
+  }
+
   /// Takes over a comm that a call of zero.h made.
   explicit Comm(zero_comm *comm) noexcept : comm_(comm) {}
 

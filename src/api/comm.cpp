@@ -260,6 +260,16 @@ zero_status zero_comm_create_user(zero_comm** out, const zero_comm_functions* fu
   });
 }
 
+zero_status zero_comm_create_mpi(zero_comm** out, const void* mpi_comm, size_t mpi_comm_bytes,
+                                 const zero_comm_options* options) {
+  return create(out, options, [&](const GivenOptions& given) -> Made {
+    if (given.device != ZERO_DEVICE_HOST)
+      return Status(ZERO_ERR_UNSUPPORTED,
+                    "an mpi comm is on the host, and device is ZERO_DEVICE_CUDA");
+    return create_mpi(mpi_comm, mpi_comm_bytes, given.deadlines);
+  });
+}
+
 zero_status zero_nccl_unique_id(void* id) {
   return guard([&]() -> Status {
     ZERO_TRY(check_out(id, "id"));

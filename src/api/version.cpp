@@ -66,7 +66,7 @@ uint32_t zero_version(void) {
 const char* zero_build_info(void) {
   // It is never destroyed, because callers keep its address.
   static const auto* const info =
-      new std::string(zero::text("comms: solo, local, user, nccl; devices: host, cuda (",
+      new std::string(zero::text("comms: solo, local, user, nccl, mpi; devices: host, cuda (",
                                  zero::cuda_info(), "); isa: ", zero::api::isa_text()));
   return info->c_str();
 }

@@ -58,6 +58,7 @@ const char* memory_kind_name(int32_t kind) {
 Result<Call> Comm::begin(Operation operation, uint32_t object) {
   ZERO_TRY(await_background(operation));
   if (aborted()) return failure_status();
+  ZERO_TRY(check_caller().within(operation_name(operation)));
   if (in_call_.exchange(true, std::memory_order_acquire))
     return Status(ZERO_ERR_BUSY, text(operation_name(operation),
                                       ": another thread is inside a collective call of this comm"));

@@ -108,6 +108,9 @@ class Comm : public std::enable_shared_from_this<Comm> {
   /// Returns the number of the next optimizer created on this comm: 1, 2, ...
   uint32_t next_object() { return ++objects_; }
 
+  /// Returns why this thread cannot begin a collective call now.
+  virtual Status check_caller() { return {}; }
+
   // The failure that broke the comm. A seat that tells no other has only its own first cause.
   virtual bool aborted() const { return cause_.is_set(); }
   /// Looks whether the comm is broken, and returns the cause. It is asked during waits for queued
@@ -118,7 +121,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   }
   /// Breaks the comm if the program has interrupted this thread's call (interrupt.h), which waits
   /// at `where`. To be called by whoever waits for other ranks, between two slices.
-  void heed_interrupt(std::string_view where);
+  virtual void heed_interrupt(std::string_view where);
   virtual Failure failure() const { return cause_.get(); }
   /// Returns the failure that broke the comm, as later calls return it.
   Status failure_status() const;

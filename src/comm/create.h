@@ -68,6 +68,11 @@ Result<std::shared_ptr<Comm>> wrap_nccl(std::shared_ptr<Device> device, void* nc
 /// Returns the number of the CUDA device of an engine's ncclComm_t.
 Result<int32_t> nccl_device(void* nccl_comm);
 
+/// Makes an mpi comm of the ranks of the communicator at `mpi_comm`: an MPI_Comm or a Fortran
+/// integer, by its size; nullptr: all ranks. Collective.
+Result<std::shared_ptr<Comm>> create_mpi(const void* mpi_comm, size_t bytes,
+                                         const CommOptions& options);
+
 Result<std::shared_ptr<Comm>> create_user(const UserFunctions& functions, void* ctx, int32_t rank,
                                           int32_t world, const CommOptions& options);
 

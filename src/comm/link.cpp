@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/link.h"
 
+#include <linux/futex.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -222,6 +224,15 @@ std::string text_of(const Frame& frame) {
 
 // Wait: as long as the caller says.
 void sleep_ms(int milliseconds) { os().poll(nullptr, 0, milliseconds); }
+
+void pause_between_looks(int64_t waited_ns, int64_t usual_ns, int64_t most_ns) {
+  constexpr int64_t kShortestNs = 20'000;
+  uint32_t nobody_wakes = 0;
+  const timespec time{
+      0, std::clamp(std::max(usual_ns / 2 - waited_ns, waited_ns / 4), kShortestNs, most_ns)};
+  // Wait: most_ns.
+  os().futex(&nobody_wakes, FUTEX_WAIT_PRIVATE, 0, &time);
+}
 
 Status deliver(Link& link, const Bounds& bounds) {
   for (const Deadline deadline(bounds.limit_ms); link.unsent(); link.flush()) {

@@ -191,6 +191,9 @@ inline constexpr int kSliceMs = 5;
 
 /// Sleeps, without using signals. If a signal ends the sleep early, that does no harm.
 void sleep_ms(int milliseconds);
+/// Pauses between two looks at work of another library's, which usually takes `usual_ns`, so that a
+/// wait has few of them and lasts little longer than the work.
+void pause_between_looks(int64_t waited_ns, int64_t usual_ns, int64_t most_ns);
 
 /// deliver() waits until all that is queued has gone, hear() until the next frame is there. They
 /// fail with what Link::problem says, with ZERO_ERR_TIMEOUT at the deadline, or with what `bounds`

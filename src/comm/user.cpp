@@ -9,7 +9,7 @@
 #include "base/float_environment.h"
 #include "base/text.h"
 #include "comm/create.h"
-#include "kernels/kernels.h"
+#include "comm/rank_sum.h"
 
 namespace zero {
 namespace {
@@ -20,11 +20,7 @@ class UserComm final : public Comm {
  public:
   UserComm(const UserFunctions& functions, void* ctx, int32_t rank, int32_t world,
            const CommOptions& options)
-      : Comm(rank, world, options),
-        functions_(functions),
-        ctx_(ctx),
-        kernels_(kernel_table(best_isa())),
-        parts_(static_cast<size_t>(world)) {}
+      : Comm(rank, world, options), functions_(functions), ctx_(ctx), sum_(world) {}
 
   ~UserComm() override { release(ctx_); }
 
@@ -52,14 +48,7 @@ class UserComm final : public Comm {
     const size_t bytes = count * size_of(types.from);
     ZERO_TRY(run("all_to_all", patience,
                  [&] { return functions_.all_to_all(ctx_, send, scratch, bytes, nullptr); }));
-    for (size_t r = 0; r < parts_.size(); ++r)
-      parts_[r] = static_cast<const std::byte*>(scratch) + r * bytes;
-    const FloatEnvironment environment;
-    if (types.adds) {
-      fold(kernels_, types.sum, types.from, recv, parts_, count);
-    } else {
-      kernels_.reduction(types.sum, types.from, Norm::none)(recv, parts_.data(), world(), count);
-    }
+    sum_(types, scratch, recv, count);
     return {};
   }
 
@@ -172,8 +161,7 @@ class UserComm final : public Comm {
 
   const UserFunctions functions_;
   void* const ctx_;
-  const KernelTable& kernels_;
-  std::vector<const void*> parts_;
+  RankSum sum_;
 };
 
 }  // namespace

@@ -82,6 +82,18 @@ static void devices(void) {
   CHECK(seat == NULL);
 }
 
+static void mpi(void) {
+  zero_comm *seat = NULL;
+  zero_comm_options options;
+  ZERO_INIT(options);
+  CHECK_REFUSED(ZERO_ERR_UNSUPPORTED, "no MPI is loaded in this process",
+                zero_comm_create_mpi(&seat, NULL, 0, NULL));
+  options.device = ZERO_DEVICE_CUDA;
+  CHECK_REFUSED(ZERO_ERR_UNSUPPORTED, "an mpi comm is on the host",
+                zero_comm_create_mpi(&seat, NULL, 0, &options));
+  CHECK(seat == NULL);
+}
+
 static void nccl(void) {
   char id[ZERO_NCCL_ID_BYTES] = {0};
   zero_comm *seat = NULL;
@@ -685,6 +697,7 @@ int main(void) {
   phase("version", version);
   phase("comm", comm);
   phase("devices", devices);
+  phase("mpi", mpi);
   phase("nccl", nccl);
   phase("handles", handles);
   phase("arenas", arenas);

@@ -52,6 +52,8 @@ FAULTS = [
     ("comm/local/segment.cpp", "if ((seals & kSizeSeals) != kSizeSeals)", "if ((seals & kSizeSeals) == 0)", "local"),
     ("comm/local/rendezvous.cpp", "if (process >= processes.size())", "if (process > processes.size())", "rendezvous"),
     ("comm/tcp/tcp.cpp", "if (peer.link->over() && !peer.left)", "if (peer.link->over())", "tcp"),
+    ("comm/mpi/duplicates.cpp", "if (all_[i]->state == Duplicate::idle)", "if (all_[i]->state != Duplicate::used)",
+     "mpi_comm"),
     ("comm/nccl/channel.cpp", "if (!first && outcome == kSuccess) break;", "if (outcome == kSuccess) break;",
      "nccl_channel"),
     ("optim/register.cpp", "std::prev(next)->second.end > begin)\n    return clash",

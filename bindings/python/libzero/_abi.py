@@ -135,6 +135,10 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
         Status,
         [c.POINTER(CommHandle), c.c_void_p, c.POINTER(CommOptions)],
     ),
+    "zero_comm_create_mpi": (
+        Status,
+        [c.POINTER(CommHandle), c.c_void_p, c.c_size_t, c.POINTER(CommOptions)],
+    ),
     "zero_comm_split": (Status, [c.POINTER(CommHandle), CommHandle, c.c_int32, c.c_int32]),
     "zero_comm_rank": (Status, [CommHandle]),
     "zero_comm_world": (Status, [CommHandle]),

@@ -246,6 +246,31 @@ class Comm(Closing):
         lib().zero_comm_wrap_nccl(c.byref(handle), nccl_comm, options)
         return cls(handle, "cuda")
 
+    @classmethod
+    def mpi(
+        cls,
+        mpi_comm: Any = None,
+        *,
+        timeout_ms: int = 0,
+        late_ms: int = 0,
+        rendezvous_ms: int = 0,
+    ) -> Comm:
+        """The ranks of an MPI communicator, on any number of hosts: of mpi4py's, or of the Fortran
+        integer of one (what py2f() returns); None is all ranks. It is duplicated and stays the
+        caller's. Collective. ZeroError with ZERO_ERR_UNSUPPORTED says which MPI is missing, and
+        ArgumentError what is wrong with the communicator.
+
+        >>> from mpi4py import MPI  # doctest: +SKIP
+        >>> comm = Comm.mpi(MPI.COMM_WORLD)  # doctest: +SKIP
+        """
+        handle, options = CommHandle(), _options(timeout_ms, late_ms, rendezvous_ms)
+        place = None
+        if mpi_comm is not None:
+            number = mpi_comm.py2f() if hasattr(mpi_comm, "py2f") else mpi_comm
+            place = c.byref(c.c_int32(int32(number, "mpi_comm")))
+        lib().zero_comm_create_mpi(c.byref(handle), place, c.sizeof(c.c_int32), options)
+        return cls(handle)
+
     def split(self, color: int, key: int = 0) -> Comm | None:
         """A comm of the ranks with this color, by key, then rank; None for a negative color. It has
         deadlines and failures of its own, and `self` may be closed first. Collective.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/nccl/channel.h"
 
-#include <linux/futex.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -16,7 +14,6 @@
 namespace zero::nccl {
 namespace {
 
-constexpr int64_t kShortestNs = 20'000;
 constexpr int64_t kEndMs = 2'000;
 constexpr int64_t kLookMs = 10;
 
@@ -51,17 +48,6 @@ bool end_on(Device& device, const Library& library, Handle handle, bool broken) 
 Status still_busy(std::string_view what, const Bounds& bounds) {
   return Status(ZERO_ERR_TIMEOUT,
                 text(what, ": NCCL was still busy after ", bounds.limit_ms, " ms"));
-}
-
-/// Pauses between two looks, so that a wait has few of them and lasts little longer than NCCL
-/// takes.
-void pause(int64_t waited_ns, int64_t usual_ns) {
-  const int64_t pause_ns = std::clamp(std::max(usual_ns / 2 - waited_ns, waited_ns / 4),
-                                      kShortestNs, kLookMs * 1'000'000);
-  uint32_t nobody_wakes = 0;
-  const timespec time{0, pause_ns};
-  // Wait: kLookMs at most.
-  os().futex(&nobody_wakes, FUTEX_WAIT_PRIVATE, 0, &time);
 }
 
 /// Makes a call on a thread of its own, because it may stay inside NCCL. Returns its outcome.
@@ -195,7 +181,7 @@ Status Channel::run_here(std::string_view what, const Bounds& bounds,
     ZERO_TRY(bounds.check());
     if (deadline.passed()) return still_busy(what, bounds);
     // Wait: a slice of bounds.limit_ms.
-    pause(now_ns() - start_ns, usual_ns_);
+    pause_between_looks(now_ns() - start_ns, usual_ns_, kLookMs * 1'000'000);
   }
   usual_ns_ = now_ns() - start_ns;
   return {};

@@ -50,6 +50,12 @@ functions! {
         nccl_comm: *mut c_void,
         options: *const zero_comm_options,
     ) -> zero_status;
+    pub fn zero_comm_create_mpi(
+        out: *mut *mut zero_comm,
+        mpi_comm: *const c_void,
+        mpi_comm_bytes: usize,
+        options: *const zero_comm_options,
+    ) -> zero_status;
     pub fn zero_comm_split(
         out: *mut *mut zero_comm,
         parent: *mut zero_comm,

@@ -186,6 +186,25 @@ impl Comm {
         Ok(Comm::from_token(out, device))
     }
 
+    /// The ranks of an MPI communicator, on any number of hosts: an `MPI_Comm`, as rsmpi's `as_raw()` is, or
+    /// the `i32` that it is to Fortran; None is all ranks. It is duplicated and stays the caller's. Collective.
+    ///
+    /// # Safety
+    ///
+    /// It is a live communicator of the MPI that this process has loaded.
+    pub unsafe fn mpi<MpiComm: Copy>(
+        mpi_comm: Option<MpiComm>,
+        deadlines: Deadlines,
+    ) -> Result<Comm> {
+        let (mut out, options) = (ptr::null_mut(), deadlines.to_c()?);
+        let place = mpi_comm.as_ref().map_or(ptr::null(), |comm| ptr::from_ref(comm).cast());
+        // SAFETY: `out` and the options live for the call; the caller vouches for the communicator.
+        check(unsafe {
+            sys::zero_comm_create_mpi(&mut out, place, size_of::<MpiComm>(), &options)
+        })?;
+        Ok(Comm::from_token(out, Device::Host))
+    }
+
     fn from_token(token: *mut sys::zero_comm, device: Device) -> Comm {
         let token = NonNull::new(token).expect("the library returns a token with ZERO_OK");
         Comm { seat: Arc::new(Seat::new(token, device)), _not_sync: PhantomData }

@@ -28,8 +28,8 @@ struct Case {
 };
 
 inline std::string name_of(const Case& c) {
-  return text(name_of(c.backend), c.ranks == RankKind::threads ? "_threads_" : "_processes_",
-              c.world);
+  constexpr const char* kRanks[] = {"_threads_", "_processes_", "_launched_"};
+  return text(name_of(c.backend), kRanks[static_cast<size_t>(c.ranks)], c.world);
 }
 
 // So that a failing case says which it is.
@@ -119,6 +119,7 @@ inline Status barrier(const Seat& seat, Operation operation = Operation::barrier
 }
 
 inline std::vector<Case> cases() {
+  if (launched().world > 0) return {{CommKind::mpi, RankKind::launched, launched().world}};
   std::vector<Case> all = {{CommKind::solo, RankKind::threads, 1}};
   for (const CommKind backend : {CommKind::user, CommKind::local})
     for (const RankKind ranks : {RankKind::threads, RankKind::processes})

@@ -269,6 +269,26 @@ TEST_P(Pairs, of_anything_that_may_meet_in_training_equal_one_process) {
   expect_equals_reference(training, run_on(one, training, GetParam()), name_of(one));
 }
 
+/// Under an mpirun: what may meet on a comm of the caller's own, by number.
+std::vector<size_t> combinations_over_mpi() {
+  std::vector<size_t> numbers;
+  for (size_t i = 0; i < combinations().size() && launched().world > 1; i++)
+    if (place_of(combinations()[i]) == CommKind::user) numbers.push_back(i);
+  return numbers;
+}
+
+class OverMpi : public ::testing::TestWithParam<size_t> {};
+
+TEST_P(OverMpi, pairs_equal_one_process) {
+  Combination one = combinations()[GetParam()];
+  one[world] = static_cast<size_t>(launched().world) - 1;
+  const Training training = training_of(one);
+  expect_equals_reference(training, run(training, CommKind::mpi), name_of(one));
+}
+
+INSTANTIATE_TEST_SUITE_P(, OverMpi, ::testing::ValuesIn(combinations_over_mpi()));
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(OverMpi);
+
 /// Values of two axes, by number.
 bool meet(size_t a, size_t i, size_t b, size_t j) {
   return std::any_of(combinations().begin(), combinations().end(),

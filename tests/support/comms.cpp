@@ -11,8 +11,8 @@
 namespace zero::test {
 
 const char* name_of(CommKind kind) {
-  constexpr std::array kNames = {"solo", "local", "user",  "user_sums", "device",
-                                 "nccl", "gates", "hosts", "staged"};
+  constexpr std::array kNames = {"solo",   "local", "user",  "user_sums", "mpi",
+                                 "device", "nccl",  "gates", "hosts",     "staged"};
   return kNames[static_cast<size_t>(kind)];
 }
 
@@ -88,6 +88,8 @@ Result<std::shared_ptr<Comm>> Meeting::seat(int rank, int number,
     case CommKind::user_sums:
       return create_user(Engine::functions(kind_ == CommKind::user_sums), engine_->seat(rank), rank,
                          world_, options);
+    case CommKind::mpi:
+      return create_mpi(nullptr, 0, options);
     case CommKind::nccl:
       return nccl_->join(rank, options, number);
     default:
@@ -98,6 +100,7 @@ Result<std::shared_ptr<Comm>> Meeting::seat(int rank, int number,
 std::vector<std::string> results_of(const Meeting& meeting,
                                     const std::function<std::string(zero_comm*, int)>& body,
                                     RankKind ranks) {
+  if (meeting.kind() == CommKind::mpi) ranks = RankKind::launched;
   return run_sound_ranks(ranks, meeting.world(), [&](int rank) {
     zero_comm* const comm = meeting.join(rank);
     const std::string result = comm != nullptr ? body(comm, rank) : "";

@@ -13,6 +13,7 @@
 
 #include "comm/comm.h"
 #include "support/chaos_device.h"
+#include "support/mpi_ranks.h"
 #include "support/nccl_ranks.h"
 #include "support/ranks.h"
 #include "support/user_comm.h"
@@ -20,11 +21,11 @@
 
 namespace zero::test {
 
-/// Where ranks are and how they reach each other. `user_sums`: the engine reduces by itself. From
-/// `device` on tensors are on devices: of one rank alone; over NCCL; of a local comm whose devices
-/// reach each other's memory and wait at gates; whose hosts wait there; where all goes through the
-/// host.
-enum class CommKind { solo, local, user, user_sums, device, nccl, gates, hosts, staged };
+/// Where ranks are and how they reach each other. `user_sums`: the engine reduces by itself.
+/// `mpi`: the ranks that an mpirun started, each in a process of its own. From `device` on tensors
+/// are on devices: of one rank alone; over NCCL; of a local comm whose devices reach each other's
+/// memory and wait at gates; whose hosts wait there; where all goes through the host.
+enum class CommKind { solo, local, user, user_sums, mpi, device, nccl, gates, hosts, staged };
 constexpr CommKind kCommKinds[] = {CommKind::local, CommKind::user};
 constexpr bool on_devices(CommKind kind) { return kind >= CommKind::device; }
 const char* name_of(CommKind kind);
@@ -55,6 +56,7 @@ class Meeting {
   /// ranks.
   Result<std::shared_ptr<Comm>> seat(int rank, int number, const CommOptions& options) const;
 
+  CommKind kind() const { return kind_; }
   int world() const { return world_; }
   ChaosWorld& chaos() const { return nccl_ ? nccl_->chaos() : *chaos_; }
   const NcclRanks& nccl() const { return *nccl_; }

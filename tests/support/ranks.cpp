@@ -162,11 +162,20 @@ std::vector<RankEnd> run_processes(int world, const Body& body, Wall::time_point
   return ends;
 }
 
+std::vector<RankEnd> run_launched(int world, const Body& body) {
+  std::vector<RankEnd> ends;
+  for (std::string& result : run_among_launched(body))
+    ends.push_back({.returned = true, .result = std::move(result)});
+  if (ends.size() != static_cast<size_t>(world)) fail("another number of ranks was launched");
+  return ends;
+}
+
 }  // namespace
 
 std::vector<RankEnd> run_ranks(RankKind kind, int world, const Body& body, int64_t deadline_ms) {
   perturb_points();
   const auto until = Wall::now() + std::chrono::milliseconds(deadline_ms);
+  if (kind == RankKind::launched) return run_launched(world, body);
   return kind == RankKind::threads ? run_threads(world, body, until)
                                    : run_processes(world, body, until);
 }

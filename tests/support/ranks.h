@@ -14,7 +14,8 @@
 
 namespace zero::test {
 
-enum class RankKind { threads, processes };
+/// `launched`: by an mpirun, which has started the test program once for each (mpi_ranks.h).
+enum class RankKind { threads, processes, launched };
 
 struct RankEnd {
   bool returned = false;  // the body came to its end, and `result` is what it returned
@@ -38,6 +39,11 @@ std::vector<std::string> run_sound_ranks(RankKind kind, int world,
 
 /// Called by who runs ranks that are processes when one has ended.
 inline void (*on_rank_end)() = [] {};
+
+/// Of the launched: runs body(rank) on this one, and brings what each of them returned, in rank
+/// order. mpi_ranks.h sets it.
+inline std::vector<std::string> (*run_among_launched)(
+    const std::function<std::string(int rank)>& body);
 
 /// A name that no other group of this machine has, in this run or another. For ranks that are
 /// processes, ask before they are forked.

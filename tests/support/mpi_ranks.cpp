@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/mpi_ranks.h"
+
+#include <dlfcn.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+
+#include "comm/comm.h"
+#include "comm/create.h"
+#include "support/ranks.h"
+
+namespace zero::test {
+namespace {
+
+[[noreturn]] void fail(const char* what, const char* why) {
+  std::fprintf(stderr, "%s: %s\n", what, why);
+  std::abort();
+}
+
+void (*finalize)();
+
+/// Opens MPI and initializes it for any number of threads. Returns a comm of all ranks, or null.
+std::shared_ptr<Comm> begin_mpi() {
+  const char* const path = std::getenv("ZERO_TEST_MPI");
+  if (path == nullptr) return nullptr;
+  void* const library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+  if (library == nullptr) fail(path, dlerror());
+  const auto init =
+      reinterpret_cast<int (*)(int*, char***, int, int*)>(dlsym(library, "MPI_Init_thread"));
+  finalize = reinterpret_cast<void (*)()>(dlsym(library, "MPI_Finalize"));
+  // MPI_THREAD_MULTIPLE of the standard ABI, and of all others.
+  const int multiple = dlsym(library, "MPI_Abi_get_version") != nullptr ? 4096 : 3;
+  int given = 0;
+  if (init(nullptr, nullptr, multiple, &given) != 0 || given != multiple)
+    fail(path, "it does not let threads call it");
+  std::atexit([] { finalize(); });
+  Result<std::shared_ptr<Comm>> all = create_mpi(nullptr, 0, {});
+  if (!all.ok()) fail(path, all.failure().text().c_str());
+  return std::move(all).value();
+}
+
+/// It lives for ever, as MPI ends only after all that is static.
+Comm* all_ranks() {
+  static const auto* const comm = new std::shared_ptr<Comm>(begin_mpi());
+  return comm->get();
+}
+
+std::vector<std::string> run_and_gather(const std::function<std::string(int rank)>& body) {
+  const std::string mine = body(all_ranks()->rank());
+  Result<Call> call = all_ranks()->begin(Operation::barrier);
+  if (!call.ok()) fail("gathering", call.failure().text().c_str());
+  Result<std::vector<std::string>> all = call->gather("results", mine);
+  if (!all.ok()) fail("gathering", all.failure().text().c_str());
+  return std::move(*all);
+}
+
+}  // namespace
+
+LaunchedRank launched() {
+  Comm* const comm = all_ranks();
+  if (comm == nullptr) return {};
+  run_among_launched = run_and_gather;
+  return {comm->rank(), comm->world()};
+}
+
+}  // namespace zero::test

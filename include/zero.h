@@ -160,8 +160,9 @@ ZERO_API zero_status zero_comm_create_local(zero_comm **out, const char *name, i
 
 /* Join the ranks that the launcher started: zero-run, torchrun, Open MPI, MPICH, Slurm, by the
  * first complete set of their variables. Without a set, or in a world of one, the comm is
- * solo. Otherwise it is local (one host), or on GPUs local or nccl. ZERO_ERR_ARGUMENT names
- * a variable that is wrong or missing. Collective. */
+ * solo. Otherwise it is local (one host) or mpi (several, where the launcher brings MPI, which is
+ * initialized if it is not), or on GPUs local or nccl. ZERO_ERR_ARGUMENT names a variable that is
+ * wrong or missing. Collective. */
 ZERO_API zero_status zero_comm_create_env(zero_comm **out, const zero_comm_options *options);
 
 /* Collectives of your own, on host memory. Each gets `ctx` first and returns ZERO_OK or any
@@ -211,10 +212,10 @@ ZERO_API zero_status zero_comm_wrap_nccl(zero_comm **out, void *nccl_comm,
 
 /* Join the ranks of the MPI communicator at `mpi_comm`, on any number of hosts: an MPI_Comm, or a
  * Fortran integer, which `mpi_comm_bytes` (its sizeof) tells apart; NULL is all ranks of MPI. It is
- * duplicated, and stays yours. libzero uses the MPI that this process has loaded and initialized:
- * one of the standard ABI, or another by zero-mpi-shim (docs/clusters.md). ZERO_ERR_UNSUPPORTED
- * says what is missing. Below MPI_THREAD_SERIALIZED only the thread that initialized MPI makes
- * collective calls. Collective. */
+ * duplicated, and stays yours. Ranks of one host get a local comm. libzero uses the MPI that this
+ * process has loaded and initialized: one of the standard ABI, or another by zero-mpi-shim
+ * (docs/clusters.md). Below MPI_THREAD_SERIALIZED only the thread that initialized MPI makes
+ * collective calls. ZERO_ERR_UNSUPPORTED says what is missing. Collective. */
 ZERO_API zero_status zero_comm_create_mpi(zero_comm **out, const void *mpi_comm,
                                           size_t mpi_comm_bytes, const zero_comm_options *options);
 

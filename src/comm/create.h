@@ -69,9 +69,10 @@ Result<std::shared_ptr<Comm>> wrap_nccl(std::shared_ptr<Device> device, void* nc
 Result<int32_t> nccl_device(void* nccl_comm);
 
 /// Makes an mpi comm of the ranks of the communicator at `mpi_comm`: an MPI_Comm or a Fortran
-/// integer, by its size; nullptr: all ranks. Collective.
+/// integer, by its size; nullptr: all ranks. If they are on one host, and `local` is true, it is a
+/// local comm. Collective.
 Result<std::shared_ptr<Comm>> create_mpi(const void* mpi_comm, size_t bytes,
-                                         const CommOptions& options);
+                                         const CommOptions& options, bool local = true);
 
 Result<std::shared_ptr<Comm>> create_user(const UserFunctions& functions, void* ctx, int32_t rank,
                                           int32_t world, const CommOptions& options);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the comm that the launcher's variables ask for. Ranks without devices are on one host, and
-// get a local comm. Ranks with devices on one host find out together which comm serves them best.
-// On several hosts it is NCCL's, whose id has to reach them.
+// Makes the comm that the launcher's variables ask for. Ranks without devices
+// get a local comm on one host, and MPI's on several. Ranks with devices on one host find out
+// together which comm serves them best. On several hosts it is NCCL's, whose id has to reach them.
 #include <stdlib.h>
 
 #include <algorithm>
@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "comm/create.h"
 #include "comm/launch.h"
+#include "comm/mpi/start.h"
 #include "comm/nccl/library.h"
 #include "comm/process.h"
 #include "comm/tcp/rendezvous.h"
@@ -68,14 +69,24 @@ Result<Seat> join(const Launched& launch, std::string_view how, const CommOption
                       launch.job);
 }
 
-Result<Seat> create_on_host(Launched launch, const CommOptions& options) {
-  if (launch.hosts == Hosts::several) {
-    return Status(ZERO_ERR_UNSUPPORTED,
+/// Makes a comm of all ranks of MPI, which must be those that the launcher's variables tell of.
+Result<Seat> create_over_mpi(const Launched& launch, const CommOptions& options) {
+  const Status started = mpi::start(launch.brings_mpi);
+  if (!started.ok())
+    return Status(started.code(),
                   text(launch.launcher, " started ranks on several hosts (", launch.evidence,
-                       "), which libzero joins on GPUs only: start them all on one host, set "
-                       "device to ZERO_DEVICE_CUDA, or bring collectives of your own with "
-                       "zero_comm_create_user"));
-  }
+                       "), which libzero joins on GPUs, or by MPI: ", started.text(),
+                       "; or start them all on one host, set device to ZERO_DEVICE_CUDA, or bring "
+                       "collectives of your own with zero_comm_create_user"));
+  Seat seat = ZERO_TRY(create_mpi(nullptr, 0, options));
+  if (seat->rank() == launch.rank && seat->world() == launch.world) return seat;
+  return Status(ZERO_ERR_ARGUMENT, text("to MPI this is rank ", seat->rank(), " of ", seat->world(),
+                                        ", and to ", launch.launcher, " rank ", launch.rank, " of ",
+                                        launch.world, ": is the launcher that of this MPI?"));
+}
+
+Result<Seat> create_on_host(Launched launch, const CommOptions& options) {
+  if (launch.hosts == Hosts::several) return create_over_mpi(launch, options);
   ZERO_TRY(name_job(launch));
   return join(launch, "", options, nullptr);
 }

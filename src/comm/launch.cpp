@@ -184,6 +184,7 @@ Result<Launched> read_launch(const Lookup& lookup) {
   launch.job = job_of(lookup, *source, true);
   launch.job_of_all_hosts = job_of(lookup, *source, false);
   launch.slurm = source == &kSlurm;
+  launch.brings_mpi = source == &kOpenMpi || source == &kHydra || source == &kSlurm;
   launch.hydra = source == &kHydra && value_of(lookup, "ZERO_JOB") == nullptr;
   return launch;
 }

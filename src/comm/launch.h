@@ -59,6 +59,7 @@ struct Launched {
   /// True for Hydra, if no variable tells jobs apart. Then `job` is the second choice.
   bool hydra = false;
   bool slurm = false;
+  bool brings_mpi = false;  // as a rule
 };
 
 /// Fails with ZERO_ERR_ARGUMENT, which names variable and value, for sets that are half set or

@@ -70,6 +70,8 @@ def main(build: str, folder: str = "/nowhere") -> int:
         shards = {} if nightly else {"GTEST_TOTAL_SHARDS": "3", "GTEST_SHARD_INDEX": str(part % 3)}
         for suite in SUITES:
             sound &= mpi.run(str(tests / f"{suite}_test"))
+        sound &= mpi.run(str(tests / "mpi_test"), "--gtest_filter=-*funneled*")
+        sound &= mpi.run(str(tests / "mpi_test"), "--gtest_filter=*funneled*", ZERO_TEST_MPI_LEVEL="1")
         sound &= mpi.run(str(tests / "equivalence_test"), "--gtest_filter=*OverMpi*", **shards)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     print(f"{len(mpis)} MPIs, {used.ru_utime + used.ru_stime:.0f} s of CPU")

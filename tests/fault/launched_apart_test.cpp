@@ -217,11 +217,13 @@ TEST(Launched, each_rank_opens_the_device_of_its_place_on_its_host) {
 
 TEST(Launched, ranks_of_several_hosts_without_gpus_are_told_what_to_do) {
   const Variables variables = torchrun(0, 2, 29501);
-  EXPECT_EQ(outcome(create_env(lookup_in(variables), {}, {}).status()),
-            "ZERO_ERR_UNSUPPORTED: torchrun started ranks on several hosts (LOCAL_WORLD_SIZE is 1 "
-            "and WORLD_SIZE is 2), which libzero joins on GPUs only: start them all on one host, "
-            "set device to ZERO_DEVICE_CUDA, or bring collectives of your own with "
-            "zero_comm_create_user");
+  EXPECT_EQ(
+      outcome(create_env(lookup_in(variables), {}, {}).status()),
+      "ZERO_ERR_UNSUPPORTED: torchrun started ranks on several hosts (LOCAL_WORLD_SIZE is 1 "
+      "and WORLD_SIZE is 2), which libzero joins on GPUs, or by MPI: no MPI is loaded in this "
+      "process: link the program to one, or load it, and call MPI_Init_thread; or start them "
+      "all on one host, set device to ZERO_DEVICE_CUDA, or bring collectives of your own "
+      "with zero_comm_create_user");
 }
 
 }  // namespace

@@ -89,7 +89,7 @@ Result<std::shared_ptr<Comm>> Meeting::seat(int rank, int number,
       return create_user(Engine::functions(kind_ == CommKind::user_sums), engine_->seat(rank), rank,
                          world_, options);
     case CommKind::mpi:
-      return create_mpi(nullptr, 0, options);
+      return create_mpi(nullptr, 0, options, false);
     case CommKind::nccl:
       return nccl_->join(rank, options, number);
     default:

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <string_view>
 
 #include "comm/comm.h"
 #include "comm/create.h"
@@ -21,7 +22,8 @@ namespace {
 
 void (*finalize)();
 
-/// Opens MPI and initializes it for any number of threads. Returns a comm of all ranks, or null.
+/// Opens MPI and initializes it, for any number of threads if ZERO_TEST_MPI_LEVEL is not less than
+/// 3. Returns a comm of all ranks, or null.
 std::shared_ptr<Comm> begin_mpi() {
   const char* const path = std::getenv("ZERO_TEST_MPI");
   if (path == nullptr) return nullptr;
@@ -30,13 +32,17 @@ std::shared_ptr<Comm> begin_mpi() {
   const auto init =
       reinterpret_cast<int (*)(int*, char***, int, int*)>(dlsym(library, "MPI_Init_thread"));
   finalize = reinterpret_cast<void (*)()>(dlsym(library, "MPI_Finalize"));
-  // MPI_THREAD_MULTIPLE of the standard ABI, and of all others.
-  const int multiple = dlsym(library, "MPI_Abi_get_version") != nullptr ? 4096 : 3;
+  // Levels of threads as the standard ABI numbers them, and all others.
+  const char* const asked = std::getenv("ZERO_TEST_MPI_LEVEL");
+  const int number = asked != nullptr ? std::atoi(asked) : 3;
+  const bool standard = dlsym(library, "MPI_Abi_get_version") != nullptr &&
+                        std::string_view(path).find("abi") != std::string_view::npos;
   int given = 0;
-  if (init(nullptr, nullptr, multiple, &given) != 0 || given != multiple)
-    fail(path, "it does not let threads call it");
+  const int level = standard ? number * 1024 + (number == 3 ? 1024 : 0) : number;
+  if (init(nullptr, nullptr, level, &given) != 0 || given != level)
+    fail(path, "it does not give that level of threads");
   std::atexit([] { finalize(); });
-  Result<std::shared_ptr<Comm>> all = create_mpi(nullptr, 0, {});
+  Result<std::shared_ptr<Comm>> all = create_mpi(nullptr, 0, {}, false);
   if (!all.ok()) fail(path, all.failure().text().c_str());
   return std::move(all).value();
 }

@@ -49,6 +49,7 @@ enum {
   USE(int, Comm_split, (MPI_Comm, int, int, MPI_Comm *))                                     \
   USE(int, Comm_test_inter, (MPI_Comm, int *))                                               \
   USE(int, Error_string, (int, char *, int *))                                               \
+  USE(int, Finalize, (void))                                                                 \
   USE(int, Finalized, (int *))                                                               \
   USE(int, Get_library_version, (char *, int *))                                             \
   USE(int, Iallgather,                                                                       \
@@ -56,6 +57,7 @@ enum {
   USE(int, Ialltoall,                                                                        \
       (const void *, int, MPI_Datatype, void *, int, MPI_Datatype, MPI_Comm, MPI_Request *)) \
   USE(int, Ibcast, (void *, int, MPI_Datatype, int, MPI_Comm, MPI_Request *))                \
+  USE(int, Init_thread, (int *, char ***, int, int *))                                       \
   USE(int, Initialized, (int *))                                                             \
   USE(int, Iprobe, (int, int, MPI_Comm, int *, MPI_Status *))                                \
   USE(int, Is_thread_main, (int *))                                                          \

@@ -33,6 +33,13 @@ All& all() {
 
 }  // namespace
 
+bool are_sound() {
+  const std::lock_guard lock(all().mutex);
+  for (const Duplicate* one = all().first; one != nullptr; one = one->next)
+    if (one->state == Duplicate::broken || one->state == Duplicate::pending) return false;
+  return true;
+}
+
 Result<Duplicate*> keep(const Library& library, mpi_handle own) {
   ZERO_TRY(outcome(library, "MPI_Comm_set_errhandler", library.calls->return_errors(own)));
   const std::lock_guard lock(all().mutex);

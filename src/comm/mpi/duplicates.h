@@ -46,6 +46,9 @@ class Duplicates : public mpi_attached {
   std::vector<Duplicate*> all_;
 };
 
+/// True if MPI has no work left for any of them, so that MPI_Finalize can end.
+bool are_sound();
+
 /// Keeps a communicator of libzero's own until MPI_Finalize.
 Result<Duplicate*> keep(const Library& library, mpi_handle own);
 

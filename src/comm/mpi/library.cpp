@@ -154,8 +154,12 @@ Result<const mpi_functions*> take_functions(const Loaded& loaded) {
 std::mutex opening;
 std::atomic<const Library*> opened{nullptr};
 
+}  // namespace
+
+bool is_any_loaded() { return !find_loaded().empty(); }
+
 /// Looks once. After a failure the next call looks anew.
-Result<const Library*> find_library() {
+Result<const Library*> loaded_library() {
   if (const Library* const ready = opened.load(std::memory_order_acquire)) return ready;
   const std::lock_guard lock(opening);
   if (const Library* const ready = opened.load(std::memory_order_acquire)) return ready;
@@ -166,10 +170,8 @@ Result<const Library*> find_library() {
   return static_cast<const Library*>(made.release());
 }
 
-}  // namespace
-
 Result<const Library*> library() {
-  const Library* const found = ZERO_TRY(find_library());
+  const Library* const found = ZERO_TRY(loaded_library());
   ZERO_TRY(check_running(*found));
   return found;
 }

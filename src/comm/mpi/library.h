@@ -15,10 +15,15 @@ struct Library {
   std::string path;
 };
 
-/// Returns the MPI that is loaded in this process. Fails with ZERO_ERR_UNSUPPORTED if none is, if
-/// two are, or if it has an ABI of its own and no shim for it is found; or as
+/// Returns the MPI that is loaded in this process, initialized. Fails with ZERO_ERR_UNSUPPORTED if
+/// none is, if two are, or if it has an ABI of its own and no shim for it is found; or as
 /// check_running() does.
 Result<const Library*> library();
+
+/// Does the same, whether or not it is initialized.
+Result<const Library*> loaded_library();
+/// True if any is loaded.
+bool is_any_loaded();
 
 /// Returns why MPI cannot be called now: it is not initialized, or no longer.
 Status check_running(const Library& library);

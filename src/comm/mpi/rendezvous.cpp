@@ -3,14 +3,22 @@
 // the way of their data.
 #include "comm/tcp/rendezvous.h"
 
-#include <memory>
+#include <fcntl.h>
+#include <sys/stat.h>
 
+#include <algorithm>
+#include <memory>
+#include <set>
+
+#include "base/hash.h"
 #include "base/interrupt.h"
 #include "base/keep.h"
 #include "base/log.h"
+#include "base/os.h"
+#include "base/secret.h"
 #include "base/text.h"
 #include "comm/create.h"
-#include "comm/local/rendezvous.h"
+#include "comm/local/local.h"
 #include "comm/mpi/mpi.h"
 
 namespace zero {
@@ -18,7 +26,7 @@ namespace mpi {
 namespace {
 
 constexpr uint32_t kMagic = 0x4d70697a;  // changes with anything that ranks say to each other
-constexpr int64_t kTrialMs = 10'000;     // for ranks that seem to be on one host to meet there
+constexpr int64_t kTrialMs = 5'000;      // for ranks that seem to be on one host to meet there
 
 /// Duplicates that no comm uses, a bit each, as ranks agree on them.
 struct Idle {
@@ -91,12 +99,51 @@ Result<std::vector<tcp::Peer>> connect(const Library& library, mpi_handle comm,
                          : tcp::visit(greeting.offer, group.rank, group.world, bounds);
 }
 
+/// Returns words that ranks of one host share, and most others do not.
+std::string host_words() {
+  struct stat network {};
+  os().fstatat(AT_FDCWD, "/proc/self/ns/net", &network, 0);
+  return text(read_small_file("/proc/sys/kernel/random/boot_id"), network.st_ino, " ",
+              os().geteuid());
+}
+
+/// Returns a local comm, if the ranks are on one host; otherwise nothing, on every rank. That is
+/// tried, because different hosts may say the same of themselves.
+Result<std::shared_ptr<Comm>> try_local(Call& call, const CommOptions& options) {
+  if (call.world() > local::kMaxWorld) return std::shared_ptr<Comm>();
+  const std::vector<std::string> hosts = ZERO_TRY(call.gather("host", host_words()));
+  if (std::set(hosts.begin(), hosts.end()).size() != 1) return std::shared_ptr<Comm>();
+  Digest drawn{};
+  const std::span<std::byte> bytes = std::as_writable_bytes(std::span(drawn));
+  ZERO_TRY(call.vote("name", draw_random(bytes)));
+  ZERO_TRY(call.broadcast("name", bytes, 0));
+  const std::string name = hex(drawn);
+  const Deadline trial(std::min(options.rendezvous_ms, kTrialMs));
+  const auto check = [&]() -> Status {
+    if (trial.passed()) return Status(ZERO_ERR_UNSUPPORTED, "ranks did not meet on one host");
+    return call.comm().check();
+  };
+  Result<std::shared_ptr<Comm>> made =
+      local::join("rendezvous of the ranks of MPI", local::address_of_comm(name, name), name,
+                  call.rank(), call.world(), options, nullptr, check);
+  const std::string lacking = ZERO_TRY(call.find_lacking(
+      "local", made.ok() ? Status() : Status(ZERO_ERR_UNSUPPORTED, made.failure().text())));
+  if (lacking.empty()) return made;
+  log(ZERO_LOG_INFO, text("ranks of one host will use MPI: ", lacking));
+  return std::shared_ptr<Comm>();
+}
+
 Result<std::shared_ptr<Comm>> create(const Library& library, mpi_handle handle,
-                                     const mpi_group& group, const CommOptions& options) {
+                                     const mpi_group& group, const CommOptions& options,
+                                     bool local) {
   const Bounds bounds = rendezvous(options.rendezvous_ms);
   const std::shared_ptr<MpiComm> comm = ZERO_TRY(take_seat(
       library, group.rank, group.world, options, connect(library, handle, group, bounds)));
   Call call = ZERO_TRY(comm->begin(Operation::create));
+  if (local) {
+    std::shared_ptr<Comm> made = ZERO_TRY(try_local(call, options));
+    if (made != nullptr) return made;
+  }
   Result<Duplicates*> all = Duplicates::of(library, handle);
   const Idle idle =
       ZERO_TRY(call.vote("communicators", all.failure(), Idle{all.ok() ? (*all)->idle() : 0}));
@@ -123,14 +170,14 @@ Result<std::shared_ptr<MpiComm>> take_seat(const Library& library, int32_t rank,
 }  // namespace mpi
 
 Result<std::shared_ptr<Comm>> create_mpi(const void* mpi_comm, size_t bytes,
-                                         const CommOptions& options) {
+                                         const CommOptions& options, bool local) {
   const mpi::Library& library = *ZERO_TRY(mpi::library());
   const mpi_handle handle = library.calls->find(mpi_comm, bytes);
   const mpi_group group = ZERO_TRY(mpi::group_of(library, handle, bytes));
   ZERO_TRY(mpi::check_thread(library));
   log_as(group.rank);
   if (group.world == 1) return create_solo(options);
-  return mpi::create(library, handle, group, options);
+  return mpi::create(library, handle, group, options, local);
 }
 
 }  // namespace zero

@@ -17,6 +17,13 @@ static int key = MPI_KEYVAL_INVALID;
 
 static MPI_Comm comm_of(mpi_handle handle) { return (MPI_Comm)handle; }
 
+static int start(void) {
+  int given;
+  return MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &given);
+}
+
+static int finish(void) { return MPI_Finalize(); }
+
 static int get_state(int *initialized, int *finalized) {
   TRY(MPI_Initialized(initialized));
   return MPI_Finalized(finalized);
@@ -162,6 +169,8 @@ static int progress(mpi_handle comm) {
 
 static struct mpi_functions table = {
     .version = MPI_SHIM_VERSION,
+    .start = start,
+    .finish = finish,
     .state = get_state,
     .thread = get_thread,
     .describe = describe,

@@ -32,6 +32,9 @@ struct mpi_functions {
   /* A function of the MPI that these call. */
   const void *bound_to;
 
+  /* Begins and ends MPI, for calls from any one thread at a time. */
+  int (*start)(void);
+  int (*finish)(void);
   int (*state)(int *initialized, int *finalized);
   /* `is_main`: this thread is the one that initialized MPI. */
   int (*thread)(enum mpi_level *level, int *is_main);

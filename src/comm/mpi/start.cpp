@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/mpi/start.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+
+#include "base/text.h"
+#include "comm/mpi/duplicates.h"
+#include "comm/mpi/library.h"
+
+namespace zero::mpi {
+namespace {
+
+constexpr const char* kNames[] = {"libmpi_abi.so.1", "libmpi_abi.so.0", "libmpi.so.40",
+                                  "libmpi.so.12"};
+
+/// Opens it for all, as parts that it loads itself may look for it.
+Status open_one() {
+  constexpr int kForAll = RTLD_NOW | RTLD_GLOBAL;
+  const char* const named = secure_getenv("ZERO_MPI_PATH");
+  if (named != nullptr && named[0] != 0) {
+    if (dlopen(named, kForAll) != nullptr) return {};
+    const char* const words = dlerror();
+    return Status(ZERO_ERR_UNSUPPORTED, text("ZERO_MPI_PATH: ", words != nullptr ? words : named));
+  }
+  for (const char* const name : kNames)
+    if (dlopen(name, kForAll) != nullptr) return {};
+  return Status(ZERO_ERR_UNSUPPORTED,
+                "no MPI was found: link the program to one, or name its library in ZERO_MPI_PATH");
+}
+
+/// Ends what began here. MPI would wait for ever for what a failure has left, and the launcher then
+/// ends the ranks.
+void finish() {
+  const Result<const Library*> library = loaded_library();
+  if (library.ok() && check_running(**library).ok() && are_sound()) (*library)->calls->finish();
+}
+
+}  // namespace
+
+Status start(bool may_open) {
+  if (may_open && !is_any_loaded()) ZERO_TRY(open_one());
+  const Library& library = *ZERO_TRY(loaded_library());
+  int initialized = 0, finalized = 0;
+  ZERO_TRY(outcome(library, "MPI_Initialized", library.calls->state(&initialized, &finalized)));
+  if (initialized != 0 || !may_open) return check_running(library);
+  ZERO_TRY(outcome(library, "MPI_Init_thread", library.calls->start()));
+  atexit([] { (void)succeeds([] { return finish(), true; }); });
+  return {};
+}
+
+}  // namespace zero::mpi

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// Comms of a program's MPI communicators, by ranks that an mpirun has started (over_mpi.py). They
+// are all on one host: what tells hosts apart is replaced where a test needs several.
+#include <dlfcn.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <thread>
+
+#include "base/os.h"
+#include "comm/create.h"
+#include "comm/mpi/duplicates.h"
+#include "comm/mpi/library.h"
+#include "comm_cases.h"
+#include "support/mpi_ranks.h"
+
+namespace zero::test {
+namespace {
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Conformance);
+
+class Mpi : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (launched().world < 2) GTEST_SKIP() << "no mpirun started this";
+    library = mpi::library().value();
+    world = library->calls->find(nullptr, 0);
+  }
+
+  /// A function of MPI's own, whose handles are numbers or pointers.
+  template <class Function>
+  Function function(const char* name) const {
+    return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
+  }
+
+  mpi_handle split(int color) const {
+    mpi_handle part = 0;
+    EXPECT_EQ(library->calls->split(world, color, launched().rank, &part), 0);
+    return part;
+  }
+
+  const mpi::Library* library = nullptr;
+  mpi_handle world = 0;
+  // As the program's own variable: of a number, the lower half.
+  const size_t handle_bytes = dlsym(RTLD_DEFAULT, "ompi_mpi_comm_world") != nullptr ||
+                                      dlsym(RTLD_DEFAULT, "MPI_Abi_get_version") != nullptr
+                                  ? 8
+                                  : 4;
+};
+
+Seat create(const void* place = nullptr, size_t bytes = 0, bool local = false,
+            const CommOptions& options = {}) {
+  Result<Seat> made = create_mpi(place, bytes, options, local);
+  EXPECT_TRUE(made.ok()) << made.failure().text();
+  return made.ok() ? *made : nullptr;
+}
+
+std::string refusal_of(const void* place, size_t bytes) {
+  return outcome_of(create_mpi(place, bytes, {}).failure());
+}
+
+/// Other answers of the system's for as long as it lives.
+struct Replaced {
+  explicit Replaced(const SystemCalls& calls) : in_force(calls) { replace_system_calls(&in_force); }
+  ~Replaced() { replace_system_calls(nullptr); }
+  const SystemCalls in_force;
+};
+
+TEST_F(Mpi, ranks_of_one_host_get_a_local_comm) {
+  const Seat seat = create(nullptr, 0, true);
+  ASSERT_NE(seat, nullptr);
+  EXPECT_STREQ(seat->kind(), "local");
+  EXPECT_EQ(seat->rank(), launched().rank);
+  expect_usable(seat);
+}
+
+TEST_F(Mpi, ranks_of_several_networks_get_an_mpi_comm) {
+  SystemCalls calls = real_system_calls();
+  calls.fstatat = [](int folder, const char* path, struct stat* info, int flags) {
+    const int outcome = real_system_calls().fstatat(folder, path, info, flags);
+    info->st_ino += static_cast<ino_t>(launched().rank);
+    return outcome;
+  };
+  const Replaced replaced(calls);
+  const Seat seat = create(nullptr, 0, true);
+  ASSERT_NE(seat, nullptr);
+  EXPECT_STREQ(seat->kind(), "mpi");
+  expect_usable(seat);
+}
+
+TEST_F(Mpi, ranks_that_seem_to_be_on_one_host_and_cannot_meet_there_get_an_mpi_comm) {
+  if (!nightly_run()) GTEST_SKIP() << "the other ranks wait for 5 s";
+  SystemCalls calls = real_system_calls();
+  if (launched().rank == 1)
+    calls.memfd_create = [](const char*, unsigned) { return errno = EMFILE, -1; };
+  const Replaced replaced(calls);
+  const Seat seat = create(nullptr, 0, true);
+  ASSERT_NE(seat, nullptr);
+  EXPECT_STREQ(seat->kind(), "mpi");
+  expect_usable(seat);
+}
+
+TEST_F(Mpi, a_communicator_is_named_by_its_handle_or_its_fortran_integer) {
+  const int last = launched().world - 1, rank = launched().rank;
+  const mpi_handle part = split(rank == last ? 1 : 0);
+  const auto c2f = function<int (*)(mpi_handle)>("MPI_Comm_c2f");
+  const auto to_int = function<int (*)(mpi_handle)>("MPI_Comm_toint");
+  const int fortran = to_int != nullptr ? to_int(part) : c2f(part);
+  for (const Seat& seat : {create(&part, handle_bytes), create(&fortran, sizeof fortran)}) {
+    ASSERT_NE(seat, nullptr);
+    EXPECT_EQ(seat->world(), rank == last ? 1 : last);
+    EXPECT_EQ(seat->rank(), rank == last ? 0 : rank);
+    EXPECT_STREQ(seat->kind(), rank == last ? "solo" : "mpi");
+    expect_usable(seat);
+  }
+  EXPECT_EQ(library->calls->free(part), 0) << "it is still the program's";
+}
+
+TEST_F(Mpi, what_is_no_communicator_of_a_group_is_refused) {
+  EXPECT_EQ(refusal_of(&world, 3), outcome(ZERO_ERR_ARGUMENT,
+                                           "mpi_comm_bytes is 3, the size of neither an MPI_Comm "
+                                           "nor a Fortran integer"));
+  mpi_handle nobody = 0;
+  ASSERT_EQ(library->calls->split(world, -1, 0, &nobody), 0);
+  EXPECT_EQ(refusal_of(&nobody, handle_bytes),
+            outcome(ZERO_ERR_ARGUMENT, "the communicator is MPI_COMM_NULL"));
+  const int rank = launched().rank;
+  const mpi_handle part = split(rank == 0 ? 0 : 1);
+  mpi_handle between = 0;
+  const auto join =
+      function<int (*)(mpi_handle, int, mpi_handle, int, int, mpi_handle*)>("MPI_Intercomm_create");
+  ASSERT_EQ(join(part, 0, world, rank == 0 ? 1 : 0, 1, &between), 0);
+  EXPECT_EQ(refusal_of(&between, handle_bytes),
+            outcome(ZERO_ERR_ARGUMENT,
+                    "the communicator is an intercommunicator: merge it by MPI_Intercomm_merge "
+                    "first"));
+}
+
+TEST_F(Mpi, a_comm_that_was_freed_leaves_its_duplicate_to_the_next) {
+  (void)create();
+  mpi::Duplicates* const all = *mpi::Duplicates::of(*library, world);
+  const uint64_t idle = all->idle();
+  EXPECT_NE(idle, 0u);
+  (void)create();
+  EXPECT_EQ(all->idle(), idle);
+  const Seat one = create(), other = create();
+  EXPECT_NE(one, nullptr);
+  EXPECT_NE(other, nullptr);
+  EXPECT_NE(all->idle(), idle);
+}
+
+/// A rank that does not take part in a transfer: the others find out by the deadline, and what
+/// MPI still has to do with their memory harms nobody.
+TEST_F(Mpi, a_transfer_that_a_rank_does_not_make_ends_at_the_deadline) {
+  CommOptions options;
+  options.timeout_ms = 300;
+  {
+    const Seat seat = create(nullptr, 0, false, options);
+    ASSERT_NE(seat, nullptr);
+    Call call = begin(seat, Operation::step, 1);
+    EXPECT_OK(call.vote("before", {}));
+    const bool absent = seat->rank() == seat->world() - 1;
+    std::vector<std::byte> all(100'000 * static_cast<size_t>(seat->world()));
+    if (!absent) {
+      const Status status = seat->all_gather(call, all.data(), all.data(), 100'000);
+      EXPECT_EQ(status.code(), ZERO_ERR_TIMEOUT) << status.text();
+      EXPECT_NE(status.text().find("MPI was not done after 300 ms"), std::string::npos)
+          << status.text();
+    } else {
+      const Deadline patience(10'000);
+      while (!seat->aborted() && !patience.passed()) (void)seat->check();
+      EXPECT_EQ(seat->failure().code, ZERO_ERR_TIMEOUT);
+    }
+  }
+  const Seat later = create();
+  ASSERT_NE(later, nullptr);
+  Call call = begin(later, Operation::step, 1);
+  const std::vector<std::byte> mine = bytes_of_rank(later->rank(), 1000);
+  std::vector<std::byte> all(1000 * static_cast<size_t>(later->world()));
+  EXPECT_OK(later->all_gather(call, mine.data(), all.data(), 1000));
+  EXPECT_TRUE(all == bytes_of_all(later->world(), 1000));
+}
+
+TEST_F(Mpi, funneled_takes_collective_calls_of_the_main_thread_only) {
+  const Seat seat = create();
+  ASSERT_NE(seat, nullptr);
+  std::thread other([&] {
+    const Status refused = seat->begin(Operation::step, 1).failure();
+    EXPECT_EQ(refused.code(), ZERO_ERR_STATE);
+    EXPECT_EQ(refused.text().find("zero_step: this is not the thread that initialized MPI"), 0u)
+        << refused.text();
+    EXPECT_EQ(create_mpi(nullptr, 0, {}).failure().code(), ZERO_ERR_STATE);
+  });
+  other.join();
+  expect_usable(seat);
+  const Seat local = create(nullptr, 0, true);
+  ASSERT_NE(local, nullptr);
+  std::thread([&] { expect_usable(local); }).join();
+}
+
+}  // namespace
+}  // namespace zero::test

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What zero_comm_create_mpi says to a process that has no MPI for it: each case is a process of its own, as an MPI
+cannot be unloaded. MPIs are those of scripts/test --with-mpi, and the one of mpicc."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+STANDARD = sorted((ROOT / "build" / "mpi").glob("*/lib/libmpi_abi.so.1"))
+SCRIPT = """
+import ctypes as c, os, sys
+zero = c.CDLL(os.environ["LIBZERO_PATH"])
+zero.zero_last_error.restype = zero.zero_status_name.restype = c.c_char_p
+def create():
+    comm = c.c_void_p()
+    status = zero.zero_comm_create_mpi(c.byref(comm), None, c.c_size_t(0), None)
+    print(zero.zero_status_name(status).decode(), zero.zero_last_error().decode() if status < 0 else "")
+mpis = [c.CDLL(path) for path in sys.argv[1:]]
+"""
+INIT = "mpis[0].MPI_Init_thread(None, None, {level}, c.byref(c.c_int()))\n"
+
+
+def said(script: str, *mpis: object, shim: str = "/nowhere/shim.so") -> str:
+    environment = {**os.environ, "ZERO_MPI_SHIM": shim}
+    done = subprocess.run([sys.executable, "-c", SCRIPT + script, *map(str, mpis)], env=environment,
+                          capture_output=True, text=True, check=False, timeout=100)
+    return done.stdout + done.stderr
+
+
+class StandardAbi(unittest.TestCase):
+    def setUp(self) -> None:
+        if not STANDARD:
+            self.skipTest("no MPI of the standard ABI is here: scripts/test --with-mpi brings some")
+
+    def test_an_mpi_that_nobody_initialized_or_that_has_ended_is_a_sentence(self) -> None:
+        for mpi in STANDARD:
+            with self.subTest(mpi.parts[-3]):
+                words = said("create()\n" + INIT.format(level=4096) + "create()\nmpis[0].MPI_Finalize()\ncreate()",
+                             mpi).splitlines()
+                self.assertEqual(words, [
+                    "ZERO_ERR_STATE zero_comm_create_mpi: MPI is not initialized: call MPI_Init_thread first",
+                    "ZERO_OK ",
+                    "ZERO_ERR_STATE zero_comm_create_mpi: MPI_Finalize was called: free what uses MPI before that"])
+
+    def test_two_mpis_in_one_process_are_refused_by_name(self) -> None:
+        others = STANDARD[1:] or [shutil.which("mpicc") and system_mpi()[1]]
+        if not others[0]:
+            self.skipTest("there is only one MPI here")
+        words = said("create()", STANDARD[0], others[0])
+        self.assertIn("ZERO_ERR_UNSUPPORTED zero_comm_create_mpi: two MPIs are loaded in this process", words)
+        for mpi in (STANDARD[0], others[0]):
+            self.assertIn(str(mpi), words)
+
+
+def system_mpi() -> tuple[str, str]:
+    """A shim for the MPI of mpicc, and that MPI."""
+    folder = tempfile.mkdtemp()
+    unittest.addModuleCleanup(shutil.rmtree, folder)
+    done = subprocess.run([str(ROOT / "tools" / "zero-mpi-shim"), "mpicc", folder], capture_output=True, text=True,
+                          check=True)
+    shim, mpi = done.stdout.strip().split(", for ")
+    return shim, mpi
+
+
+@unittest.skipUnless(shutil.which("mpicc"), "mpicc is not here")
+class OwnAbi(unittest.TestCase):
+    def test_an_mpi_without_its_shim_is_told_what_builds_one(self) -> None:
+        words = said("create()", system_mpi()[1])
+        self.assertIn("does not have MPI's standard ABI, and libzero has no shim for it: run zero-mpi-shim", words)
+        self.assertIn("/nowhere/shim.so", words)
+
+    def test_a_shim_serves_its_own_mpi_only(self) -> None:
+        shim, mpi = system_mpi()
+        self.assertIn("MPI is not initialized", said("create()", mpi, shim=shim))
+        others = [one.with_name("libmpi.so.12") for one in STANDARD]
+        if not others:
+            self.skipTest("no other MPI is here: scripts/test --with-mpi brings some")
+        self.assertIn("ZERO_ERR_UNSUPPORTED", said("create()", others[0], shim=shim))
+        self.assertIn(f"{shim} was built for {mpi}, and this process has loaded {others[0]}",
+                      said("create()", others[0], shim=shim))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -18,6 +18,7 @@ need_package() {
     benchmark) echo libbenchmark-dev ;;
     gfortran) echo gfortran ;;
     mpi) echo libopenmpi-dev openmpi-bin ;;
+    iproute2) echo iproute2 ;;
     dlib) echo libdlib-dev ;;
     aarch64) echo g++-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user ;;
   esac
@@ -29,6 +30,7 @@ need_is_there() {
     c) command -v "${CC:-cc}" ;;
     dlib) [ -f /usr/include/dlib/dnn.h ] ;;
     mpi) command -v mpicc && command -v mpirun ;;
+    iproute2) command -v tc || command -v /usr/sbin/tc ;;
     aarch64) command -v aarch64-linux-gnu-g++ && command -v qemu-aarch64 ;;
     meson | ninja | python3 | pkg-config | gfortran) command -v "$1" ;;
     *) pkg-config --exists "$1" ;;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Comms of a program's MPI communicators, by ranks that an mpirun has started (over_mpi.py). They
+// Comms of a program's MPI communicators, by ranks that an mpirun has started (tests/mpi). They
 // are all on one host: what tells hosts apart is replaced where a test needs several.
 #include <dlfcn.h>
 #include <sys/stat.h>

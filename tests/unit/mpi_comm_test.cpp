@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What stands between libzero and MPI, on a stand-in for MPI that does what a test tells it.
-// tests/conformance/over_mpi.py has the real ones.
+// tests/mpi has the real ones.
 #include <gtest/gtest.h>
 
 #include <cstdio>

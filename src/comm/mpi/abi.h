@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The part of MPI's standard ABI (MPI 5.0, chapter 20) that libzero uses. It is declared here, so
- * that a libzero built without an MPI works with whatever MPI a process has. If an mpi.h of that
- * ABI is found, a test compares the two. */
+ * that a libzero built without an MPI works with whatever MPI a process has.
+ * tests/mpi/standard_abi_test.py compares it with a header of that ABI. */
 #pragma once
 
 #include <stdint.h>

@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """What zero_comm_create_mpi says to a process that has no MPI for it: each case is a process of its own, as an MPI
-cannot be unloaded. MPIs are those of scripts/test --with-mpi, and the one of mpicc."""
+cannot be unloaded."""
 
 from __future__ import annotations
 
 import os
-import pathlib
-import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-STANDARD = sorted((ROOT / "build" / "mpi").glob("*/lib/libmpi_abi.so.1"))
+import mpis
+
+STANDARD = [found.library for name in ("mpich", "impi") if (found := mpis.find(name)) is not None]
+OWN = mpis.find("mpicc")
 SCRIPT = """
 import ctypes as c, os, sys
 zero = c.CDLL(os.environ["LIBZERO_PATH"])
@@ -50,8 +49,8 @@ class StandardAbi(unittest.TestCase):
                     "ZERO_ERR_STATE zero_comm_create_mpi: MPI_Finalize was called: free what uses MPI before that"])
 
     def test_two_mpis_in_one_process_are_refused_by_name(self) -> None:
-        others = STANDARD[1:] or [shutil.which("mpicc") and system_mpi()[1]]
-        if not others[0]:
+        others = STANDARD[1:] or ([] if OWN is None else [OWN.library])
+        if not others:
             self.skipTest("there is only one MPI here")
         words = said("create()", STANDARD[0], others[0])
         self.assertIn("ZERO_ERR_UNSUPPORTED zero_comm_create_mpi: two MPIs are loaded in this process", words)
@@ -59,25 +58,15 @@ class StandardAbi(unittest.TestCase):
             self.assertIn(str(mpi), words)
 
 
-def system_mpi() -> tuple[str, str]:
-    """A shim for the MPI of mpicc, and that MPI."""
-    folder = tempfile.mkdtemp()
-    unittest.addModuleCleanup(shutil.rmtree, folder)
-    done = subprocess.run([str(ROOT / "tools" / "zero-mpi-shim"), "mpicc", folder], capture_output=True, text=True,
-                          check=True)
-    shim, mpi = done.stdout.strip().split(", for ")
-    return shim, mpi
-
-
-@unittest.skipUnless(shutil.which("mpicc"), "mpicc is not here")
+@unittest.skipIf(OWN is None, mpis.why_not("mpicc"))
 class OwnAbi(unittest.TestCase):
     def test_an_mpi_without_its_shim_is_told_what_builds_one(self) -> None:
-        words = said("create()", system_mpi()[1])
+        words = said("create()", OWN.library)
         self.assertIn("does not have MPI's standard ABI, and libzero has no shim for it: run zero-mpi-shim", words)
         self.assertIn("/nowhere/shim.so", words)
 
     def test_a_shim_serves_its_own_mpi_only(self) -> None:
-        shim, mpi = system_mpi()
+        shim, mpi = OWN.variables["ZERO_MPI_SHIM"], OWN.library
         self.assertIn("MPI is not initialized", said("create()", mpi, shim=shim))
         others = [one.with_name("libmpi.so.12") for one in STANDARD]
         if not others:

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a cluster of namespaces is, and that ranks on its hosts keep the promises of comms and of equivalence."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import cluster  # noqa: E402
+import launchers  # noqa: E402
+import mpis  # noqa: E402
+
+WHY_NOT = cluster.enter()
+HERE = os.path.dirname(os.path.abspath(__file__))
+LAYOUTS = [(2, 3), (2, 2), (3, 1)]  # hosts, and ranks of each
+TIMEOUT_S = 100
+
+
+def until(condition):
+    """Waits for it, and fails if it does not come."""
+    end = time.monotonic() + TIMEOUT_S
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError
+        time.sleep(0.01)
+
+
+def stream(hosts, count):
+    """Sends so many bytes from each of two hosts to the other; its seconds, by host."""
+    ends = [subprocess.Popen(host.command([sys.executable, f"{HERE}/stream.py", way, hosts[0].address, str(count)]),
+                             stdout=subprocess.PIPE, text=True)
+            for host, way in zip(hosts, ("listen", "connect"))]
+    return [float(end.communicate(timeout=TIMEOUT_S)[0]) for end in ends]
+
+
+def reaches(host, address):
+    """Whether a connection gets an answer, be it a refusal."""
+    ask = f"import socket; socket.socket().connect_ex(('{address}', 9)) == 111 or exit(1)"
+    try:
+        return subprocess.run(host.command([sys.executable, "-c", ask]), timeout=1, check=False).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class Cluster(unittest.TestCase):
+    def test_hosts_have_names_addresses_and_processes_of_their_own(self):
+        with cluster.Cluster(2) as made:
+            for number, host in enumerate(made.hosts):
+                self.assertEqual(host.run("hostname"), f"node{number}\n")
+                self.assertEqual(host.run("sh -c 'echo $$'").strip().isdigit(), True)
+                self.assertIn(f"10.77.0.{number + 1}/24", host.run("ip -brief address"))
+                self.assertTrue(reaches(host, made.hosts[1 - number].address))
+            made.hosts[0].run("touch /dev/shm/one")
+            self.assertEqual(made.hosts[1].run("ls /dev/shm"), "")
+
+    def test_counters_tell_the_bytes_that_went_between_hosts(self):
+        count = 20_000_000
+        with cluster.Cluster(2) as made:
+            before = made.bytes_between_hosts()
+            stream(made.hosts, count)
+            for was, now in zip(before, made.bytes_between_hosts()):
+                went = cluster.Traffic(*(after - first for after, first in zip(now, was)))
+                for counted, packets in ((went.bytes_out, went.packets_out), (went.bytes_in, went.packets_in)):
+                    payload = counted - cluster.HEADER_BYTES * packets
+                    self.assertAlmostEqual(payload / count, 1, delta=0.01)
+                    self.assertLessEqual(counted / packets, 1514)  # as on a wire
+
+    def test_a_link_carries_no_more_than_its_rate(self):
+        with cluster.Cluster(2, rate="80mbit") as made:
+            self.assertGreater(min(stream(made.hosts, 5_000_000)), 0.4)
+
+    def test_nobody_reaches_a_host_that_is_cut_or_behind_a_firewall_and_others_reach_each_other(self):
+        for lose in (cluster.Cluster.cut, cluster.Cluster.drop):
+            with self.subTest(lose.__name__), cluster.Cluster(3) as made:
+                lose(made, 1)
+                self.assertFalse(reaches(made.hosts[0], made.hosts[1].address))
+                self.assertFalse(reaches(made.hosts[1], made.hosts[2].address))
+                self.assertTrue(reaches(made.hosts[0], made.hosts[2].address))
+
+    def test_all_that_runs_on_hosts_ends_with_a_test_that_is_killed(self):
+        code = ("import cluster; cluster.enter(); made = cluster.Cluster(1); "
+                "made.hosts[0].run('sleep 987654')")
+        test = subprocess.Popen([sys.executable, "-c", code], cwd=HERE, env={**os.environ, "PYTHONPATH": HERE})
+        sleeps = [b"sleep", b"987654", b""]
+
+        def asleep():
+            return any(cluster.read_bytes(f"/proc/{pid}/cmdline").split(b"\0") == sleeps
+                       for pid in filter(str.isdigit, os.listdir("/proc")))
+
+        until(asleep)
+        test.kill()
+        test.wait()
+        until(lambda: not asleep())
+
+
+class OnHosts:
+    """What all ranks do, whichever MPI starts them."""
+
+    name = ""
+
+    def setUp(self):
+        mpi = None if WHY_NOT else mpis.find(self.name)
+        if mpi is None:
+            self.skipTest(WHY_NOT or mpis.why_not(self.name))
+        self.started_by = launchers.Mpirun(mpi)
+
+    def test_ranks_keep_the_promises_of_comms_and_equal_one_process(self):
+        number = mpis.NAMES.index(self.name)
+        for hosts, ranks_per_host in LAYOUTS if mpis.NIGHTLY else [LAYOUTS[number]]:
+            with cluster.Cluster(hosts) as made:
+                for suite, program, variables in mpis.suites(36, number):
+                    with self.subTest(suite, hosts=hosts, ranks_per_host=ranks_per_host):
+                        # Launchers that let ranks die have an exit status that tells little.
+                        _, said = self.started_by.run(made.hosts, ranks_per_host, program, **variables)
+                        self.assertEqual(mpis.failure(hosts * ranks_per_host, said), "")
+
+    def test_a_program_without_a_line_of_its_own_is_joined_by_mpi(self):
+        say = "import os, libzero; os.write(1, b'world %d\\n' % libzero.Comm.from_env().world)"
+        with cluster.Cluster(2) as made:
+            _, said = self.started_by.run(made.hosts, 2, [sys.executable, "-c", say],
+                                          ZERO_MPI_PATH=str(self.started_by.mpi.library))
+        self.assertEqual(said.count("world 4"), 4, said)
+
+    def test_ranks_live_on_when_one_is_killed(self):
+        rank = self.started_by.mpi.rank
+        with tempfile.TemporaryDirectory() as folder:
+            with cluster.Cluster(2) as made:
+                jobs = self.started_by.start(made.hosts, 2, [sys.executable, f"{HERE}/waiter.py", folder, rank])
+                until(lambda: len(os.listdir(folder)) == 4)
+                victims = made.pids(rank, "1")
+                self.assertEqual(len(victims), 1)
+                os.kill(victims[0], signal.SIGKILL)
+                time.sleep(3)  # for a launcher that ends them all
+                open(f"{folder}/go", "w", encoding="utf-8").close()
+                until(lambda: {"lives.0", "lives.2", "lives.3"} <= set(os.listdir(folder)))
+            for job in jobs:
+                job.kill()
+                job.communicate()
+
+
+class OfMpicc(OnHosts, unittest.TestCase):
+    name = "mpicc"
+
+
+class Mpich(OnHosts, unittest.TestCase):
+    name = "mpich"
+
+
+class IntelMpi(OnHosts, unittest.TestCase):
+    name = "impi"
+
+
+@unittest.skipIf(WHY_NOT, WHY_NOT)
+class NoLauncher(unittest.TestCase):
+    def test_hosts_that_share_a_boot_id_are_not_taken_for_one(self):
+        with cluster.Cluster(2) as made:
+            program = [sys.executable, "-c", "import libzero; libzero.Comm.from_env()"]
+            status, said = launchers.NoLauncher().run(made.hosts, 1, ["env", "--unset=LOCAL_WORLD_SIZE", *program],
+                                                      ZERO_RENDEZVOUS_MS="1000")
+            self.assertNotEqual(status, 0)
+            for missing in "01":
+                self.assertIn(f"rank {missing} never came within 1000 ms; this rank looked as user 0 in network", said)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What starts ranks on the hosts of a cluster: the launcher of an MPI, or none. All let the other ranks live if one is
+killed."""
+
+import os
+import shlex
+import subprocess
+import sys
+
+import cluster
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "mpi"))
+import mpis  # noqa: E402
+
+
+class Launcher:
+    def run(self, hosts, ranks_per_host, program, timeout_s=600, **environment):
+        """The highest exit status, and what all have said."""
+        started = self.start(hosts, ranks_per_host, program, **environment)
+        said = [one.communicate(timeout=timeout_s)[0] for one in started]
+        return max(abs(one.returncode) for one in started), "".join(said)
+
+
+class NoLauncher(Launcher):
+    """Ranks with the variables that torchrun sets."""
+
+    def start(self, hosts, ranks_per_host, program, **environment):
+        """Processes whose ends are the job's: here all ranks."""
+        return [popen(host.command(program), {**mpis.environment(), "RANK": str(number * ranks_per_host + local),
+                                              "LOCAL_RANK": str(local), "LOCAL_WORLD_SIZE": str(ranks_per_host),
+                                              "WORLD_SIZE": str(len(hosts) * ranks_per_host),
+                                              "MASTER_ADDR": hosts[0].name, "MASTER_PORT": "29500", **environment})
+                for number, host in enumerate(hosts) for local in range(ranks_per_host)]
+
+
+class Mpirun(Launcher):
+    def __init__(self, mpi):
+        self.mpi = mpi
+        self.words = open_mpi if mpis.is_open_mpi(mpi.launcher) else hydra
+
+    def start(self, hosts, ranks_per_host, program, **environment):
+        return [popen([self.mpi.launcher, *self.words(hosts, ranks_per_host), *program],
+                      self.mpi.environment(**environment))]
+
+
+def popen(words, environment):
+    return subprocess.Popen(words, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def open_mpi(hosts, ranks_per_host):
+    slots = ",".join(f"{host.name}:{ranks_per_host}" for host in hosts)
+    network = "10.77.0.0/24"
+    return shlex.split(f"--host {slots} --mca plm_rsh_agent {cluster.SSH} --mca oob_tcp_if_include {network} "
+                       f"--mca btl_tcp_if_include {network} --mca orte_abort_on_non_zero_status 0 --bind-to none "
+                       "--allow-run-as-root")
+
+
+# MPICH's proxy tells ranks by a signal that one has died, and may kill those of its host in spite of the option. So
+# it does not hear how a rank ended that was killed.
+KILLED_IN_SILENCE = 'trap "" USR1; "$@"; status=$?; [ $status -lt 128 ] || exit 0; exit $status'
+
+
+def hydra(hosts, ranks_per_host):
+    names = ",".join(host.name for host in hosts)
+    words = shlex.split(f"-launcher ssh -launcher-exec {cluster.SSH} -hosts {names} -ppn {ranks_per_host} "
+                        f"-n {len(hosts) * ranks_per_host} -disable-auto-cleanup")
+    return [*words, "sh", "-c", KILLED_IN_SILENCE, "sh"]

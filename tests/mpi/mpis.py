@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The MPIs that are here, how the launcher of each starts ranks of the tests, and what these run."""
+
+from __future__ import annotations
+
+import functools
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from typing import Iterator
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TESTS = pathlib.Path(os.environ.get("ZERO_TESTS", ROOT / "build" / "test" / "tests"))
+NIGHTLY = os.environ.get("ZERO_TEST_NIGHTLY") == "1"
+NAMES = ("mpicc", "mpich", "impi")
+# By these a launcher, or whoever runs the tests, would make a test a rank of something else.
+FOREIGN = re.compile(r"(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_|ZERO_(?!TEST|CLUSTER)|OMPI_COMM_|PMI_|SLURM_)")
+# Of the test programs, what ranks of a launcher take part in.
+SUITES = {"comm": "*Conformance*", "comm_failure": "*Conformance*", "comm_memory": "*Conformance*",
+          "equivalence": "*OverMpi*"}
+
+
+@dataclass
+class Mpi:
+    """`rank` is the variable that has a rank's number, `variables` those that its ranks need."""
+
+    launcher: str
+    library: pathlib.Path
+    rank: str
+    variables: dict[str, str]
+
+    def environment(self, **more: str) -> dict[str, str]:
+        return {**environment(), "ZERO_TEST_MPI": str(self.library), **self.variables, **more}
+
+    def run(self, ranks: int, program: list[str], **more: str) -> tuple[int, str]:
+        """Of ranks on this host: the exit status, and what they said."""
+        done = subprocess.run([self.launcher, *liberal(self.launcher), "-n", str(ranks), *program], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=self.environment(**more),
+                              timeout=600, check=False)
+        return done.returncode, done.stdout
+
+
+def environment() -> dict[str, str]:
+    return {key: value for key, value in os.environ.items() if not FOREIGN.match(key)}
+
+
+@functools.lru_cache(None)
+def is_open_mpi(launcher: str) -> bool:
+    done = subprocess.run([launcher, "--version"], capture_output=True, text=True, check=False)
+    return "Open MPI" in done.stdout
+
+
+def liberal(launcher: str) -> list[str]:
+    """More ranks than cores, and as whoever runs the tests."""
+    return ["--oversubscribe", "--allow-run-as-root"] if is_open_mpi(launcher) else []
+
+
+@functools.lru_cache(None)
+def find(name: str) -> Mpi | None:
+    """One of NAMES: the MPI of the compiler mpicc, or one of the Python index, in a folder of its own below that of
+    ZERO_TEST_MPIS (scripts/test --with-mpi), where it looks for the rest of itself."""
+    if name == "mpicc":
+        return of_compiler(TESTS.parent / "mpi-shim")
+    folder = pathlib.Path(os.environ.get("ZERO_TEST_MPIS", ROOT / "build" / "mpi")).resolve()
+    for library in sorted(folder.glob(f"{name}*/lib/libmpi_abi.so.1")):
+        root = library.parents[1]
+        return Mpi(str(root / "bin" / "mpiexec.hydra"), library, "PMI_RANK", {"I_MPI_ROOT": str(root)})
+    return None
+
+
+def of_compiler(folder: pathlib.Path) -> Mpi | None:
+    """With a shim, which is made in the folder."""
+    launcher = shutil.which("mpirun")
+    if shutil.which("mpicc") is None or launcher is None:
+        return None
+    command = ROOT / "tools" / "zero-mpi-shim"
+    said = subprocess.run([str(command), "mpicc", str(folder)], capture_output=True, text=True, check=True).stdout
+    shim, library = said.strip().split(", for ")
+    rank = "OMPI_COMM_WORLD_RANK" if is_open_mpi(launcher) else "PMI_RANK"
+    return Mpi(launcher, pathlib.Path(library), rank, {"ZERO_MPI_SHIM": shim})
+
+
+def why_not(name: str) -> str:
+    return f"the MPI of {name} is not here"
+
+
+def program(test: str, tests: str) -> list[str]:
+    return [str(TESTS / "conformance" / f"{test}_test"), f"--gtest_filter={tests}", "--gtest_brief=1",
+            "--gtest_color=no"]
+
+
+def suites(trainings: int, number: int) -> Iterator[tuple[str, list[str], dict[str, str]]]:
+    """Each of SUITES, with its variables. By day only every so many of the trainings, beginning with that number."""
+    for test, tests in SUITES.items():
+        some = {"GTEST_TOTAL_SHARDS": str(trainings), "GTEST_SHARD_INDEX": str(number)}
+        yield test, program(test, tests), some if test == "equivalence" and not NIGHTLY else {}
+
+
+def failure(ranks: int, said: str) -> str:
+    """What went wrong, or "": all ranks have run some tests, and passed."""
+    passed = said.count("PASSED  ]") == ranks and "FAILED" not in said and " 0 tests" not in said
+    return "" if passed else said

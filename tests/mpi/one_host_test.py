@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Suites of comms and of equivalence over each MPI that is here, by three processes of this host: a comm over MPI is
+made there because the tests ask for one. tests/cluster has several hosts."""
+
+from __future__ import annotations
+
+import sys
+import unittest
+
+import mpis
+
+sys.path.insert(0, str(mpis.ROOT / "tests" / "cluster"))
+import cluster  # noqa: E402
+
+RANKS = 3
+ELSEWHERE = not mpis.NIGHTLY and not cluster.why_not()
+
+
+class OneHost:
+    name = ""
+
+    def setUp(self):
+        self.mpi = mpis.find(self.name)
+        if self.mpi is None:
+            self.skipTest(mpis.why_not(self.name))
+
+    def passes(self, program, **variables):
+        status, said = self.mpi.run(RANKS, program, **variables)
+        self.assertEqual((mpis.failure(RANKS, said), status), ("", 0), said)
+
+    @unittest.skipIf(ELSEWHERE, "by day tests/cluster runs these")
+    def test_ranks_keep_the_promises_of_comms_and_equal_one_process(self):
+        for suite, program, variables in mpis.suites(36, mpis.NAMES.index(self.name)):
+            with self.subTest(suite):
+                self.passes(program, **variables)
+
+    def test_communicators_of_a_program_become_comms(self):
+        self.passes(mpis.program("mpi", "-*funneled*"))
+
+    def test_funneled_is_heeded(self):
+        self.passes(mpis.program("mpi", "*funneled*"), ZERO_TEST_MPI_LEVEL="1")
+
+
+class OfMpicc(OneHost, unittest.TestCase):
+    name = "mpicc"
+
+
+class Mpich(OneHost, unittest.TestCase):
+    name = "mpich"
+
+
+class IntelMpi(OneHost, unittest.TestCase):
+    name = "impi"
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -160,16 +160,15 @@ def make_streams(world: int) -> dict[str, Callable[[], None]]:
     return {"in_place": in_place, "copy": copy}
 
 
-def make_libzero(model: Model, rank: int, world: int, job: str) -> tuple[Any, Any]:
+def make_libzero(model: Model, comm: Any) -> tuple[Any, Any]:
     """The optimizer, and its parameters and gradients with torch's values in them."""
     import libzero
 
-    comm = libzero.Comm.local(job, rank, world)
     memory = libzero.allocate(comm, gpt2_shapes())
     optimizer = libzero.Optimizer(comm, "adamw", threads=1, **SETTINGS)
     optimizer.register(memory.params)
     for name, param in model.params.items():
-        if rank == 0:
+        if comm.rank == 0:
             memory.data[name][...] = param.detach().numpy()
         memory.grads[name][...] = model.grads[name].numpy()
     optimizer.broadcast_params(0)
@@ -199,7 +198,9 @@ def check_first_step(model: Model, optimizer: Any, memory: Any, world: int) -> f
     return difference
 
 
-def make_variants(names: list[str], rank: int, world: int, job: str) -> tuple[dict[str, Any], Any]:
+def make_variants(
+    names: list[str], rank: int, world: int, make_comm: Callable[[], Any]
+) -> tuple[dict[str, Any], Any]:
     """A function for one step of each variant, and one that tells their state bytes."""
     import torch
     from torch.distributed.optim import ZeroRedundancyOptimizer
@@ -210,7 +211,7 @@ def make_variants(names: list[str], rank: int, world: int, job: str) -> tuple[di
     params = list(model.params.values())
     own = None
     if "libzero" in names:
-        own, memory = make_libzero(model, rank, world, job)
+        own, memory = make_libzero(model, make_comm())
         difference = check_first_step(model, own, memory, world)
         if rank == 0:
             print(f"first step, largest difference from torch.optim.AdamW: {difference:.1e}")
@@ -259,7 +260,11 @@ def run_rank(rank: int, world: int, arguments: argparse.Namespace, job: str, res
     dist.init_process_group(
         "gloo", init_method=f"file://{arguments.directory}/{job}", rank=rank, world_size=world
     )
-    steps, sizes = make_variants(arguments.variants, rank, world, job)
+    import libzero
+
+    steps, sizes = make_variants(
+        arguments.variants, rank, world, lambda: libzero.Comm.local(job, rank, world)
+    )
     times: dict[str, list[float]] = {name: [] for name in steps}
 
     def turn(name: str, keep: bool) -> None:

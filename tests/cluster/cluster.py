@@ -25,7 +25,20 @@ TRIAL = ("ip link add trial type bridge && ip link add one type veth peer name o
 INSIDE = "ZERO_CLUSTER_INSIDE"
 HEADER_BYTES = 66  # of a packet: Ethernet's, IPv4's and TCP's with times
 
-Traffic = collections.namedtuple("Traffic", "bytes_out packets_out bytes_in packets_in")
+
+class Traffic(collections.namedtuple("Traffic", "bytes_out packets_out bytes_in packets_in")):
+    def since(self, before):
+        return Traffic(*(now - then for now, then in zip(self, before)))
+
+    def payload(self):
+        """Of TCP, out and in."""
+        return (self.bytes_out - HEADER_BYTES * self.packets_out, self.bytes_in - HEADER_BYTES * self.packets_in)
+
+
+def traffic(interface):
+    counted = json.loads(run("ip", "-json", "-statistics", "link", "show", interface))[0]["stats64"]
+    return Traffic(*(counted[way][what] for way in ("tx", "rx") for what in ("bytes", "packets")))
+
 
 def unshare():
     return ["unshare", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"]), *NAMESPACES]
@@ -93,11 +106,6 @@ class Host:
         here = os.readlink(f"/proc/{self.first.pid}/ns/pid_for_children")
         return [pid for pid in filter(str.isdigit, os.listdir("/proc")) if link_of(f"/proc/{pid}/ns/pid") == here]
 
-    def traffic(self):
-        counted = json.loads(run("ip", "-json", "-statistics", "link", "show", self.port))[0]["stats64"]
-        out, into = counted["rx"], counted["tx"]  # the port receives what the host sends
-        return Traffic(out["bytes"], out["packets"], into["bytes"], into["packets"])
-
 
 def link_of(path):
     try:
@@ -144,7 +152,9 @@ class Cluster:
         run("ip", "link", "set", self.hosts[host].port, "nomaster")
 
     def bytes_between_hosts(self):
-        return [host.traffic() for host in self.hosts]
+        """By host. The front's are among them."""
+        ports = [traffic(host.port) for host in self.hosts]
+        return [Traffic(*port[2:], *port[:2]) for port in ports]  # a port receives what its host sends
 
     def pids(self, variable, value):
         """Of the processes on hosts that have the variable of that value, such as a rank, and have started none."""

@@ -64,11 +64,11 @@ class Cluster(unittest.TestCase):
             before = made.bytes_between_hosts()
             stream(made.hosts, count)
             for was, now in zip(before, made.bytes_between_hosts()):
-                went = cluster.Traffic(*(after - first for after, first in zip(now, was)))
-                for counted, packets in ((went.bytes_out, went.packets_out), (went.bytes_in, went.packets_in)):
-                    payload = counted - cluster.HEADER_BYTES * packets
+                went = now.since(was)
+                for payload in went.payload():
                     self.assertAlmostEqual(payload / count, 1, delta=0.01)
-                    self.assertLessEqual(counted / packets, 1514)  # as on a wire
+                self.assertLessEqual(went.bytes_out / went.packets_out, 1514)  # as on a wire
+                self.assertLessEqual(went.bytes_in / went.packets_in, 1514)
 
     def test_a_link_carries_no_more_than_its_rate(self):
         with cluster.Cluster(2, rate="80mbit") as made:

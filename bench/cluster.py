@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A step over links between hosts: GPT-2 124M on the hosts of tests/cluster, whose links tc shapes.
+
+    LIBZERO_PATH=build/src venv/bin/python bench/cluster.py --hosts 2 --ranks-per-host 2 --rate 1gbit
+
+In turns, in one run: libzero; torch's gloo with ZeroRedundancyOptimizer; and the floor, a plain TCP
+stream in both directions of the bytes that each host has to send, 2 (H - 1) / H of the parameters'.
+Prints the time of a step, of the slowest rank, and what TCP carried out of and into a host, as the
+interfaces count it. Hosts share the cores of this machine: what computes is slower than on a
+cluster. Needs requirements.txt."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Callable
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "tests" / "cluster"), str(ROOT / "bindings" / "python")]
+
+import cluster  # noqa: E402
+import launchers  # noqa: E402
+from gpt2 import gpt2_shapes  # noqa: E402
+
+SUBJECTS = {"libzero": "libzero", "torch": "zero_redundancy_optimizer"}  # variants of compare_torch
+
+
+def run_rank(subject: str, steps: int) -> None:
+    """One rank of a launcher's: prints what it took, and on one of each host what its link carried."""
+    import torch
+    import torch.distributed as dist
+    from libzero.torch._group import comm_of
+
+    from compare_torch import make_variants
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    variant = SUBJECTS[subject]
+    made, _ = make_variants(
+        [variant], rank, world, lambda: comm_of(dist.group.WORLD, torch.device("cpu"))
+    )
+    seconds: list[float] = []
+    turn(made[variant], dist.barrier)  # it allocates
+    before = cluster.traffic("eth0")
+    for _ in range(steps):
+        seconds.append(turn(made[variant], dist.barrier))
+    went = cluster.traffic("eth0").since(before).payload()
+    print(json.dumps({"seconds": seconds, "payload": [each / steps for each in went]}), flush=True)
+    dist.barrier()
+
+
+def turn(step: Callable[[], Any], barrier: Callable[[], Any]) -> float:
+    barrier()
+    begin = time.perf_counter()
+    step()
+    taken = time.perf_counter() - begin
+    barrier()
+    return taken
+
+
+def run_subject(made: Any, subject: str, asked: argparse.Namespace) -> tuple[float, list[float]]:
+    """The median of steps, of the slowest rank each, and MB out of and into the busiest host."""
+    program = [sys.executable, __file__, "--rank", subject, "--steps", str(asked.steps)]
+    status, said = launchers.NoLauncher().run(
+        made.hosts, asked.ranks_per_host, program, GLOO_SOCKET_IFNAME="eth0", OMP_NUM_THREADS="1"
+    )
+    ranks = [json.loads(line) for line in said.splitlines() if line.startswith('{"seconds"')]
+    if status != 0 or len(ranks) != asked.hosts * asked.ranks_per_host:
+        sys.exit(said)
+    slowest = [max(step) for step in zip(*(rank["seconds"] for rank in ranks))]
+    payload = [max(each) / 1e6 for each in zip(*(rank["payload"] for rank in ranks))]
+    return statistics.median(slowest), payload
+
+
+def run_stream(hosts: list[Any], size: int) -> float:
+    """The seconds in which as many bytes pass between two hosts, in both directions at once."""
+    ends = [
+        subprocess.Popen(
+            host.command([sys.executable, str(ROOT / "tests/cluster/stream.py"), way,
+                          hosts[0].address, str(size)]),
+            stdout=subprocess.PIPE, text=True,
+        )
+        for host, way in zip(hosts, ("listen", "connect"))
+    ]  # fmt: skip
+    return max(float(end.communicate()[0]) for end in ends)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hosts", type=int, default=2)
+    parser.add_argument("--ranks-per-host", type=int, default=2)
+    parser.add_argument("--rate", default="1gbit", help="of each link, in tc's words")
+    parser.add_argument("--rounds", type=int, default=3, help="each begins all ranks anew")
+    parser.add_argument("--steps", type=int, default=3, help="in a round")
+    parser.add_argument("--rank", choices=SUBJECTS, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main() -> None:
+    asked = parse()
+    if asked.rank:
+        return run_rank(asked.rank, asked.steps)
+    if why_not := cluster.enter():
+        sys.exit(why_not)
+    elements = sum(math.prod(shape) for shape in gpt2_shapes().values())
+    least = 2 * (asked.hosts - 1) * 4 * elements // asked.hosts
+    taken: dict[str, list[float]] = {name: [] for name in ("stream", *SUBJECTS)}
+    payloads: dict[str, list[float]] = {"stream": [least / 1e6, least / 1e6]}
+    with cluster.Cluster(asked.hosts, asked.rate) as made:
+        for _ in range(asked.rounds):
+            taken["stream"].append(run_stream(made.hosts, least))
+            for subject in SUBJECTS:
+                seconds, payloads[subject] = run_subject(made, subject, asked)
+                taken[subject].append(seconds)
+    print(f"{asked.hosts} hosts, {asked.ranks_per_host} ranks each, links of {asked.rate}, "
+          f"{os.cpu_count()} cores; {asked.rounds} rounds of {asked.steps} steps")
+    print(f"{'subject':10}{'median s':>10}{'of stream':>11}{'MB out':>9}{'MB in':>9}")
+    for name, rounds in taken.items():
+        ratio = statistics.median(one / floor for one, floor in zip(rounds, taken["stream"]))
+        out, into = payloads[name]
+        print(f"{name:10}{statistics.median(rounds):10.3f}{ratio:11.3f}{out:9.1f}{into:9.1f}")
+    return None
+
+
+if __name__ == "__main__":
+    main()

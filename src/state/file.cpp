@@ -2,9 +2,6 @@
 #include "state/file.h"
 
 #include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -24,18 +21,6 @@ Result<Directory> enter_or_make(const Directory& parent, const std::string& name
     return io_error(entered.path, "mkdir", errno);
   ZERO_TRY(sync(parent));  // the name is an entry of it
   return open_directory(parent, name, Links::followed);
-}
-
-sigset_t only_file_size() {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGXFSZ);
-  return set;
-}
-
-bool is_pending() {
-  sigset_t pending;
-  return sigpending(&pending) == 0 && sigismember(&pending, SIGXFSZ) == 1;
 }
 
 }  // namespace
@@ -205,22 +190,6 @@ Status write_fully(const OpenFile& file, std::span<const std::byte> data, uint64
     data = data.subspan(static_cast<size_t>(put));
   }
   return {};
-}
-
-FileSizeSignal::FileSizeSignal() {
-  if (is_pending()) return;  // the caller blocks it already, and this one is the caller's
-  const sigset_t set = only_file_size();
-  sigset_t before;
-  held_ = pthread_sigmask(SIG_BLOCK, &set, &before) == 0 && sigismember(&before, SIGXFSZ) == 0;
-}
-
-FileSizeSignal::~FileSizeSignal() {
-  if (!held_) return;
-  const sigset_t set = only_file_size();
-  const timespec now{};
-  while (is_pending() && sigtimedwait(&set, nullptr, &now) > 0) {
-  }
-  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
 }
 
 }  // namespace zero

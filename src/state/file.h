@@ -98,17 +98,4 @@ Result<InputFile> open_input(const Directory& directory, const std::string& name
 Status read_fully(const OpenFile& file, std::span<std::byte> data, uint64_t offset);
 Status write_fully(const OpenFile& file, std::span<const std::byte> data, uint64_t offset);
 
-/// Blocks SIGXFSZ on this thread, and takes away one that was raised. So a write past the file size
-/// limit (ulimit -f) is an error, not the signal that ends a program.
-class FileSizeSignal {
- public:
-  FileSizeSignal();
-  ~FileSizeSignal();
-  FileSizeSignal(const FileSizeSignal&) = delete;
-  FileSizeSignal& operator=(const FileSizeSignal&) = delete;
-
- private:
-  bool held_ = false;  // by us, not by the caller before
-};
-
 }  // namespace zero

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/file_size_signal.h"
 #include "base/os.h"
 #include "state/collective.h"
 #include "state/find.h"

@@ -13,6 +13,7 @@
 #include <random>
 #include <string>
 
+#include "base/file_size_signal.h"
 #include "base/hash.h"
 #include "base/text.h"
 #include "state/blocks.h"

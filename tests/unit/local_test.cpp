@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -75,6 +76,16 @@ TEST(Segment, its_size_cannot_change) {
   EXPECT_EQ(ftruncate(fd.get(), 2 * kBytes), -1);
   EXPECT_EQ(errno, EPERM);
   EXPECT_TRUE(check_segment(fd.get(), kBytes).ok());
+}
+
+TEST(Segment, the_limit_of_file_sizes_is_an_error_and_no_signal) {
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small{kBytes - 1, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const Status status = create_segment("zero.test", kBytes).failure();
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  expect_failure(status, ZERO_ERR_MEMORY, "(EFBIG): the limit of file sizes (ulimit -f)");
 }
 
 TEST(Segment, a_descriptor_of_another_size_is_refused) {

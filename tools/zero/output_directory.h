@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file_size_signal.h"
 #include "state/blocks.h"
 #include "state/commit.h"
 

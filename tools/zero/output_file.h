@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 
+#include "base/file_size_signal.h"
 #include "state/blocks.h"
 
 namespace zero::tool {

@@ -14,6 +14,7 @@
 #include <tuple>
 
 #include "base/checked.h"
+#include "base/file_size_signal.h"
 #include "base/text.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -33,8 +34,10 @@ std::mutex registry_mutex;
 Registry* registry = nullptr;  // never freed
 
 Status no_memory(size_t bytes, int error) {
-  return Status(ZERO_ERR_MEMORY,
-                text("no memory for ", bytes, " bytes shared by ranks: ", errno_text(error)));
+  return Status(
+      ZERO_ERR_MEMORY,
+      text("no memory for ", bytes, " bytes shared by ranks: ", errno_text(error),
+           error == EFBIG ? ": the limit of file sizes (ulimit -f) holds for it, too" : ""));
 }
 
 /// Reserves an address range of `bytes` that starts at a huge page, by a mapping without access.
@@ -105,7 +108,8 @@ Result<Fd> create_segment(const char* name, size_t bytes) {
   if (!fd.valid())
     return Status(ZERO_ERR_SYSTEM,
                   text("creating shared memory '", name, "': ", errno_text(errno)));
-  if (bytes > static_cast<size_t>(INT64_MAX)) return no_memory(bytes, EFBIG);
+  if (bytes > static_cast<size_t>(INT64_MAX)) return no_memory(bytes, ENOMEM);
+  const FileSizeSignal held;
   if (os().ftruncate(fd.get(), static_cast<int64_t>(bytes)) != 0) return no_memory(bytes, errno);
   if (os().fcntl(fd.get(), F_ADD_SEALS, kSizeSeals) != 0)
     return Status(ZERO_ERR_SYSTEM, text("sealing shared memory '", name, "': ", errno_text(errno)));

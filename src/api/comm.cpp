@@ -25,6 +25,10 @@ struct GivenOptions {
   int32_t device = ZERO_DEVICE_HOST;
   int32_t ordinal = 0;
 
+  Status check_host(const char* what) const {
+    if (device == ZERO_DEVICE_HOST) return {};
+    return unsupported(what, " is on the host, and device is ZERO_DEVICE_CUDA");
+  }
   /// Opens the device. Returns nullptr for the host.
   Result<std::shared_ptr<Device>> open() const {
     if (device == ZERO_DEVICE_HOST) return std::shared_ptr<Device>();
@@ -252,10 +256,7 @@ zero_status zero_comm_create_user(zero_comm** out, const zero_comm_functions* fu
                             .reduce_scatter = read.reduce_scatter,
                             .split = read.split,
                             .free = read.free};
-    if (given.device != ZERO_DEVICE_HOST)
-      return Status(
-          ZERO_ERR_UNSUPPORTED,
-          "a comm of your own collectives is on the host, and device is ZERO_DEVICE_CUDA");
+    ZERO_TRY(given.check_host("a comm of your own collectives"));
     return create_user(own, ctx, rank, world, given.deadlines);
   });
 }
@@ -263,9 +264,7 @@ zero_status zero_comm_create_user(zero_comm** out, const zero_comm_functions* fu
 zero_status zero_comm_create_mpi(zero_comm** out, const void* mpi_comm, size_t mpi_comm_bytes,
                                  const zero_comm_options* options) {
   return create(out, options, [&](const GivenOptions& given) -> Made {
-    if (given.device != ZERO_DEVICE_HOST)
-      return Status(ZERO_ERR_UNSUPPORTED,
-                    "an mpi comm is on the host, and device is ZERO_DEVICE_CUDA");
+    ZERO_TRY(given.check_host("an mpi comm"));
     return create_mpi(mpi_comm, mpi_comm_bytes, given.deadlines);
   });
 }

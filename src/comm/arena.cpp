@@ -37,19 +37,13 @@ Registry& registry() {
 
 void claim_arena(const std::shared_ptr<Arena>& arena) {
   const auto start = reinterpret_cast<uintptr_t>(arena->data());
+  // Made before the lock, so that nothing is done by half if memory runs out.
+  std::multimap<const Comm*, Claim> claim;
+  claim.emplace(arena->comm().get(), Claim{std::this_thread::get_id(), arena});
   const std::lock_guard lock(mutex);
-  const auto [found, fresh] =
-      registry().try_emplace(start, Claimed{start + (arena->bytes() - 1), {}});
-  // The claim takes a copy, so that the caller's goes after the lock if memory runs out here.
-  const auto add = [&] {
-    found->second.claims.emplace(arena->comm().get(), Claim{std::this_thread::get_id(), arena});
-  };
-  try {
-    add();
-  } catch (...) {
-    if (fresh) registry().erase(found);
-    throw;
-  }
+  Claimed& claimed = registry()[start];
+  claimed.last = start + (arena->bytes() - 1);
+  claimed.claims.merge(claim);
 }
 
 Status give_up_arena(const void* data) {

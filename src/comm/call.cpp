@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls that every comm shares. Each exchange starts with one record of a fixed size, so that
-// even ranks that disagree about everything else exchange the same number of bytes and can tell
-// each other.
+// The calls that every comm shares, each made of exchanges.
 #include <algorithm>
 #include <cassert>
 #include <cstring>
 #include <exception>
-#include <iterator>
-#include <type_traits>
 #include <utility>
 
 #include "base/hash.h"
@@ -15,12 +11,11 @@
 #include "base/os.h"
 #include "base/refusals.h"
 #include "base/text.h"
-#include "comm/comm.h"
+#include "comm/exchange_record.h"
 
 namespace zero {
 namespace {
 
-constexpr uint32_t kMagic = 0x335a7264;     // changes with the layout of Record
 constexpr size_t kScratchBytes = 4u << 20;  // for chunks, at most; touched only where used
 constexpr size_t kVoteTextBytes = 3500;  // of a failure, for the other ranks: fits zero_last_error
 
@@ -29,131 +24,11 @@ size_t chunk_bytes(int32_t world, size_t record_bytes) {
   return std::clamp(share, kMostRecordBytes, record_bytes);
 }
 
-enum Kind : uint32_t { kExchange = 1, kCombine, kGather, kBroadcast };
-
-}  // namespace
-
-/// What must be the same on every rank. It has no padding, because it is compared as bytes.
-struct Call::Agreed {
-  uint32_t world = 0;
-  Operation operation = Operation::create;
-  uint32_t object = 0;
-  uint32_t exchange = 0;
-  uint64_t call = 0;
-  uint64_t bytes = 0;  // every rank sends so many
-  uint32_t kind = kExchange;
-  int32_t root = -1;
-  char phase[32] = {};
-};
-
-namespace {
-
-using Agreed = Call::Agreed;
-
-const char* kind_verb(uint32_t kind) {
-  constexpr const char* kVerbs[] = {"does something unknown", "exchanges", "votes", "gathers",
-                                    "broadcasts"};
-  return kVerbs[kind < std::size(kVerbs) ? kind : 0];
-}
-
-std::string place_of(const Agreed& a) {
-  const size_t length = strnlen(a.phase, sizeof a.phase);
-  return text(operation_name(a.operation), " at '", std::string_view(a.phase, length), "'");
-}
-
-/// Returns "rank 1 <what it does>, rank 0 <what that does>", by the first thing that tells them
-/// apart.
-std::string desync_sentence(int32_t rank, const Agreed& a, int32_t other, const Agreed& b) {
-  const auto both = [&](auto&& describe) {
-    return text("rank ", rank, " ", describe(a), ", rank ", other, " ", describe(b));
-  };
-  const auto name = [](const Agreed& x) { return operation_name(x.operation); };
-  if (a.world != b.world)
-    return both([](const Agreed& x) { return text("has a comm of ", x.world, " ranks"); });
-  if (a.operation != b.operation)
-    return both([&](const Agreed& x) { return text("called ", name(x)); });
-  if (a.object != b.object)
-    return both(
-        [&](const Agreed& x) { return text("called ", name(x), " on its optimizer ", x.object); });
-  if (a.call != b.call)
-    return both([&](const Agreed& x) {
-      return text("is in its collective call ", x.call, " (", name(x), ")");
-    });
-  if (a.exchange != b.exchange || a.kind != b.kind || memcmp(a.phase, b.phase, sizeof a.phase) != 0)
-    return both([](const Agreed& x) {
-      return text(kind_verb(x.kind), " in ", place_of(x), " (exchange ", x.exchange, ")");
-    });
-  if (a.bytes != b.bytes)
-    return both([](const Agreed& x) { return text("sends ", x.bytes, " bytes in ", place_of(x)); });
-  return both([](const Agreed& x) {
-    return text("expects the data of rank ", x.root, " in ", place_of(x));
-  });
-}
-
 void copy_bytes(std::byte* to, const std::byte* from, size_t bytes) {
   if (bytes != 0) memcpy(to, from, bytes);
 }
 
 }  // namespace
-
-/// What a rank is in.
-struct Call::Said {
-  int32_t rank = -1;  // -1: nobody
-  uint32_t unused = 0;
-  Agreed agreed;
-
-  bool differs_from(const Said& other) const {
-    return memcmp(&agreed, &other.agreed, sizeof agreed) != 0;
-  }
-};
-
-/// What some ranks say together.
-struct Call::Header {
-  uint32_t magic = kMagic;
-  uint32_t traces = 0;  // some rank: 1
-  Said lowest = {};     // of the lowest rank
-  Said odd = {};        // of the lowest rank that is in something else
-  // Of the lowest rank that has failed, in a vote.
-  int32_t failed = -1;
-  int32_t code = ZERO_OK;
-  uint64_t why_bytes = 0;
-  uint64_t longest = 0;  // text of a rank, in a gather
-  uint64_t gives = 0;    // 1: the payload is there, in a broadcast
-  Stamps stamps = {};    // of one rank
-
-  void add(const Header& other) {
-    if (other.magic != kMagic) magic = other.magic;
-    traces |= other.traces;
-    longest = std::max(longest, other.longest);
-    if (other.failed >= 0 && (failed < 0 || other.failed < failed)) {
-      failed = other.failed;
-      code = other.code;
-      why_bytes = other.why_bytes;
-    }
-    add_said(other);
-  }
-
- private:
-  void add_said(const Header& other) {
-    const Said first = lowest.rank < other.lowest.rank ? lowest : other.lowest;
-    if (odd.rank >= 0 || other.odd.rank >= 0 || lowest.differs_from(other.lowest)) {
-      const Said all[] = {odd, other.odd, lowest, other.lowest};
-      odd.rank = -1;
-      for (const Said& one : all)
-        if (one.rank >= 0 && one.differs_from(first) && (odd.rank < 0 || one.rank < odd.rank))
-          odd = one;
-    }
-    lowest = first;
-  }
-};
-
-/// What each rank sends in every first exchange, of a fixed size. A payload that fits needs no
-/// other exchange.
-struct Call::Record {
-  static constexpr size_t kPayloadBytes = 1024 - sizeof(Header);
-  Header header;
-  std::byte payload[kPayloadBytes];
-};
 
 // ---- Comm.
 
@@ -166,11 +41,11 @@ Comm::Comm(int32_t rank, int32_t world, const CommOptions& options, std::shared_
       clocks_(world),
       stamps_(static_cast<size_t>(world)),
       chunk_bytes_(chunk_bytes(world, kRecordBytes)),
-      scratch_(new std::byte[2 * sizeof(Call::Record) +
+      scratch_(new std::byte[2 * sizeof(ExchangeRecord) +
                              (static_cast<size_t>(world) + 1) * chunk_bytes_]) {
-  static_assert(sizeof(Call::Record) <= kMostRecordBytes);
+  static_assert(sizeof(ExchangeRecord) <= kMostRecordBytes);
   log_as(rank);
-  memset(scratch_.get(), 0, sizeof(Call::Record));
+  memset(scratch_.get(), 0, sizeof(ExchangeRecord));
 }
 
 Status Comm::combine_bytes(std::span<std::byte>, const Combine&, const Patience&) {
@@ -210,31 +85,35 @@ Call::~Call() {
   if (in_background_) comm_->leave_background();
 }
 
-Call::Record& Call::own() const { return reinterpret_cast<Record*>(comm_->scratch_.get())[0]; }
+ExchangeRecord& Call::own() const {
+  return reinterpret_cast<ExchangeRecord*>(comm_->scratch_.get())[0];
+}
 
-Call::Record& Call::combined() const { return reinterpret_cast<Record*>(comm_->scratch_.get())[1]; }
+ExchangeRecord& Call::combined() const {
+  return reinterpret_cast<ExchangeRecord*>(comm_->scratch_.get())[1];
+}
 
-std::byte* Call::rows() const { return comm_->scratch_.get() + 2 * sizeof(Record); }
+std::byte* Call::rows() const { return comm_->scratch_.get() + 2 * sizeof(ExchangeRecord); }
 
 Patience Call::patience() const {
-  const Patience first{operation_name(operation_), own().header.lowest.agreed.phase,
+  const Patience first{operation_name(operation_), own().header.lowest.key.phase,
                        comm_->options().late_ms, false};
   return exchanges_ == 0 ? first : comm_->later(first);
 }
 
-/// Makes the first exchange of every kind, with what this kind says in `header` and in `agreed`.
+/// Makes the first exchange of every kind, with what this kind says in `key` and `header`.
 /// Afterwards combined() is that of all ranks, and they agree. `payload` has at most kPayloadBytes.
-Status Call::meet(std::string_view phase, Agreed agreed, Header header,
+Status Call::meet(std::string_view phase, ExchangeKey key, ExchangeHeader header,
                   std::span<const std::byte> payload, Combining combining) {
   log_as(rank());
   if (exchanges_ == 0 && operation_ != Operation::create) ++comm_->calls_;
-  agreed.world = static_cast<uint32_t>(world());
-  agreed.operation = calling_roll_ ? Operation::roll_call : operation_;
-  agreed.object = object_;
-  agreed.exchange = exchanges_;
-  agreed.call = comm_->calls_;
-  phase.copy(agreed.phase, sizeof agreed.phase - 1);
-  header.lowest = {.rank = rank(), .agreed = agreed};
+  key.world = static_cast<uint32_t>(world());
+  key.operation = calling_roll_ ? Operation::roll_call : operation_;
+  key.object = object_;
+  key.exchange = exchanges_;
+  key.call = comm_->calls_;
+  phase.copy(key.phase, sizeof key.phase - 1);
+  header.lowest = {.rank = rank(), .key = key};
   header.traces = comm_->trace.on();
   const bool timed = comm_->some_trace_;
   if (timed) header.stamps = comm_->clocks_.stamp(now_ns());
@@ -244,8 +123,8 @@ Status Call::meet(std::string_view phase, Agreed agreed, Header header,
   combined() = own();
   const auto combine = [bytes = payload.size(), combining](std::byte* to, const std::byte* from,
                                                            size_t) {
-    Record& into = *reinterpret_cast<Record*>(to);
-    const Record& other = *reinterpret_cast<const Record*>(from);
+    ExchangeRecord& into = *reinterpret_cast<ExchangeRecord*>(to);
+    const ExchangeRecord& other = *reinterpret_cast<const ExchangeRecord*>(from);
     into.header.add(other.header);
     if (into.header.odd.rank >= 0) return;  // payloads may be of any kind
     if (combining.combine != nullptr) combining.combine(into.payload, other.payload, bytes);
@@ -277,14 +156,14 @@ Status Call::combine_bytes(std::span<std::byte> data, const Combine& combine) {
 
 /// Finds out who came last to an exchange.
 void Call::note_wait() {
-  const auto* const all = reinterpret_cast<const Record*>(rows());
+  const auto* const all = reinterpret_cast<const ExchangeRecord*>(rows());
   std::vector<Stamps>& stamps = comm_->stamps_;
   for (size_t r = 0; r < stamps.size(); ++r) stamps[r] = all[r].header.stamps;
   Clocks& clocks = comm_->clocks_;
   const int64_t end_ns = now_ns();
   clocks.take(stamps, rank(), end_ns);
   comm_->trace.set_offset_ns(clocks.ahead_ns(0));
-  comm_->trace.add(Trace::Kind::wait, own().header.lowest.agreed.phase, own().header.stamps.came_ns,
+  comm_->trace.add(Trace::Kind::wait, own().header.lowest.key.phase, own().header.stamps.came_ns,
                    end_ns, clocks.last());
 }
 
@@ -298,11 +177,11 @@ void Call::note_part() {
 
 /// Checks that each rank's record stands in its place.
 Status Call::check_rows() {
-  const std::string_view phase = own().header.lowest.agreed.phase;
-  const auto* const all = reinterpret_cast<const Record*>(rows());
+  const std::string_view phase = own().header.lowest.key.phase;
+  const auto* const all = reinterpret_cast<const ExchangeRecord*>(rows());
   for (int32_t r = 0; r < world(); ++r) {
-    const Header& header = all[r].header;
-    if (header.magic != kMagic)
+    const ExchangeHeader& header = all[r].header;
+    if (header.magic != ExchangeHeader::kMagic)
       return abort_with(ZERO_ERR_COMM, -1, phase,
                         text("rank ", r, "'s record in ", operation_name(operation_),
                              " is unreadable: the exchange is broken, or it has another libzero"));
@@ -311,7 +190,7 @@ Status Call::check_rows() {
           ZERO_ERR_COMM, -1, phase,
           text("the exchange put rank ", header.lowest.rank, "'s record in the place of rank ", r));
   }
-  if (memcmp(&all[rank()], &own(), sizeof(Record)) != 0)
+  if (memcmp(&all[rank()], &own(), sizeof(ExchangeRecord)) != 0)
     return abort_with(
         ZERO_ERR_COMM, -1, phase,
         text("the exchange did not return rank ", rank(), "'s own record as it was sent"));
@@ -320,14 +199,13 @@ Status Call::check_rows() {
 
 /// Looks whether all ranks are in the same exchange. All of them find the same sentence.
 Status Call::compare() {
-  const Header& all = combined().header;
-  const std::string_view phase = own().header.lowest.agreed.phase;
+  const ExchangeHeader& all = combined().header;
+  const std::string_view phase = own().header.lowest.key.phase;
   if (all.odd.rank >= 0)
-    return abort_with(
-        ZERO_ERR_DESYNC, -1, phase,
-        desync_sentence(all.odd.rank, all.odd.agreed, all.lowest.rank, all.lowest.agreed));
-  const bool sound =
-      all.magic == kMagic && all.failed < world() && !all.lowest.differs_from(own().header.lowest);
+    return abort_with(ZERO_ERR_DESYNC, -1, phase,
+                      desync_sentence(all.odd.rank, all.odd.key, all.lowest.rank, all.lowest.key));
+  const bool sound = all.magic == ExchangeHeader::kMagic && all.failed < world() &&
+                     !all.lowest.differs_from(own().header.lowest);
   if (!sound)
     return abort_with(ZERO_ERR_COMM, -1, phase,
                       text("the records of the ranks in ", operation_name(operation_),
@@ -337,8 +215,8 @@ Status Call::compare() {
 
 Status Call::combine_all(std::string_view phase, const Status& mine, std::span<std::byte> records,
                          Combining combining) {
-  const bool inside = records.size() <= Record::kPayloadBytes;
-  Header header{.code = mine.code()};
+  const bool inside = records.size() <= ExchangeRecord::kPayloadBytes;
+  ExchangeHeader header{.code = mine.code()};
   if (!mine.ok()) {
     header.failed = rank();
     header.why_bytes = utf8_prefix(mine.text(), kVoteTextBytes).size();
@@ -429,7 +307,7 @@ Status Call::broadcast(std::string_view phase, std::span<std::byte> data, int32_
   if (root < 0 || root >= world())
     return Status(ZERO_ERR_ARGUMENT, text(operation_name(operation_), ": root is rank ", root,
                                           ", the comm has ranks 0 to ", world() - 1));
-  const bool inside = data.size() <= Record::kPayloadBytes;
+  const bool inside = data.size() <= ExchangeRecord::kPayloadBytes;
   const bool gives = inside && root == rank();
   ZERO_TRY(meet(phase, {.bytes = data.size(), .kind = kBroadcast, .root = root}, {.gives = gives},
                 gives ? data : std::span<std::byte>()));

@@ -76,6 +76,9 @@ const char* memory_kind_name(int32_t kind);
 enum class Side { device, host };
 
 class Call;
+struct ExchangeKey;
+struct ExchangeHeader;
+struct ExchangeRecord;
 
 class Comm : public std::enable_shared_from_this<Comm> {
  public:
@@ -249,8 +252,6 @@ class Comm : public std::enable_shared_from_this<Comm> {
 /// because the others wait. Phases are short words; their first 31 bytes are compared.
 class Call {
  public:
-  struct Agreed;  // what must be the same on every rank, in call.cpp
-
   Call(Call&&) noexcept = default;
   Call& operator=(Call&&) = delete;
   ~Call();
@@ -363,9 +364,6 @@ class Call {
  private:
   friend class Comm;
   static constexpr uint64_t kTextBytes = 1ull << 30;  // of one rank, in gather and agree
-  struct Said;
-  struct Header;
-  struct Record;
 
   Call(std::shared_ptr<Comm> comm, Operation operation, uint32_t object);
 
@@ -374,11 +372,11 @@ class Call {
     return std::as_writable_bytes(std::span(&item, 1));
   }
 
-  Record& own() const;
-  Record& combined() const;
+  ExchangeRecord& own() const;
+  ExchangeRecord& combined() const;
   std::byte* rows() const;
   Patience patience() const;
-  Status meet(std::string_view phase, Agreed agreed, Header header,
+  Status meet(std::string_view phase, ExchangeKey key, ExchangeHeader header,
               std::span<const std::byte> payload = {}, Combining combining = {});
   Status combine_bytes(std::span<std::byte> data, const Combine& combine);
   Status check_rows();

@@ -37,7 +37,7 @@ FAULTS = [
     ("comm/reception.cpp", "return !one.spoke();", "return one.spoke();", "tcp"),
     ("comm/visit.cpp", "if (meeting_.deadline.passed(met ? kVerdictMs : 0)) return unreached();", "", "rendezvous tcp"),
     ("comm/failure.cpp", "if (is_set()) return;", "", "comm_failure exchange tcp"),
-    ("comm/call.cpp", "if (other.failed >= 0 && (failed < 0 || other.failed < failed)) {",
+    ("comm/exchange_record.cpp", "if (other.failed >= 0 && (failed < 0 || other.failed < failed)) {",
      "if (other.failed >= 0) {", "comm"),
     ("comm/agreement.cpp", "return wishes[static_cast<size_t>(a)].key < wishes[static_cast<size_t>(b)].key;",
      "return wishes[static_cast<size_t>(a)].key > wishes[static_cast<size_t>(b)].key;", "subgroup"),
@@ -45,7 +45,7 @@ FAULTS = [
     ("comm/local/control.cpp", "child < first + count; ++child)", "child + 1 < first + count; ++child)", "comm"),
     ("comm/local/control.cpp", "std::memcpy(own.record[k % 2], mine.data(), mine.size());",
      "std::memcpy(own.record[0], mine.data(), mine.size());", "exchange"),
-    ("comm/local/control.cpp",
+    ("comm/local/wait.cpp",
      "if (peers_[static_cast<size_t>(r)].get() == other &&\n"
      "          slot(r).state.load(std::memory_order_acquire) != kLeft)",
      "if (peers_[static_cast<size_t>(r)].get() == other)", "exchange"),

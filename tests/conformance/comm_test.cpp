@@ -126,6 +126,42 @@ TEST_P(Conformance, any_number_of_records_combines_each_with_those_in_its_place)
   });
 }
 
+// A tree of two levels, and of three.
+TEST(Tree, every_rank_counts_once_on_any_level) {
+  for (const int world : {17, 273}) {
+    const Meeting meeting(CommKind::local, world);
+    run_sound_ranks(RankKind::threads, world, [&](int rank) {
+      const Seat seat = join(meeting, rank);
+      for (int i = 0; i < 3; ++i) {
+        Call call = begin(seat);
+        const auto count = static_cast<uint64_t>(rank);
+        EXPECT_EQ(call.combine("ranks", Sum{count})->value,
+                  static_cast<uint64_t>(world) * static_cast<uint64_t>(world - 1) / 2);
+        const std::vector<int> all = *call.exchange("all", rank);
+        for (int r = 0; r < world; ++r) EXPECT_EQ(all[static_cast<size_t>(r)], r);
+        const bool fails = rank >= world - 2;
+        const Status voted =
+            call.vote("vote", fails ? Status(ZERO_ERR_MEMORY, text("of rank ", rank)) : Status());
+        EXPECT_EQ(voted.code(), fails ? ZERO_ERR_MEMORY : ZERO_ERR_PEER);
+        if (fails) continue;
+        EXPECT_TRUE(voted.text().starts_with(text("rank ", world - 2, " in "))) << voted.text();
+      }
+      return std::string();
+    });
+  }
+}
+
+TEST(Tree, ranks_that_call_something_else_are_named_from_any_level) {
+  constexpr int kWorld = 273, kOdd = 250;
+  const Meeting meeting(CommKind::local, kWorld);
+  for (const std::string& said : run_sound_ranks(RankKind::threads, kWorld, [&](int rank) {
+         const Seat seat = join(meeting, rank);
+         Call call = begin(seat, rank >= kOdd ? Operation::barrier : Operation::step);
+         return call.vote("vote", {}).text();
+       }))
+    EXPECT_EQ(said, "rank 250 called zero_comm_barrier, rank 0 called zero_step");
+}
+
 TEST_P(Conformance, a_vote_without_failures_combines_the_records) {
   run([&](const Seat& seat) {
     Call call = begin(seat);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One long wait in an exchange: who is missing, since when, and whether that has been long enough.
+// The watch over the other ranks: who has died or left, and in a long wait who is missing, since
+// when, and whether that has been long enough.
 #include <algorithm>
 #include <optional>
 #include <vector>
@@ -12,6 +13,59 @@
 #include "comm/process.h"
 
 namespace zero::local {
+
+std::string Control::name_of(int32_t rank) const {
+  return text("rank ", rank, " (process ", slot(rank).pid.load(std::memory_order_relaxed), ")");
+}
+
+std::string Control::death_of(int32_t rank) const {
+  return text(name_of(rank), " ", peers_[static_cast<size_t>(rank)]->how_it_left());
+}
+
+/// Returns a rank whose process has died while it had a seat, arrived or not, or -1.
+int32_t Control::find_dead(bool thoroughly) const {
+  return find_dead(thoroughly, 0, others_.size());
+}
+
+/// Looks at `count` of the other processes, from the `first` on, and from the front again.
+int32_t Control::find_dead(bool thoroughly, size_t first, size_t count) const {
+  for (size_t i = 0; i < std::min(count, others_.size()); ++i) {
+    const Peer* const other = others_[(first + i) % others_.size()];
+    if (thoroughly) other->ask();
+    if (!other->dead()) continue;
+    for (int32_t r = 0; r < world_; ++r)
+      if (peers_[static_cast<size_t>(r)].get() == other &&
+          slot(r).state.load(std::memory_order_acquire) != kLeft)
+        return r;
+  }
+  return -1;
+}
+
+/// Returns a rank that has given up its seat without coming to exchange k, or -1.
+int32_t Control::find_left(uint64_t k) const {
+  if (header().left.load(std::memory_order_acquire) == 0) return -1;
+  for (int32_t r = 0; r < world_; ++r)
+    if (slot(r).state.load(std::memory_order_acquire) == kLeft &&
+        slot(r).arrived.load(std::memory_order_acquire) < k)
+      return r;
+  return -1;
+}
+
+bool Control::any_withdrew(std::span<const int32_t> ranks) const {
+  return std::any_of(ranks.begin(), ranks.end(), [&](int32_t r) {
+    return slot(r).withdrew.load(std::memory_order_acquire) == sequence_;
+  });
+}
+
+Status Control::check(const Patience& where) {
+  if (aborted()) return failure_status();
+  const int32_t dead = find_dead(true);
+  if (dead < 0) return {};
+  abort(make_failure(ZERO_ERR_PEER_DEAD, dead, where, death_of(dead)));
+  return failure_status();
+}
+
+// ---- One long wait in an exchange.
 
 class Control::Wait {
  public:

@@ -32,7 +32,6 @@ enum {
   MPI_THREAD_SERIALIZED = 2048,
   MPI_THREAD_MULTIPLE = 4096,
   MPI_MAX_ERROR_STRING = 512,
-  MPI_MAX_LIBRARY_VERSION_STRING = 8192,
 };
 
 #define MPI_FUNCTIONS(USE)                                                                   \
@@ -51,7 +50,6 @@ enum {
   USE(int, Error_string, (int, char *, int *))                                               \
   USE(int, Finalize, (void))                                                                 \
   USE(int, Finalized, (int *))                                                               \
-  USE(int, Get_library_version, (char *, int *))                                             \
   USE(int, Iallgather,                                                                       \
       (const void *, int, MPI_Datatype, void *, int, MPI_Datatype, MPI_Comm, MPI_Request *)) \
   USE(int, Ialltoall,                                                                        \

@@ -38,23 +38,12 @@ static int get_thread(enum mpi_level *level, int *is_main) {
   return MPI_Is_thread_main(is_main);
 }
 
-static void copy_text(char *to, size_t bytes, const char *from) {
-  strncpy(to, from, bytes - 1);
-  to[bytes - 1] = 0;
-}
-
 static void describe(int error, char *text, size_t bytes) {
   char words[MPI_MAX_ERROR_STRING + 1] = "?";
   int length;
   (void)MPI_Error_string(error, words, &length);
-  copy_text(text, bytes, words);
-}
-
-static void describe_library(char *text, size_t bytes) {
-  char words[MPI_MAX_LIBRARY_VERSION_STRING + 1] = "?";
-  int length;
-  (void)MPI_Get_library_version(words, &length);
-  copy_text(text, bytes, words);
+  strncpy(text, words, bytes - 1);
+  text[bytes - 1] = 0;
 }
 
 static mpi_handle find(const void *place, size_t bytes) {
@@ -174,7 +163,6 @@ static struct mpi_functions table = {
     .state = get_state,
     .thread = get_thread,
     .describe = describe,
-    .describe_library = describe_library,
     .find = find,
     .group = get_group,
     .return_errors = return_errors,

@@ -39,7 +39,6 @@ struct mpi_functions {
   /* `is_main`: this thread is the one that initialized MPI. */
   int (*thread)(enum mpi_level *level, int *is_main);
   void (*describe)(int error, char *text, size_t bytes);
-  void (*describe_library)(char *text, size_t bytes);
 
   /* Returns the communicator at `place`, by its size an MPI_Comm or a Fortran integer; NULL is that
    * of all ranks. 0: it has neither size. */

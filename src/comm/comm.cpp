@@ -115,6 +115,18 @@ std::shared_ptr<Arena> Comm::arena(const Location& location) const {
   return found == arenas_.end() ? nullptr : found->second.lock();
 }
 
+Location Comm::place_in_arena(const void* data, size_t bytes) const {
+  const auto* const begin = static_cast<const std::byte*>(data);
+  const std::lock_guard lock(arenas_mutex_);
+  for (const auto& [number, weak] : arenas_) {
+    const std::shared_ptr<Arena> one = weak.lock();
+    if (one == nullptr || begin < one->data() || begin > one->data() + one->bytes()) continue;
+    const auto offset = static_cast<size_t>(begin - one->data());
+    if (bytes <= one->bytes() - offset) return {.arena = number, .unused = 0, .offset = offset};
+  }
+  return {};
+}
+
 Result<std::byte*> Comm::resolve(int32_t rank, const Location&, size_t) const {
   return Status(ZERO_ERR_INTERNAL,
                 text("memory of rank ", rank, " is not addressable on a comm of kind ", kind()));

@@ -159,7 +159,8 @@ class Comm : public std::enable_shared_from_this<Comm> {
   virtual std::shared_ptr<Arena> arena(const Location& location) const;
 
   // ---- Data plane of comms on the host that are not direct(): equal `bytes` (or counts) on every
-  // rank; called inside a Call; failures have aborted the comm.
+  // rank; called inside a Call; failures have aborted the comm. What is sent to be summed, and what
+  // is gathered, lies in an arena of the comm, where other ranks of the host may reach it.
 
   virtual Status all_gather(Call& call, const void* send, void* recv, size_t bytes);
   /// Sets recv to the sum over ranks of this rank's chunk of `send` (world chunks of `count`
@@ -204,6 +205,8 @@ class Comm : public std::enable_shared_from_this<Comm> {
   /// PrivateArena.
   virtual Result<std::shared_ptr<Arena>> allocate(Call& call, uint32_t number, size_t bytes,
                                                   int32_t kind, Side side);
+  /// Returns the place of memory in an arena that this comm has made, claimed or not.
+  Location place_in_arena(const void* data, size_t bytes) const;
   /// Returns the next arena's number. It counts attempts, which all ranks count alike, even if some
   /// fail.
   uint32_t next_arena();

@@ -18,7 +18,8 @@ namespace zero {
 struct SumTypes {
   DType from = DType::f32;
   DType sum = DType::f32;
-  bool adds = false;  // to the values at the sum's place; only if the comm sums_itself()
+  bool adds = false;           // to the values at the sum's place; only if the comm sums_itself()
+  DType travels = DType::f32;  // of the sums of ranks on one host, between hosts
 };
 
 /// How work of the data plane uses memory in its place.

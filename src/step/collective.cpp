@@ -12,15 +12,15 @@
 namespace zero::travel {
 namespace {
 
-/// Makes buffers for the whole step. It comes before the vote, because nothing local may fail after
-/// that.
-Status make_room(const Optimizer& optim, StepMemory& memory) {
+/// Makes memory for the transfers of the whole step, which is as large on all ranks, where those of
+/// a comm that share a host's memory reach it.
+Status make_room(Call& call, const Optimizer& optim, StepMemory& memory) {
   const Room room = room_for(optim, memory);
   for (const auto& [buffer, bytes] :
        {std::pair(&memory.scratch, room.summed), std::pair(&memory.send, room.sent),
         std::pair(&memory.receive, room.received)}) {
     if (buffer->bytes() < bytes)
-      *buffer = ZERO_TRY(Memory::allocate(optim.comm->device(), bytes, "transfer buffers"));
+      buffer->arena = ZERO_TRY(call.allocate(bytes, ZERO_MEMORY_PER_RANK, Side::host));
   }
   return Status();
 }
@@ -115,8 +115,12 @@ Status reduce_one(Call& call, Optimizer& optim, StepMemory& memory, const Travel
   if (adds) multiply(1 / divisor);
   const Span span(optim.comm->trace, Trace::Kind::transfer, "reduce_scatter",
                   bytes_of(optim, transfer.chunk, wire(optim, section)));
-  ZERO_TRY(optim.comm->reduce_scatter(call, {wire(optim, section), section.sum(), adds}, send, to,
-                                      count, memory.scratch.data()));
+  const Rounding rounding = optim.rounding_of(section);
+  const SumTypes types{.from = wire(optim, section),
+                       .sum = section.sum(),
+                       .adds = adds,
+                       .travels = rounding.any() ? rounding.to : section.sum()};
+  ZERO_TRY(optim.comm->reduce_scatter(call, types, send, to, count, memory.scratch.data()));
   multiply(divisor);
   count_moved(optim, travel, wire(optim, section));
   return Status();
@@ -147,7 +151,7 @@ Status reduce(Call& call, Optimizer& optim, StepMemory& memory) {
     take_own(optim, memory);
     return Status();
   }
-  ZERO_TRY(call.vote("gather: buffers", make_room(optim, memory)));
+  ZERO_TRY(make_room(call, optim, memory));
   for (const Travel& travel : reductions(optim, memory)) {
     ZERO_TRY(reduce_one(call, optim, memory, travel));
     call.progress();
@@ -157,7 +161,7 @@ Status reduce(Call& call, Optimizer& optim, StepMemory& memory) {
 }
 
 Status publish(Call& call, Optimizer& optim, StepMemory& memory) {
-  ZERO_TRY(call.vote("publish: buffers", make_room(optim, memory)));
+  ZERO_TRY(make_room(call, optim, memory));
   for (const Travel& travel : gathers(optim, memory)) {
     ZERO_TRY(publish_one(call, optim, memory, travel));
     call.progress();

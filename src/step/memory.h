@@ -181,6 +181,16 @@ struct Placed {
   std::vector<std::shared_ptr<Arena>> held;  // arenas in use stay mapped
 };
 
+/// Memory for transfers through collectives. On the host it is an arena, which ranks that share a
+/// host may reach.
+struct TravelRoom {
+  std::shared_ptr<Arena> arena;
+  Memory on_device;
+
+  std::byte* data() const { return arena != nullptr ? arena->data() : on_device.data(); }
+  size_t bytes() const { return arena != nullptr ? arena->bytes() : on_device.bytes(); }
+};
+
 struct StepMemory : StepLayout, Gradients, Placed {
   StepMemory();
   ~StepMemory();
@@ -197,7 +207,7 @@ struct StepMemory : StepLayout, Gradients, Placed {
 
   Memory reduced;                 // sums of this rank's share, if they are not in place
   Memory incoming;                // sums to add to them, if adds_apart()
-  Memory send, receive, scratch;  // collective transfers
+  TravelRoom send, receive, scratch;
   Shadow shadow;
 
   std::unique_ptr<Backward> backward;    // null until the engine announces a gradient

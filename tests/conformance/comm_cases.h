@@ -125,6 +125,8 @@ inline std::vector<Case> cases() {
     for (const RankKind ranks : {RankKind::threads, RankKind::processes})
       for (int32_t world = 1; world <= 5; ++world) all.push_back({backend, ranks, world});
   all.push_back({CommKind::user_sums, RankKind::threads, 3});
+  for (const RankKind ranks : {RankKind::threads, RankKind::processes})
+    for (const int32_t world : {2, 3, 4}) all.push_back({CommKind::clustered, ranks, world});
   for (const CommKind backend : {CommKind::gates, CommKind::hosts, CommKind::staged})
     for (const auto& [ranks, world] :
          {std::pair(RankKind::threads, 1), {RankKind::threads, 3}, {RankKind::processes, 3}})

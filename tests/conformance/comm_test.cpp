@@ -261,6 +261,14 @@ TEST_P(Conformance, the_rank_that_differs_is_named_with_both_sides) {
 
 // ---- Bulk data.
 
+/// Memory of an arena, as data that travels is in.
+template <class Item>
+std::span<Item> in_arena(const Seat& seat, size_t count, std::shared_ptr<Arena>& arena) {
+  const size_t bytes = std::max(count * sizeof(Item), size_t{1});
+  arena = begin(seat, Operation::arena_alloc).allocate(bytes, ZERO_MEMORY_PER_RANK).value();
+  return {reinterpret_cast<Item*>(arena->data()), count};
+}
+
 TEST_P(Conformance, all_gather_gives_every_ranks_bytes) {
   run([&](const Seat& seat) {
     // Comms with shared memory need none, nor those of a device.
@@ -268,20 +276,24 @@ TEST_P(Conformance, all_gather_gives_every_ranks_bytes) {
     const size_t n = static_cast<size_t>(seat->world());
     const size_t own = static_cast<size_t>(seat->rank());
     for (size_t bytes : {size_t{0}, size_t{4}, size_t{4100}, size_t{5'000'003}}) {
-      Call call = begin(seat, Operation::step, 1);
+      std::shared_ptr<Arena> arena;
+      const std::span<std::byte> all = in_arena<std::byte>(seat, n * bytes, arena);
       const std::vector<std::byte> mine = bytes_of_rank(seat->rank(), bytes);
-      std::vector<std::byte> all(n * bytes);
+      const std::vector<std::byte> expected = bytes_of_all(seat->world(), bytes);
+      Call call = begin(seat, Operation::step, 1);
       EXPECT_OK(seat->all_gather(call, mine.data(), all.data(), bytes));
-      EXPECT_TRUE(all == bytes_of_all(seat->world(), bytes)) << bytes;
+      EXPECT_TRUE(std::ranges::equal(all, expected)) << bytes;
+      EXPECT_OK(call.vote("compared", {}));
       std::fill(all.begin(), all.end(), std::byte{0});
       std::copy(mine.begin(), mine.end(), all.begin() + static_cast<ptrdiff_t>(own * bytes));
       EXPECT_OK(seat->all_gather(call, all.data() + own * bytes, all.data(), bytes));
-      EXPECT_TRUE(all == bytes_of_all(seat->world(), bytes)) << "in place " << bytes;
+      EXPECT_TRUE(std::ranges::equal(all, expected)) << "in place " << bytes;
+      EXPECT_OK(call.vote("compared", {}));
     }
   });
 }
 
-TEST_P(Conformance, reduce_scatter_sums_in_rank_order) {
+TEST_P(Conformance, reduce_scatter_sums_in_rank_order_on_each_host_and_then_over_hosts) {
   const bool own_order = GetParam().backend == CommKind::user_sums;
   run([&](const Seat& seat) {
     if (seat->direct() || seat->device() != nullptr) return;
@@ -300,13 +312,24 @@ TEST_P(Conformance, reduce_scatter_sums_in_rank_order) {
       }
       const size_t own = static_cast<size_t>(seat->rank());
       std::vector<float> sum(count), scratch(n * count), expected(count);
+      const std::vector<int> hosts = GetParam().backend == CommKind::clustered
+                                         ? hosts_of(seat->world())
+                                     : launched().several_hosts() ? launched().hosts
+                                                                  : std::vector<int>(n);
       for (size_t i = 0; i < count; ++i) {
-        expected[i] = send[0][own * count + i];
-        for (size_t r = 1; r < n; ++r) expected[i] += send[r][own * count + i];
+        for (int host = 0; host <= *std::ranges::max_element(hosts); ++host) {
+          float of_host = -0.0f;
+          for (size_t r = 0; r < n; ++r)
+            if (hosts[r] == host) of_host += send[r][own * count + i];
+          expected[i] = host == 0 ? of_host : expected[i] + of_host;
+        }
       }
+      std::shared_ptr<Arena> arena;
+      const std::span<float> from = in_arena<float>(seat, n * count, arena);
+      std::ranges::copy(send[own], from.begin());
       Call call = begin(seat, Operation::step, 1);
-      EXPECT_OK(
-          seat->reduce_scatter(call, {}, send[own].data(), sum.data(), count, scratch.data()));
+      EXPECT_OK(seat->reduce_scatter(call, {}, from.data(), sum.data(), count, scratch.data()));
+      EXPECT_OK(call.vote("done", {}));  // others may still wait for what this rank has sent
       EXPECT_TRUE(count == 0 || memcmp(sum.data(), expected.data(), count * sizeof(float)) == 0)
           << count;
     }

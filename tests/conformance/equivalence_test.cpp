@@ -61,8 +61,9 @@ enum Axis {
   threads,
   asks
 };
-constexpr CommKind kOns[] = {CommKind::local, CommKind::user,  CommKind::device, CommKind::nccl,
-                             CommKind::gates, CommKind::hosts, CommKind::staged};
+constexpr CommKind kOns[] = {CommKind::local,  CommKind::user,     CommKind::device,
+                             CommKind::nccl,   CommKind::gates,    CommKind::hosts,
+                             CommKind::staged, CommKind::clustered};
 enum How { in_step, clipped_by_hand, reduced_by_hand, reduced_already };
 enum Ending { as_called, begun_before, ending_behind };
 constexpr int kAnnounced[] = {0, 3, 1000};
@@ -86,7 +87,7 @@ const std::vector<Values>& axes() {
   static const std::vector<Values> all = {
       {"rule", names_of(rules())},
       {"dtypes", names_of(kKinds)},
-      {"on", {"local", "user", "device", "nccl", "gates", "hosts", "staged"}},
+      {"on", {"local", "user", "device", "nccl", "gates", "hosts", "staged", "clustered"}},
       {"ranks", {"1", "2", "3", "4", "5"}},
       {"memory", {std::begin(kWheres), std::end(kWheres)}},
       {"partition", {std::begin(kPartitionNames), std::end(kPartitionNames)}},
@@ -143,7 +144,7 @@ std::vector<Exclusion> make_exclusions() {
     if (takes_whole_tensors(rules()[r].number)) special.values.push_back(r);
   const Some begun{ending, {begun_before}}, joins{uneven, {1, 2}};
   // Places by their number in kOns.
-  const Some on_hosts{on, {0, 1}}, on_devices{on, {2, 3, 4, 5, 6}}, asks_nothing{asks, {0}};
+  const Some on_hosts{on, {0, 1, 7}}, on_devices{on, {2, 3, 4, 5, 6}}, asks_nothing{asks, {0}};
   std::vector<Exclusion> all = {
       // An early update would need all gradients first, or nothing is announced to begin with.
       {begun, {norm, {1, 2}}},
@@ -233,6 +234,7 @@ Training training_of(const Combination& one) {
   run.partition = static_cast<int32_t>(one[partition]);
   run.padded = run.where != Where::foreign && one[partition] % 2 == 0;
   run.others_sum = place_of(one) == CommKind::nccl;
+  if (place_of(one) == CommKind::clustered) run.hosts = hosts_of(run.world);
   run.asks = one[asks] != 0;
   run.toggled = one[frozen] != 0;
   run.thaws = 4;
@@ -282,7 +284,8 @@ class OverMpi : public ::testing::TestWithParam<size_t> {};
 TEST_P(OverMpi, pairs_equal_one_process) {
   Combination one = combinations()[GetParam()];
   one[world] = static_cast<size_t>(launched().world) - 1;
-  const Training training = training_of(one);
+  Training training = training_of(one);
+  if (launched().several_hosts()) training.hosts = launched().hosts;
   expect_equals_reference(training, run(training, CommKind::mpi), name_of(one));
 }
 

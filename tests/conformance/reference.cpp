@@ -88,19 +88,38 @@ class Alone {
     return rounded(dtype, static_cast<double>(value), ties_away);
   }
 
-  /// One after the other, behind those of the batches before.
+  /// One host after the other, behind those of the batches before.
   void add_ranks(int batch, bool& present) {
-    for (int rank = 0; rank < (run_.reduced ? 1 : run_.world); rank++) {
-      std::vector<Real> g = all(gradient(run_, param_, rank, batch));
-      for (Real& x : g) x = travelled(x);
-      const bool has = has_gradient(run_, param_, rank, batch);
-      if (!has) std::fill(g.begin(), g.end(), Real{0});
-      present = present || has;
-      if (sum_.empty()) {
-        sum_ = std::move(g);
-      } else {
-        for (size_t k = 0; k < g.size(); k++) sum_[k] = sum_[k] + g[k];
-      }
+    const int ranks = run_.reduced ? 1 : run_.world;
+    if (run_.hosts.empty()) {
+      for (int rank = 0; rank < ranks; rank++) add(sum_, of_rank(rank, batch, present));
+      return;
+    }
+    const int hosts = *std::max_element(run_.hosts.begin(), run_.hosts.end()) + 1;
+    for (int host = 0; host < hosts; host++) {
+      std::vector<Real> of_host;
+      for (int rank = 0; rank < ranks; rank++)
+        if (run_.hosts[static_cast<size_t>(rank)] == host)
+          add(of_host, of_rank(rank, batch, present));
+      for (Real& x : of_host) x = travelled(x);  // it is rounded as its ranks' gradients are
+      add(sum_, std::move(of_host));
+    }
+  }
+
+  std::vector<Real> of_rank(int rank, int batch, bool& present) {
+    std::vector<Real> g = all(gradient(run_, param_, rank, batch));
+    for (Real& x : g) x = travelled(x);
+    const bool has = has_gradient(run_, param_, rank, batch);
+    if (!has) std::fill(g.begin(), g.end(), Real{0});
+    present = present || has;
+    return g;
+  }
+
+  static void add(std::vector<Real>& sum, std::vector<Real> more) {
+    if (sum.empty()) {
+      sum = std::move(more);
+    } else {
+      for (size_t k = 0; k < more.size(); k++) sum[k] = sum[k] + more[k];
     }
   }
 

@@ -26,6 +26,7 @@ struct Dtypes {
 
 struct Training {
   int world = 1;
+  std::vector<int> hosts;  // of each rank; empty: all are on one
   int32_t optimizer = ZERO_OPTIMIZER_ADAMW;
   bool own_rule = false;  // of the caller's own making; ADAMW or LARS
   int32_t partition = ZERO_PARTITION_EVEN;

@@ -11,7 +11,7 @@
 namespace zero::test {
 
 const char* name_of(CommKind kind) {
-  constexpr std::array kNames = {"solo",   "local", "user",  "user_sums", "mpi",
+  constexpr std::array kNames = {"solo",   "local", "user",  "user_sums", "clustered", "mpi",
                                  "device", "nccl",  "gates", "hosts",     "staged"};
   return kNames[static_cast<size_t>(kind)];
 }
@@ -36,7 +36,8 @@ Meeting::Meeting(CommKind kind, int world, const Devices& devices)
       name_(unique_name()),
       engine_(kind == CommKind::user || kind == CommKind::user_sums
                   ? std::make_unique<Engine>(world)
-                  : nullptr) {
+                  : nullptr),
+      clustered_(kind == CommKind::clustered ? std::make_unique<HostsRanks>(world) : nullptr) {
   if (kind == CommKind::nccl) {
     nccl_ = std::make_unique<NcclRanks>(world, devices.seed, devices.guarded);
     nccl_->chaos().forget(devices.forgotten);
@@ -88,8 +89,10 @@ Result<std::shared_ptr<Comm>> Meeting::seat(int rank, int number,
     case CommKind::user_sums:
       return create_user(Engine::functions(kind_ == CommKind::user_sums), engine_->seat(rank), rank,
                          world_, options);
+    case CommKind::clustered:
+      return clustered_->join(rank, text(name_, "-", number), options);
     case CommKind::mpi:
-      return create_mpi(nullptr, 0, options, false);
+      return create_mpi(nullptr, 0, options, launched().several_hosts());
     case CommKind::nccl:
       return nccl_->join(rank, options, number);
     default:

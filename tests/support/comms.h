@@ -13,6 +13,7 @@
 
 #include "comm/comm.h"
 #include "support/chaos_device.h"
+#include "support/hosts_ranks.h"
 #include "support/mpi_ranks.h"
 #include "support/nccl_ranks.h"
 #include "support/ranks.h"
@@ -22,10 +23,23 @@
 namespace zero::test {
 
 /// Where ranks are and how they reach each other. `user_sums`: the engine reduces by itself.
-/// `mpi`: the ranks that an mpirun started, each in a process of its own. From `device` on tensors
+/// `clustered`: ranks that believe to be on several hosts. `mpi`: the ranks that an mpirun started,
+/// each in a process of its own. From `device` on tensors
 /// are on devices: of one rank alone; over NCCL; of a local comm whose devices reach each other's
 /// memory and wait at gates; whose hosts wait there; where all goes through the host.
-enum class CommKind { solo, local, user, user_sums, mpi, device, nccl, gates, hosts, staged };
+enum class CommKind {
+  solo,
+  local,
+  user,
+  user_sums,
+  clustered,
+  mpi,
+  device,
+  nccl,
+  gates,
+  hosts,
+  staged
+};
 constexpr CommKind kCommKinds[] = {CommKind::local, CommKind::user};
 constexpr bool on_devices(CommKind kind) { return kind >= CommKind::device; }
 const char* name_of(CommKind kind);
@@ -69,6 +83,7 @@ class Meeting {
   CommOptions options_;
   const std::string name_;
   const std::unique_ptr<Engine> engine_;
+  const std::unique_ptr<HostsRanks> clustered_;
   std::unique_ptr<NcclRanks> nccl_;
   std::shared_ptr<ChaosWorld> chaos_;
   std::vector<std::shared_ptr<ChaosDevice>> devices_;

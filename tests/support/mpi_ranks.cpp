@@ -2,7 +2,9 @@
 #include "support/mpi_ranks.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -62,13 +64,29 @@ std::vector<std::string> run_and_gather(const std::function<std::string(int rank
   return std::move(*all);
 }
 
+/// Numbers hosts in the order of their lowest ranks.
+std::vector<int> hosts_of_ranks() {
+  char name[256] = {};
+  gethostname(name, sizeof name - 1);
+  const std::vector<std::string> names = run_and_gather([&](int) { return std::string(name); });
+  std::vector<std::string> seen;
+  std::vector<int> hosts;
+  for (const std::string& one : names) {
+    const auto found = std::find(seen.begin(), seen.end(), one);
+    hosts.push_back(static_cast<int>(found - seen.begin()));
+    if (found == seen.end()) seen.push_back(one);
+  }
+  return hosts;
+}
+
 }  // namespace
 
 LaunchedRank launched() {
   Comm* const comm = all_ranks();
   if (comm == nullptr) return {};
   run_among_launched = run_and_gather;
-  return {comm->rank(), comm->world()};
+  static const std::vector<int> hosts = hosts_of_ranks();
+  return {comm->rank(), comm->world(), hosts};
 }
 
 }  // namespace zero::test

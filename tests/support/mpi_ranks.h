@@ -3,12 +3,17 @@
 // in the same order. ZERO_TEST_MPI names the MPI that each opens and initializes.
 #pragma once
 
+#include <vector>
+
 namespace zero::test {
 
 /// This process among them; 0 of 0 if no mpirun started it.
 struct LaunchedRank {
   int rank = 0;
   int world = 0;
+  std::vector<int> hosts = {};  // of each rank
+
+  bool several_hosts() const { return !hosts.empty() && hosts.front() != hosts.back(); }
 };
 LaunchedRank launched();
 

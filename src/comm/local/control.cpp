@@ -332,7 +332,7 @@ void Control::abort(const Failure& cause) {
 }
 
 Status Control::damaged() {
-  abort(steps_->fail(
+  abort(steps().fail(
       ZERO_ERR_COMM, -1, "",
       "the memory that the ranks share was overwritten: a rank has written where it must not"));
   return failure_status();
@@ -342,13 +342,14 @@ Failure Control::failure() const {
   const uint32_t word = header().abort.load(std::memory_order_acquire);
   if (word == 0) return {};
   if (word > static_cast<uint32_t>(world_))
-    return steps_->fail(
+    return steps().fail(
         ZERO_ERR_COMM, -1, "",
         text("the memory that the ranks share was overwritten: rank ", word - 1, " of ", world_));
   const Cause& cause = slot(static_cast<int32_t>(word) - 1).cause;
   Failure failure = unpack(as_payload(cause));
-  if (failure.rank < 0 || failure.rank >= world_) failure.rank = -1;
-  failure.params_consistent = failure.params_consistent && steps_->consistent();
+  const int32_t world = part_.ranks.empty() ? world_ : part_.world;
+  if (failure.rank < 0 || failure.rank >= world) failure.rank = -1;
+  failure.params_consistent = failure.params_consistent && steps().consistent();
   return failure;
 }
 
@@ -356,8 +357,8 @@ Status Control::failure_status() const { return failure().status(); }
 
 Failure Control::make_failure(Code code, int32_t rank, const Patience& where,
                               std::string_view sentence) const {
-  return steps_->fail(where.code != ZERO_OK ? where.code : code, rank, where.where(),
-                      text(where.where(), ": ", sentence));
+  return steps().fail(where.code != ZERO_OK ? where.code : code, called(rank), where.where(),
+                      text(where.where(), where.operation[0] == 0 ? "" : ": ", sentence));
 }
 
 }  // namespace zero::local

@@ -3,6 +3,7 @@
 // abort word, and the watch over the other ranks.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -17,6 +18,14 @@
 #include "comm/local/segment.h"
 
 namespace zero::local {
+
+/// How the seats of a host are a part of a larger comm.
+struct Part {
+  std::vector<int32_t> ranks;  // there, by rank here; empty: they are the same
+  int32_t world = 0;           // there
+  const StepsSoFar* steps = nullptr;
+  std::function<void(std::span<const Missing>)> look;  // called between two slices of a wait
+};
 
 class Control {
  public:
@@ -59,6 +68,8 @@ class Control {
 
   /// Sets the progress that causes of this seat's making tell.
   void set_steps(const StepsSoFar* steps) { steps_ = steps; }
+  /// Names ranks as `part` says.
+  void be_part(Part part) { part_ = std::move(part); }
 
   void note_progress() { slot(rank_).progress.fetch_add(1, std::memory_order_relaxed); }
 
@@ -95,6 +106,10 @@ class Control {
   bool cores_for_all() const;
   void say_where(const char* operation, const char* phase);
   std::string where_is(int32_t rank) const;
+  int32_t called(int32_t rank) const {
+    return part_.ranks.empty() ? rank : part_.ranks[static_cast<size_t>(rank)];
+  }
+  const StepsSoFar& steps() const { return part_.steps != nullptr ? *part_.steps : *steps_; }
   std::string name_of(int32_t rank) const;
   std::string death_of(int32_t rank) const;
   int32_t find_dead(bool thoroughly) const;
@@ -115,6 +130,7 @@ class Control {
   uint64_t sequence_ = 0;    // of this seat's last exchange
   uint64_t broadcasts_ = 0;  // parts so far
   const StepsSoFar* steps_ = &kNoSteps;
+  Part part_;
 
   // This seat's cause: may be written anew until the abort word or a decision names it.
   std::mutex cause_mutex_;

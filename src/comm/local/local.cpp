@@ -20,16 +20,17 @@ Result<std::shared_ptr<Comm>> create_local(std::string_view name, int32_t rank, 
   if (rank < 0 || rank >= world)
     return Status(ZERO_ERR_ARGUMENT, text("rank is ", rank, " in a world of ", world));
   log_as(rank);
-  return local::join(text("rendezvous '", name, "'"), local::address_of_comm(name, word), word,
-                     rank, world, options, std::move(device), [] { return Status(); });
+  return std::shared_ptr<Comm>(ZERO_TRY(
+      local::join(text("rendezvous '", name, "'"), local::address_of_comm(name, word), word, rank,
+                  world, options, std::move(device), [] { return Status(); })));
 }
 
 namespace local {
 
-Result<std::shared_ptr<Comm>> join(const std::string& title, const std::string& address,
-                                   std::string_view word, int32_t rank, int32_t world,
-                                   const CommOptions& options, std::shared_ptr<Device> device,
-                                   std::function<Status()> check) {
+Result<std::shared_ptr<LocalComm>> join(const std::string& title, const std::string& address,
+                                        std::string_view word, int32_t rank, int32_t world,
+                                        const CommOptions& options, std::shared_ptr<Device> device,
+                                        std::function<Status()> check) {
   const Deadline deadline(options.rendezvous_ms);
   Life life = ZERO_TRY(Life::begin());
   NamedMeeting meeting(address, life);
@@ -45,7 +46,7 @@ Result<std::shared_ptr<Comm>> join(const std::string& title, const std::string& 
   auto comm = std::make_shared<LocalComm>(rank, world, options, std::move(life), std::move(seat),
                                           std::move(device));
   ZERO_TRY(comm->join_devices());
-  return std::shared_ptr<Comm>(std::move(comm));
+  return comm;
 }
 
 // ---- The ranks agree on how their devices work together when the comm is made. The hosts of all
@@ -143,14 +144,14 @@ Result<std::shared_ptr<Comm>> LocalComm::make_child(Call& call, std::span<const 
     if (!control_->any_withdrew(members)) return {};
     return Status(ZERO_ERR_PEER, "another rank could not take its seat");
   };
-  Result<std::shared_ptr<Comm>> child =
+  Result<std::shared_ptr<LocalComm>> child =
       join(text("rendezvous of the child of a split"), address_of_comm(shared, shared), shared,
            place, static_cast<int32_t>(members.size()), options(), device(), check);
-  if (child.ok()) return child;
+  if (child.ok()) return std::shared_ptr<Comm>(std::move(*child));
   // The vote that follows tells why, in the words of the rank that failed.
   if (control_->any_withdrew(members)) return std::shared_ptr<Comm>();
   control_->withdraw();
-  return child;
+  return child.failure();
 }
 
 }  // namespace local

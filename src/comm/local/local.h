@@ -40,7 +40,11 @@ class LocalComm final : public Comm {
   /// Finds out how the ranks' devices work together. Collective, before the first other call.
   Status join_devices();
 
- protected:
+  /// Looks whether the others live.
+  Status check_alive() { return control_->check({"", "", 0, false}); }
+  /// Makes it a part of a larger comm, or no longer.
+  void be_part(Part part) { control_->be_part(std::move(part)); }
+
   bool combines() const override { return true; }
   Status combine_bytes(std::span<std::byte> data, const Combine& combine,
                        const Patience& patience) override {
@@ -54,11 +58,13 @@ class LocalComm final : public Comm {
                          const Patience& patience) override {
     return control_->broadcast(data, root, patience, later(patience));
   }
+  void note_progress() override { control_->note_progress(); }
+
+ protected:
   Result<std::shared_ptr<Arena>> allocate(Call& call, uint32_t number, size_t bytes, int32_t kind,
                                           Side side) override;
   Result<std::shared_ptr<Comm>> make_child(Call& call, std::span<const int32_t> members,
                                            int32_t place, int32_t color) override;
-  void note_progress() override { control_->note_progress(); }
 
  private:
   Status open_gates(Call& call);
@@ -89,9 +95,9 @@ class LocalComm final : public Comm {
 
 /// Takes a seat in the comm at `address`, of ranks that know `word`. `check` can end the rendezvous
 /// early.
-Result<std::shared_ptr<Comm>> join(const std::string& title, const std::string& address,
-                                   std::string_view word, int32_t rank, int32_t world,
-                                   const CommOptions& options, std::shared_ptr<Device> device,
-                                   std::function<Status()> check);
+Result<std::shared_ptr<LocalComm>> join(const std::string& title, const std::string& address,
+                                        std::string_view word, int32_t rank, int32_t world,
+                                        const CommOptions& options, std::shared_ptr<Device> device,
+                                        std::function<Status()> check);
 
 }  // namespace zero::local

@@ -15,7 +15,8 @@
 namespace zero::local {
 
 std::string Control::name_of(int32_t rank) const {
-  return text("rank ", rank, " (process ", slot(rank).pid.load(std::memory_order_relaxed), ")");
+  return text("rank ", called(rank), " (process ", slot(rank).pid.load(std::memory_order_relaxed),
+              ")");
 }
 
 std::string Control::death_of(int32_t rank) const {
@@ -74,6 +75,7 @@ class Control::Wait {
   /// Returns a reason to give up: a death, a rank that left, the deadline.
   std::optional<Failure> find_cause();
 
+  std::span<const Missing> missing() const { return missing_; }
   /// Returns how long to sleep now. Many sleepers share the looks at who is alive.
   int64_t slice_ns() const {
     constexpr uint32_t kOften = 16, kLongestMs = 50;
@@ -122,7 +124,7 @@ std::optional<Failure> Control::Wait::find_cause() {
     return control_.make_failure(ZERO_ERR_PEER_DEAD, dead, patience_, control_.death_of(dead));
   if (const int32_t left = control_.find_left(k_); left >= 0)
     return control_.make_failure(ZERO_ERR_DESYNC, left, patience_,
-                                 text("rank ", left, " has freed its comm"));
+                                 text("rank ", control_.called(left), " has freed its comm"));
   if (looks_++ > 0) find_missing();
   std::vector<Missing> late = watch_.late_of(missing_);
   if (!late.empty()) {  // perhaps it has come since
@@ -137,7 +139,7 @@ std::optional<Failure> Control::Wait::find_cause() {
         text(watch_.late(describe(late)), last.empty() ? "" : "; last seen in ", last));
   }
   if (!missing_.empty() && watch_.warns())
-    log(ZERO_LOG_WARNING, watch_.warning(control_.rank_, describe(missing_)));
+    log(ZERO_LOG_WARNING, watch_.warning(control_.called(control_.rank_), describe(missing_)));
   return std::nullopt;
 }
 
@@ -165,7 +167,8 @@ std::string Control::Wait::describe(std::span<const Missing> missing) const {
   std::vector<std::string> names;
   for (const Missing& one : missing) {
     const pid_t pid = control_.slot(one.rank).pid.load(std::memory_order_relaxed);
-    names.push_back(text("rank ", one.rank, " (process ", pid, ", ", process_state(pid), ")"));
+    names.push_back(
+        text("rank ", control_.called(one.rank), " (process ", pid, ", ", process_state(pid), ")"));
   }
   return list_some(names);
 }
@@ -180,7 +183,8 @@ Status Control::await_asleep(uint64_t k, const Patience& patience) {
     }
     doze(k, wait.slice_ns());
     if (interrupted())
-      give_up(k, make_failure(ZERO_ERR_ABORTED, rank_, patience, interruption_of(rank_)));
+      give_up(k, make_failure(ZERO_ERR_ABORTED, rank_, patience, interruption_of(called(rank_))));
+    if (part_.look) part_.look(wait.missing());
   }
 }
 

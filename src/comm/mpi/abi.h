@@ -28,7 +28,6 @@ enum {
   MPI_KEYVAL_INVALID = 0,
   MPI_ANY_SOURCE = -1,
   MPI_ANY_TAG = -2,
-  MPI_UNDEFINED = -32766,
   MPI_THREAD_SERIALIZED = 2048,
   MPI_THREAD_MULTIPLE = 4096,
   MPI_MAX_ERROR_STRING = 512,
@@ -45,19 +44,18 @@ enum {
   USE(int, Comm_set_attr, (MPI_Comm, int, void *))                                           \
   USE(int, Comm_set_errhandler, (MPI_Comm, MPI_Errhandler))                                  \
   USE(int, Comm_size, (MPI_Comm, int *))                                                     \
-  USE(int, Comm_split, (MPI_Comm, int, int, MPI_Comm *))                                     \
   USE(int, Comm_test_inter, (MPI_Comm, int *))                                               \
   USE(int, Error_string, (int, char *, int *))                                               \
   USE(int, Finalize, (void))                                                                 \
   USE(int, Finalized, (int *))                                                               \
   USE(int, Iallgather,                                                                       \
       (const void *, int, MPI_Datatype, void *, int, MPI_Datatype, MPI_Comm, MPI_Request *)) \
-  USE(int, Ialltoall,                                                                        \
-      (const void *, int, MPI_Datatype, void *, int, MPI_Datatype, MPI_Comm, MPI_Request *)) \
   USE(int, Ibcast, (void *, int, MPI_Datatype, int, MPI_Comm, MPI_Request *))                \
   USE(int, Init_thread, (int *, char ***, int, int *))                                       \
   USE(int, Initialized, (int *))                                                             \
   USE(int, Iprobe, (int, int, MPI_Comm, int *, MPI_Status *))                                \
+  USE(int, Irecv, (void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *))            \
+  USE(int, Isend, (const void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *))      \
   USE(int, Is_thread_main, (int *))                                                          \
   USE(int, Query_thread, (int *))                                                            \
   USE(int, Test, (MPI_Request *, int *, MPI_Status *))

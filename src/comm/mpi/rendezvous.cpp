@@ -3,30 +3,22 @@
 // the way of their data.
 #include "comm/tcp/rendezvous.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-
-#include <algorithm>
 #include <memory>
-#include <set>
+#include <numeric>
 
-#include "base/hash.h"
 #include "base/interrupt.h"
 #include "base/keep.h"
 #include "base/log.h"
-#include "base/os.h"
-#include "base/secret.h"
 #include "base/text.h"
 #include "comm/create.h"
-#include "comm/local/local.h"
-#include "comm/mpi/mpi.h"
+#include "comm/hosts/form.h"
+#include "comm/mpi/messages.h"
 
 namespace zero {
 namespace mpi {
 namespace {
 
 constexpr uint32_t kMagic = 0x4d70697a;  // changes with anything that ranks say to each other
-constexpr int64_t kTrialMs = 5'000;      // for ranks that seem to be on one host to meet there
 
 /// Duplicates that no comm uses, a bit each, as ranks agree on them.
 struct Idle {
@@ -99,74 +91,39 @@ Result<std::vector<tcp::Peer>> connect(const Library& library, mpi_handle comm,
                          : tcp::visit(greeting.offer, group.rank, group.world, bounds);
 }
 
-/// Returns words that ranks of one host share, and most others do not.
-std::string host_words() {
-  struct stat network {};
-  os().fstatat(AT_FDCWD, "/proc/self/ns/net", &network, 0);
-  return text(read_small_file("/proc/sys/kernel/random/boot_id"), network.st_ino, " ",
-              os().geteuid());
+/// Takes a duplicate that is idle on all ranks, or makes one.
+Result<std::unique_ptr<hosts::Messages>> make_messages(Call& call, const Library& library,
+                                                       mpi_handle handle) {
+  Result<Duplicates*> all = Duplicates::of(library, handle);
+  const Idle idle =
+      ZERO_TRY(call.vote("communicators", all.failure(), Idle{all.ok() ? (*all)->idle() : 0}));
+  const Bounds watched{call.comm().options().rendezvous_ms, [&] { return call.comm().check(); }};
+  Result<Duplicate*> own = (*all)->take(idle.on_all, watched);
+  ZERO_TRY(call.vote("communicator", own.failure()));
+  return std::unique_ptr<hosts::Messages>(
+      std::make_unique<MpiMessages>(library, **own, call.world()));
 }
 
-/// Returns a local comm, if the ranks are on one host; otherwise nothing, on every rank. That is
-/// tried, because different hosts may say the same of themselves.
-Result<std::shared_ptr<Comm>> try_local(Call& call, const CommOptions& options) {
-  if (call.world() > local::kMaxWorld) return std::shared_ptr<Comm>();
-  const std::vector<std::string> hosts = ZERO_TRY(call.gather("host", host_words()));
-  if (std::set(hosts.begin(), hosts.end()).size() != 1) return std::shared_ptr<Comm>();
-  Digest drawn{};
-  const std::span<std::byte> bytes = std::as_writable_bytes(std::span(drawn));
-  ZERO_TRY(call.vote("name", draw_random(bytes)));
-  ZERO_TRY(call.broadcast("name", bytes, 0));
-  const std::string name = hex(drawn);
-  const Deadline trial(std::min(options.rendezvous_ms, kTrialMs));
-  const auto check = [&]() -> Status {
-    if (trial.passed()) return Status(ZERO_ERR_UNSUPPORTED, "ranks did not meet on one host");
-    return call.comm().check();
-  };
-  Result<std::shared_ptr<Comm>> made =
-      local::join("rendezvous of the ranks of MPI", local::address_of_comm(name, name), name,
-                  call.rank(), call.world(), options, nullptr, check);
-  const std::string lacking = ZERO_TRY(call.find_lacking(
-      "local", made.ok() ? Status() : Status(ZERO_ERR_UNSUPPORTED, made.failure().text())));
-  if (lacking.empty()) return made;
-  log(ZERO_LOG_INFO, text("ranks of one host will use MPI: ", lacking));
-  return std::shared_ptr<Comm>();
-}
-
+/// Makes the comm by one over connections alone, which all ranks have first.
 Result<std::shared_ptr<Comm>> create(const Library& library, mpi_handle handle,
                                      const mpi_group& group, const CommOptions& options,
                                      bool local) {
   const Bounds bounds = rendezvous(options.rendezvous_ms);
-  const std::shared_ptr<MpiComm> comm = ZERO_TRY(take_seat(
-      library, group.rank, group.world, options, connect(library, handle, group, bounds)));
-  Call call = ZERO_TRY(comm->begin(Operation::create));
-  if (local) {
-    std::shared_ptr<Comm> made = ZERO_TRY(try_local(call, options));
-    if (made != nullptr) return made;
-  }
-  Result<Duplicates*> all = Duplicates::of(library, handle);
-  const Idle idle =
-      ZERO_TRY(call.vote("communicators", all.failure(), Idle{all.ok() ? (*all)->idle() : 0}));
-  const Bounds watched{options.rendezvous_ms, [&] { return comm->check(); }};
-  Result<Duplicate*> own = (*all)->take(idle.on_all, watched);
-  ZERO_TRY(call.vote("ready", own.ok() ? comm->open(**own) : own.failure()));
-  return std::shared_ptr<Comm>(comm);
+  const std::string who = text("rank ", group.rank, " of an mpi comm of ", group.world);
+  Result<std::vector<tcp::Peer>> peers = connect(library, handle, group, bounds);
+  if (!peers.ok()) return std::move(peers).status().within(who);
+  const auto connected =
+      std::make_shared<tcp::TcpComm>(group.rank, group.world, options, nullptr, std::move(*peers));
+  Call call = ZERO_TRY(connected->begin(Operation::create));
+  std::vector<int32_t> all(static_cast<size_t>(group.world));
+  std::iota(all.begin(), all.end(), 0);
+  Result<std::shared_ptr<Comm>> made =
+      hosts::form(call, all, group.rank, options, local ? hosts::host_words() : "",
+                  [&] { return make_messages(call, library, handle); });
+  return call.vote("ready", std::move(made));
 }
 
 }  // namespace
-
-Result<std::shared_ptr<MpiComm>> take_seat(const Library& library, int32_t rank, int32_t world,
-                                           const CommOptions& options,
-                                           Result<std::vector<tcp::Peer>> peers) {
-  const std::string who = text("rank ", rank, " of an mpi comm of ", world);
-  if (!peers.ok()) return std::move(peers).status().within(who);
-  auto comm = std::make_shared<MpiComm>(library, rank, world, options, std::move(*peers));
-  ZERO_TRY(
-      comm->exchange_bytes({}, {}, {"zero_comm_create_mpi", "seated", options.rendezvous_ms, false})
-          .within(who));
-  return comm;
-}
-
 }  // namespace mpi
 
 Result<std::shared_ptr<Comm>> create_mpi(const void* mpi_comm, size_t bytes,

@@ -74,13 +74,6 @@ static int return_errors(mpi_handle comm) {
   return MPI_Comm_set_errhandler(comm_of(comm), MPI_ERRORS_RETURN);
 }
 
-static int split(mpi_handle comm, int color, int rank, mpi_handle *out) {
-  MPI_Comm made;
-  TRY(MPI_Comm_split(comm_of(comm), color < 0 ? MPI_UNDEFINED : color, rank, &made));
-  *out = (mpi_handle)made;
-  return MPI_SUCCESS;
-}
-
 static int free_comm(mpi_handle comm) {
   MPI_Comm freed = comm_of(comm);
   return MPI_Comm_free(&freed);
@@ -136,10 +129,17 @@ static int all_gather(const void *send, void *recv, int bytes, mpi_handle comm,
   return MPI_SUCCESS;
 }
 
-static int all_to_all(const void *send, void *recv, int bytes, mpi_handle comm,
-                      mpi_handle *request) {
+static int send(const void *data, int bytes, int to, int tag, mpi_handle comm,
+                mpi_handle *request) {
   MPI_Request begun;
-  TRY(MPI_Ialltoall(send, bytes, MPI_BYTE, recv, bytes, MPI_BYTE, comm_of(comm), &begun));
+  TRY(MPI_Isend(data, bytes, MPI_BYTE, to, tag, comm_of(comm), &begun));
+  *request = (mpi_handle)begun;
+  return MPI_SUCCESS;
+}
+
+static int receive(void *data, int bytes, int from, int tag, mpi_handle comm, mpi_handle *request) {
+  MPI_Request begun;
+  TRY(MPI_Irecv(data, bytes, MPI_BYTE, from, tag, comm_of(comm), &begun));
   *request = (mpi_handle)begun;
   return MPI_SUCCESS;
 }
@@ -166,14 +166,14 @@ static struct mpi_functions table = {
     .find = find,
     .group = get_group,
     .return_errors = return_errors,
-    .split = split,
     .free = free_comm,
     .attach = attach,
     .attached = get_attached,
     .duplicate = duplicate,
     .broadcast = broadcast,
     .all_gather = all_gather,
-    .all_to_all = all_to_all,
+    .send = send,
+    .receive = receive,
     .test = test,
     .progress = progress,
 };

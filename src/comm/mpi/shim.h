@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 /* Changes with all that stands here. */
-enum { MPI_SHIM_VERSION = 1 };
+enum { MPI_SHIM_VERSION = 2 };
 
 /* An MPI_Comm or an MPI_Request, whether that is a number or a pointer. */
 typedef intptr_t mpi_handle;
@@ -46,8 +46,6 @@ struct mpi_functions {
   int (*group)(mpi_handle comm, struct mpi_group *out);
   /* Gives `comm` the error handler that returns. */
   int (*return_errors)(mpi_handle comm);
-  /* Makes a communicator of the ranks of one color, of none where it is negative. */
-  int (*split)(mpi_handle comm, int color, int rank, mpi_handle *out);
   int (*free)(mpi_handle comm);
   /* `comm` 0 is the process's own, which MPI frees first of all that it frees at its end. */
   int (*attach)(mpi_handle comm, struct mpi_attached *what);
@@ -58,7 +56,8 @@ struct mpi_functions {
   int (*duplicate)(mpi_handle comm, mpi_handle *out, mpi_handle *request);
   int (*broadcast)(void *data, int bytes, mpi_handle comm, mpi_handle *request);
   int (*all_gather)(const void *send, void *recv, int bytes, mpi_handle comm, mpi_handle *request);
-  int (*all_to_all)(const void *send, void *recv, int bytes, mpi_handle comm, mpi_handle *request);
+  int (*send)(const void *data, int bytes, int to, int tag, mpi_handle comm, mpi_handle *request);
+  int (*receive)(void *data, int bytes, int from, int tag, mpi_handle comm, mpi_handle *request);
   int (*test)(mpi_handle *request, int *done);
   /* Lets MPI go on with what it has not sent yet. */
   int (*progress)(mpi_handle comm);

@@ -39,8 +39,8 @@ Status make_room(const Optimizer& optim, StepMemory& memory) {
   Queue& queue = *memory.queue;
   const std::shared_ptr<Device>& device = optim.comm->device();
   const travel::Room room = travel::room_for(optim, memory);
-  ZERO_TRY(grow(queue, device, memory.send, room.sent, "transfer buffers"));
-  ZERO_TRY(grow(queue, device, memory.receive, room.received, "transfer buffers"));
+  ZERO_TRY(grow(queue, device, memory.send.on_device, room.sent, "transfer buffers"));
+  ZERO_TRY(grow(queue, device, memory.receive.on_device, room.received, "transfer buffers"));
   const size_t count =
       std::max(optim.plan.transfers(true).size(), optim.plan.transfers(false).size());
   const std::lock_guard lock(queue.waiting);

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/hosts/form.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/os.h"
+#include "base/secret.h"
+#include "base/text.h"
+#include "comm/hosts/hosts.h"
+#include "comm/tcp/rendezvous.h"
+
+namespace zero::hosts {
+namespace {
+
+constexpr int64_t kTrialMs = 5'000;  // for ranks that seem to be on one host to meet there
+
+/// One rank's part in the making of a comm.
+struct Forming {
+  Call& call;
+  const std::span<const int32_t> members;
+  const int32_t place;
+  const CommOptions& options;
+
+  bool takes_part() const { return !members.empty(); }
+  int32_t world() const { return static_cast<int32_t>(members.size()); }
+  /// Returns what `all` ranks of the call have said, of the members.
+  template <class Said>
+  std::vector<Said> of_members(const std::vector<Said>& all) const {
+    std::vector<Said> some;
+    for (const int32_t member : members) some.push_back(all[static_cast<size_t>(member)]);
+    return some;
+  }
+  std::string who() const { return text("rank ", place, " of a comm of ", world()); }
+};
+
+/// Returns a name that only those have who are on this rank's host by the layout.
+Result<std::string> agree_on_name(const Forming& forming, const Layout& layout) {
+  const bool leads = forming.takes_part() && layout.seat(forming.place).place == 0;
+  Digest drawn{};
+  Status done;
+  if (leads) done = draw_random(std::as_writable_bytes(std::span(drawn)));
+  ZERO_TRY(forming.call.vote("name", done));
+  const std::vector<Digest> all = ZERO_TRY(forming.call.exchange("name", drawn));
+  if (!forming.takes_part()) return std::string();
+  const int32_t leader = layout.rank(layout.seat(forming.place).host, 0);
+  return hex(all[static_cast<size_t>(forming.members[static_cast<size_t>(leader)])]);
+}
+
+/// Joins the ranks of this host, if they are there.
+Result<std::shared_ptr<local::LocalComm>> join_host(const Forming& forming, const Layout& layout) {
+  const std::string name = ZERO_TRY(agree_on_name(forming, layout));
+  if (!forming.takes_part()) return std::shared_ptr<local::LocalComm>();
+  if (layout.places > local::kMaxWorld)
+    return Status(ZERO_ERR_UNSUPPORTED, text(layout.places, " ranks on one host"));
+  const Deadline trial(std::min(forming.options.rendezvous_ms, kTrialMs));
+  const auto check = [&]() -> Status {
+    if (trial.passed()) return Status(ZERO_ERR_UNSUPPORTED, "ranks did not meet on one host");
+    return forming.call.comm().check();
+  };
+  return local::join("rendezvous of the ranks of a host", local::address_of_comm(name, name), name,
+                     layout.seat(forming.place).place, layout.places, forming.options, nullptr,
+                     check);
+}
+
+/// Connects the leaders of the hosts.
+Result<std::vector<tcp::Peer>> join_leaders(const Forming& forming, const Layout& layout) {
+  const bool leads = forming.takes_part() && layout.seat(forming.place).place == 0;
+  const int32_t host = leads ? layout.seat(forming.place).host : -1;
+  const tcp::Root root = ZERO_TRY(
+      forming.call.vote("listen", host == 0 ? tcp::listen() : Result<tcp::Root>(tcp::Root())));
+  const std::vector<tcp::Offer> offers = ZERO_TRY(forming.call.exchange("offers", root.offer));
+  if (!leads) return std::vector<tcp::Peer>();
+  const Bounds bounds{forming.options.rendezvous_ms, [&] { return forming.call.comm().check(); }};
+  if (host == 0) return tcp::seat_guests(root, layout.hosts(), bounds);
+  const auto first = static_cast<size_t>(forming.members[static_cast<size_t>(layout.rank(0, 0))]);
+  return tcp::visit(offers[first], host, layout.hosts(), bounds);
+}
+
+}  // namespace
+
+std::string host_words() {
+  struct stat network {};
+  os().fstatat(AT_FDCWD, "/proc/self/ns/net", &network, 0);
+  return text(read_small_file("/proc/sys/kernel/random/boot_id"), network.st_ino, " ",
+              os().geteuid());
+}
+
+Result<std::shared_ptr<Comm>> form(Call& call, std::span<const int32_t> members, int32_t place,
+                                   const CommOptions& options, std::string_view host,
+                                   const MakeMessages& make_messages) {
+  const Forming forming{call, members, place, options};
+  std::vector<std::string> names = forming.of_members(ZERO_TRY(call.gather("host", host)));
+  const auto count_each = [&] {
+    for (size_t r = 0; r < names.size(); ++r) names[r] = text(r);
+  };
+  if (host.empty()) count_each();
+  Layout layout = names.empty() ? Layout() : Layout::of(names);
+  Result<std::shared_ptr<local::LocalComm>> own = join_host(forming, layout);
+  const Status trial = own.ok() ? Status() : Status(ZERO_ERR_UNSUPPORTED, own.failure().text());
+  const std::string lacking = ZERO_TRY(call.find_lacking("local", trial));
+  if (!lacking.empty()) {
+    log(ZERO_LOG_INFO, text("ranks of one host will not share memory: ", lacking));
+    count_each();
+    if (!names.empty()) layout = Layout::of(names);
+    own = join_host(forming, layout);
+  }
+  std::shared_ptr<local::LocalComm> host_comm = ZERO_TRY(call.vote("host", std::move(own)));
+  std::vector<tcp::Peer> leaders = ZERO_TRY(call.vote("leaders", join_leaders(forming, layout)));
+  if (!forming.takes_part()) return std::shared_ptr<Comm>();
+  if (layout.hosts() == 1 && !host.empty()) return std::shared_ptr<Comm>(std::move(host_comm));
+  std::unique_ptr<Messages> messages = ZERO_TRY(make_messages());
+  return std::shared_ptr<Comm>(std::make_shared<HostsComm>(place, options, std::move(layout),
+                                                           std::move(host_comm), std::move(leaders),
+                                                           std::string(host), std::move(messages)));
+}
+
+}  // namespace zero::hosts

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/hosts/hosts.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "base/keep.h"
+#include "base/text.h"
+#include "comm/hosts/form.h"
+#include "comm/hosts/room.h"
+
+namespace zero::hosts {
+namespace {
+
+// Whoever waits for one that may be waiting itself is patient for so much longer, so that the rank
+// that is late is named by those who wait for itself.
+constexpr int64_t kGraceMs = 400;
+
+Patience longer(Patience patience) {
+  patience.limit_ms += kGraceMs;
+  return patience;
+}
+
+}  // namespace
+
+Layout Layout::of(std::span<const std::string> names) {
+  const auto world = static_cast<int32_t>(names.size());
+  std::vector<std::vector<int32_t>> hosts;
+  std::map<std::string_view, size_t> numbers;
+  for (int32_t r = 0; r < world; ++r) {
+    const auto [found, is_new] = numbers.emplace(names[static_cast<size_t>(r)], hosts.size());
+    if (is_new) hosts.emplace_back();
+    hosts[found->second].push_back(r);
+  }
+  Layout layout;
+  const size_t places = hosts[0].size();
+  const bool even = std::ranges::all_of(hosts, [&](const auto& on) { return on.size() == places; });
+  layout.places = even ? static_cast<int32_t>(places) : 1;
+  layout.seats.resize(names.size());
+  for (const std::vector<int32_t>& on : hosts) {
+    for (const int32_t r : on) {
+      const auto at = static_cast<int32_t>(layout.ranks.size());
+      layout.seats[static_cast<size_t>(r)] = {at / layout.places, at % layout.places};
+      layout.ranks.push_back(r);
+    }
+  }
+  return layout;
+}
+
+/// A leader's connections. While it waits there, it looks at its host.
+class HostsComm::Links final : public tcp::TcpComm {
+ public:
+  Links(HostsComm& of, std::vector<tcp::Peer> leaders)
+      : TcpComm(of.seat_.host, of.layout_.hosts(), of.options(), nullptr, std::move(leaders)),
+        of_(of) {}
+  void heed_interrupt(std::string_view where) override {
+    of_.look_from_links();
+    of_.heed_interrupt(where);
+  }
+
+ private:
+  HostsComm& of_;
+};
+
+HostsComm::HostsComm(int32_t rank, const CommOptions& options, Layout layout,
+                     std::shared_ptr<local::LocalComm> host, std::vector<tcp::Peer> leaders,
+                     std::string words, std::unique_ptr<Messages> messages)
+    : Comm(rank, static_cast<int32_t>(layout.ranks.size()), options),
+      layout_(std::move(layout)),
+      seat_(layout_.seat(rank)),
+      host_(std::move(host)),
+      links_(seat_.place == 0 ? std::make_shared<Links>(*this, std::move(leaders)) : nullptr),
+      words_(std::move(words)),
+      messages_(std::move(messages)) {
+  const std::span<const int32_t> names = layout_.on(seat_.host);
+  host_->be_part({.ranks = {names.begin(), names.end()},
+                  .world = world(),
+                  .steps = &steps,
+                  .look = [this](std::span<const Missing> missing) { look_from_host(missing); }});
+}
+
+HostsComm::~HostsComm() {
+  host_->be_part({});
+  for (Room& room : rooms_) {
+    if (room.messages.empty()) continue;
+    messages_->give_up();
+    keep_for_ever(std::move(room));
+  }
+}
+
+// ---- Failures.
+
+/// Tells the host what broke the links, and the other way round.
+void HostsComm::tell() {
+  if (links_ == nullptr) return;
+  if (host_->aborted())
+    links_->abort(host_->failure());
+  else if (links_->aborted())
+    host_->abort(links_->failure());
+}
+
+void HostsComm::abort(const Failure& cause) {
+  host_->abort(cause);
+  tell();
+}
+
+Failure HostsComm::failure() const { return host_->failure(); }
+
+Status HostsComm::check() {
+  (void)host_->check_alive();
+  if (links_ != nullptr) (void)links_->check();
+  tell();
+  return Comm::check();
+}
+
+void HostsComm::heed_interrupt(std::string_view where) {
+  messages_->progress();
+  Comm::heed_interrupt(where);
+}
+
+/// Called while this rank waits on its host, where it sees what happens there.
+void HostsComm::look_from_host(std::span<const Missing>) {
+  messages_->progress();
+  if (links_ != nullptr) (void)links_->check();
+  tell();
+}
+
+/// Called while a leader waits for the other hosts. Its own ranks wait for it meanwhile.
+void HostsComm::look_from_links() {
+  host_->note_progress();
+  (void)host_->check_alive();
+  tell();
+}
+
+// ---- The control plane.
+
+/// Returns how something ended on this host, or between hosts, once both know.
+Status HostsComm::told(Status done) {
+  if (done.ok()) return done;
+  tell();
+  return failure_status();
+}
+
+Status HostsComm::combine_bytes(std::span<std::byte> data, const Combine& combine,
+                                const Patience& patience) {
+  ZERO_TRY(told(host_->combine_bytes(data, combine, patience)));
+  if (links_ != nullptr) ZERO_TRY(told(links_->combine_bytes(data, combine, patience)));
+  return told(host_->broadcast_bytes(data, 0, longer(patience)));
+}
+
+Status HostsComm::exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
+                                 const Patience& patience) {
+  const size_t bytes = mine.size(), places = static_cast<size_t>(layout_.places);
+  std::vector<std::byte> on_this(places * bytes), of_place(all.size() / places);
+  ZERO_TRY(told(host_->exchange_bytes(mine, on_this, patience)));
+  for (size_t place = 0; place < places && links_ != nullptr; ++place) {
+    const auto row = std::span(on_this).subspan(place * bytes, bytes);
+    ZERO_TRY(told(links_->exchange_bytes(row, of_place, patience)));
+    for (int32_t host = 0; host < layout_.hosts() && bytes > 0; ++host)
+      memcpy(
+          all.data() + bytes * static_cast<size_t>(layout_.rank(host, static_cast<int32_t>(place))),
+          of_place.data() + bytes * static_cast<size_t>(host), bytes);
+  }
+  return told(host_->broadcast_bytes(all, 0, longer(patience)));
+}
+
+Status HostsComm::broadcast_bytes(std::span<std::byte> data, int32_t root,
+                                  const Patience& patience) {
+  const auto [host, place] = layout_.seat(root);
+  const bool here = host == seat_.host;
+  if (here) ZERO_TRY(told(host_->broadcast_bytes(data, place, patience)));
+  if (links_ != nullptr) ZERO_TRY(told(links_->broadcast_bytes(data, host, longer(patience))));
+  if (here) return {};
+  return told(host_->broadcast_bytes(data, 0, longer(longer(patience))));
+}
+
+void HostsComm::note_progress() {
+  host_->note_progress();
+  if (links_ != nullptr) links_->note_progress();
+}
+
+// ---- Memory, and children.
+
+Result<std::shared_ptr<Arena>> HostsComm::allocate(Call& call, uint32_t number, size_t bytes,
+                                                   int32_t kind, Side side) {
+  Call inner = ZERO_TRY(host_->begin(call.operation()));
+  return std::shared_ptr<Arena>(std::make_shared<HostArena>(
+      shared_from_this(), number,
+      std::static_pointer_cast<local::LocalArena>(ZERO_TRY(inner.allocate(bytes, kind, side)))));
+}
+
+Result<std::shared_ptr<Comm>> HostsComm::make_child(Call& call, std::span<const int32_t> members,
+                                                    int32_t place, int32_t) {
+  Result<std::unique_ptr<Messages>> messages = messages_->of_some(call, members);
+  ZERO_TRY(call.vote("messages", messages.failure()));
+  return form(call, members, place, options(), words_, [&] { return std::move(messages); });
+}
+
+}  // namespace zero::hosts

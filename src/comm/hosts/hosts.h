@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// The comm of ranks on several hosts, as many on each. What ranks agree on is combined on each host
+// (comm/local), then between the hosts' leaders (comm/tcp). Gradients are summed on each host, and
+// every rank exchanges its part of the sums with its fellows, the ranks of the same place on the
+// other hosts. So each byte goes between hosts once.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/comm.h"
+#include "comm/hosts/messages.h"
+#include "comm/local/local.h"
+#include "comm/tcp/tcp.h"
+
+namespace zero::hosts {
+
+/// Where ranks are. Hosts are numbered by their lowest ranks, and the places on a host by rank.
+struct Layout {
+  struct Seat {
+    int32_t host, place;
+  };
+  int32_t places = 1;          // on each host
+  std::vector<int32_t> ranks;  // by host and place
+  std::vector<Seat> seats;     // by rank
+
+  /// `names`: of the host of each rank. If not all hosts have as many, each rank counts as one.
+  static Layout of(std::span<const std::string> names);
+
+  int32_t hosts() const { return static_cast<int32_t>(ranks.size()) / places; }
+  int32_t rank(int32_t host, int32_t place) const {
+    return ranks[static_cast<size_t>(host * places + place)];
+  }
+  const Seat& seat(int32_t rank) const { return seats[static_cast<size_t>(rank)]; }
+  /// Returns the ranks of a host, by place.
+  std::span<const int32_t> on(int32_t host) const {
+    return std::span(ranks).subspan(static_cast<size_t>(host * places),
+                                    static_cast<size_t>(places));
+  }
+};
+
+/// An arena in which the ranks of a host reach each other's parts.
+class HostArena final : public Arena {
+ public:
+  HostArena(std::shared_ptr<Comm> comm, uint32_t number, std::shared_ptr<local::LocalArena> inner)
+      : Arena(std::move(comm), number, inner->data(), inner->bytes(), inner->kind()),
+        inner_(std::move(inner)) {}
+  bool one_copy() const override { return inner_->one_copy(); }
+  std::byte* data_of(int32_t place) const { return inner_->data_of(place); }
+
+ private:
+  const std::shared_ptr<local::LocalArena> inner_;
+};
+
+class HostsComm final : public Comm {
+ public:
+  /// `leaders`: on place 0 of a host, the connections to the leaders of others. `words`: of this
+  /// host, for form().
+  HostsComm(int32_t rank, const CommOptions& options, Layout layout,
+            std::shared_ptr<local::LocalComm> host, std::vector<tcp::Peer> leaders,
+            std::string words, std::unique_ptr<Messages> messages);
+  ~HostsComm() override;
+
+  const char* kind() const override { return messages_->kind(); }
+  bool direct() const override { return false; }
+  Status check_caller() override { return messages_->check_caller(); }
+
+  bool aborted() const override { return host_->aborted(); }
+  Failure failure() const override;
+  void abort(const Failure& cause) override;
+  Status check() override;
+  void heed_interrupt(std::string_view where) override;
+
+  Status all_gather(Call& call, const void* send, void* recv, size_t bytes) override;
+  Status reduce_scatter(Call& call, SumTypes types, const void* send, void* recv, size_t count,
+                        void* scratch) override;
+
+ protected:
+  bool combines() const override { return true; }
+  Status combine_bytes(std::span<std::byte> data, const Combine& combine,
+                       const Patience& patience) override;
+  Status exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
+                        const Patience& patience) override;
+  Status broadcast_bytes(std::span<std::byte> data, int32_t root,
+                         const Patience& patience) override;
+  void note_progress() override;
+  Result<std::shared_ptr<Arena>> allocate(Call& call, uint32_t number, size_t bytes, int32_t kind,
+                                          Side side) override;
+  Result<std::shared_ptr<Comm>> make_child(Call& call, std::span<const int32_t> members,
+                                           int32_t place, int32_t color) override;
+
+ private:
+  class Links;
+  struct Room;
+  struct Trade;
+
+  Status told(Status done);
+  void look_from_host(std::span<const Missing> missing);
+  void look_from_links();
+  void tell();
+
+  Patience data_patience(const Call& call, const char* phase) const;
+  Result<std::vector<std::byte*>> show(const Patience& patience, const void* data, size_t bytes);
+  Status begin_part(const Trade& trade, Room& room, size_t part);
+  Status await_part(Room& room, const Patience& patience);
+  template <class Pack, class Unpack>
+  Status trade_parts(const Trade& trade, const Patience& patience, const Pack& pack,
+                     const Unpack& unpack);
+  Status break_for(Code code, int32_t culprit, const Patience& patience, std::string_view sentence);
+  Status broken(const Patience& patience, const Status& why);
+
+  const Layout layout_;
+  const Layout::Seat seat_;
+  const std::shared_ptr<local::LocalComm> host_;
+  const std::shared_ptr<Links> links_;  // of a leader
+  const std::string words_;
+  const std::unique_ptr<Messages> messages_;
+  std::vector<Room> rooms_;
+};
+
+}  // namespace zero::hosts

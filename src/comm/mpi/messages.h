@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages over MPI, on a duplicate of the caller's communicator. A comm and those that are split
+// off it share one, and have tags of their own.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "comm/hosts/messages.h"
+#include "comm/mpi/duplicates.h"
+#include "comm/mpi/library.h"
+
+namespace zero::mpi {
+
+/// Returns why this thread may not call MPI.
+Status check_thread(const Library& library);
+
+class MpiMessages final : public hosts::Messages {
+ public:
+  /// Takes `own`, which becomes idle when the last of those that share it is gone.
+  MpiMessages(const Library& library, Duplicate& own, int32_t world);
+
+  const char* kind() const override { return "mpi"; }
+  Status check_caller() const override;
+  Result<Request> send(int32_t to, std::span<const std::byte> data) override;
+  Result<Request> receive(int32_t from, std::span<std::byte> data) override;
+  Result<bool> has_ended(Request& request) override;
+  void progress() override;
+  void give_up() override { shared_->state = Duplicate::pending; }
+  Result<std::unique_ptr<Messages>> of_some(Call& call,
+                                            std::span<const int32_t> members) const override;
+
+ private:
+  /// What comms on one duplicate share.
+  struct Shared {
+    const Library& library;
+    Duplicate& duplicate;
+    std::atomic<Duplicate::State> state{Duplicate::idle};  // to leave it in
+    std::atomic<int32_t> last_tag{0};                      // of a comm of this rank
+    ~Shared() { duplicate.state = state.load(); }
+  };
+
+  MpiMessages(std::shared_ptr<Shared> shared, int32_t tag, std::vector<int32_t> ranks)
+      : shared_(std::move(shared)), tag_(tag), ranks_(std::move(ranks)) {}
+
+  const std::shared_ptr<Shared> shared_;
+  const int32_t tag_;
+  const std::vector<int32_t> ranks_;       // of the duplicate, by rank of the comm
+  std::atomic<std::thread::id> caller_{};  // who has sent or received, and may call MPI
+};
+
+}  // namespace zero::mpi

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that believe to be on several hosts: threads, or processes that are forked after the
+// HostsRanks was made. What they agree on goes over connections as between hosts; messages of data
+// go over sockets that stand in for MPI.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/comm.h"
+
+namespace zero::test {
+
+class Post;
+
+/// Returns the host of each rank. There are two if each then has several ranks, which take turns;
+/// otherwise each rank is on a host of its own.
+std::vector<int> hosts_of(int32_t world);
+
+class HostsRanks {
+ public:
+  explicit HostsRanks(int32_t world);
+  ~HostsRanks();
+
+  /// The seat of `rank` in a comm of all, which begins at the name.
+  Result<std::shared_ptr<Comm>> join(int32_t rank, const std::string& name,
+                                     const CommOptions& options) const;
+
+ private:
+  const int32_t world_;
+  std::vector<std::shared_ptr<Post>> posts_;  // by rank
+};
+
+}  // namespace zero::test

@@ -54,7 +54,6 @@ enum {
       (const void *, int, MPI_Datatype, void *, int, MPI_Datatype, MPI_Comm, MPI_Request *)) \
   USE(int, Ialltoall,                                                                        \
       (const void *, int, MPI_Datatype, void *, int, MPI_Datatype, MPI_Comm, MPI_Request *)) \
-  USE(int, Ibcast, (void *, int, MPI_Datatype, int, MPI_Comm, MPI_Request *))                \
   USE(int, Init_thread, (int *, char ***, int, int *))                                       \
   USE(int, Initialized, (int *))                                                             \
   USE(int, Iprobe, (int, int, MPI_Comm, int *, MPI_Status *))                                \

@@ -151,24 +151,22 @@ Status MpiComm::reduce_scatter(Call& call, SumTypes types, const void* send, voi
 Result<std::shared_ptr<Comm>> MpiComm::make_child(Call& call, std::span<const int32_t> members,
                                                   int32_t place, int32_t color) {
   ZERO_TRY(check_caller());
-  const bool root = !members.empty() && place == 0;
-  const tcp::Root listens =
-      ZERO_TRY(call.vote("child", root ? tcp::listen() : Result<tcp::Root>(tcp::Root())));
-  const std::vector<tcp::Offer> offers = ZERO_TRY(call.exchange("offers", listens.offer));
+  const tcp::Tree tree{place, static_cast<int32_t>(members.size())};
+  const tcp::Root own = ZERO_TRY(call.vote("child", tcp::listen(tree, place)));
+  const std::vector<tcp::Offer> all = ZERO_TRY(call.exchange("offers", own.offer));
   mpi_handle made = 0;
   // MPI has no split that can be watched. All ranks are there, as they have voted.
   const Status split = outcome(library_, "MPI_Comm_split",
                                library_.calls->split(duplicate_->handle, color, place, &made));
   if (!split.ok()) return broken(split, "zero_comm_split");
   if (members.empty()) return std::shared_ptr<Comm>();
-  Duplicate* const own = ZERO_TRY(keep(library_, made));
-  const auto child_world = static_cast<int32_t>(members.size());
+  Duplicate* const duplicate = ZERO_TRY(keep(library_, made));
+  std::vector<tcp::Offer> offers;
+  for (const int32_t member : members) offers.push_back(all[static_cast<size_t>(member)]);
   const Bounds bounds{options().rendezvous_ms, [this] { return TcpComm::check(); }};
-  const std::shared_ptr<MpiComm> child = ZERO_TRY(take_seat(
-      library_, place, child_world, options(),
-      root ? tcp::seat_guests(listens, child_world, bounds)
-           : tcp::visit(offers[static_cast<size_t>(members[0])], place, child_world, bounds)));
-  ZERO_TRY(child->open(*own));
+  const std::shared_ptr<MpiComm> child = ZERO_TRY(
+      take_seat(library_, place, tree.world, options(), tcp::join(own, offers, tree, bounds)));
+  ZERO_TRY(child->open(*duplicate));
   return std::shared_ptr<Comm>(child);
 }
 

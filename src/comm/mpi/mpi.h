@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The comm of the ranks of a caller's MPI communicator, on any number of hosts: MPI carries
-// gradients and parameters, connections to rank 0 carry the rest, because MPI tells of no death and
-// waits without a deadline.
+// gradients and parameters, a tree of connections carries the rest, because MPI tells of no death
+// and waits without a deadline.
 #pragma once
 
 #include <array>
@@ -30,8 +30,10 @@ struct Room {
 class MpiComm final : public tcp::TcpComm {
  public:
   MpiComm(const Library& library, int32_t rank, int32_t world, const CommOptions& options,
-          std::vector<tcp::Peer> peers)
-      : TcpComm(rank, world, options, nullptr, std::move(peers)), library_(library), sum_(world) {}
+          tcp::Neighbours neighbours)
+      : TcpComm(rank, world, options, nullptr, std::move(neighbours)),
+        library_(library),
+        sum_(world) {}
   ~MpiComm() override;
 
   const char* kind() const override { return "mpi"; }
@@ -69,9 +71,9 @@ class MpiComm final : public tcp::TcpComm {
 /// Returns why this thread may not call MPI.
 Status check_thread(const Library& library);
 
-/// Collective over `world` ranks, which have rank 0's Offer. Returns the seat without a data plane.
+/// Collective over `world` ranks. Returns the seat without a data plane.
 Result<std::shared_ptr<MpiComm>> take_seat(const Library& library, int32_t rank, int32_t world,
                                            const CommOptions& options,
-                                           Result<std::vector<tcp::Peer>> peers);
+                                           Result<tcp::Neighbours> neighbours);
 
 }  // namespace zero::mpi

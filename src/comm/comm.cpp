@@ -69,8 +69,8 @@ Status Comm::failure_status() const { return failure().status(); }
 
 void Comm::heed_interrupt(std::string_view where) {
   if (!interrupted() || aborted()) return;
-  abort(steps.fail(ZERO_ERR_ABORTED, rank_, std::string(where),
-                   text(where, ": ", interruption_of(rank_))));
+  abort(steps.fail(ZERO_ERR_ABORTED, called(), std::string(where),
+                   text(where, ": ", interruption_of(called()))));
 }
 
 // ---- The trace.

@@ -177,6 +177,9 @@ class Comm : public std::enable_shared_from_this<Comm> {
   Comm(int32_t rank, int32_t world, const CommOptions& options,
        std::shared_ptr<Device> device = nullptr);
 
+  /// Returns this rank as errors call it.
+  virtual int32_t called() const { return rank_; }
+
   /// Returns the patience of waits after a call's first one, which late_ms bounds.
   Patience later(Patience patience) const {
     patience.limit_ms = options_.timeout_ms;

@@ -185,8 +185,7 @@ Result<tcp::Root> listen(const tcp::Offer& offer, int64_t limit_ms) {
   }
 }
 
-Result<std::vector<tcp::Peer>> connect(const Meetpoint& point, const Launched& launch,
-                                       int64_t limit_ms) {
+Result<tcp::Neighbours> connect(const Meetpoint& point, const Launched& launch, int64_t limit_ms) {
   const Deadline deadline(limit_ms);
   std::vector<tcp::Address> addresses = ZERO_TRY(tcp::resolve(point.host, limit_ms));
   // A host may know itself by an address that no other host reaches. Rank 0 drops it, and listens
@@ -202,7 +201,7 @@ Result<std::vector<tcp::Peer>> connect(const Meetpoint& point, const Launched& l
 
 Result<NcclId> meet_at(const Meetpoint& point, const Launched& launch, const CommOptions& options,
                        const Result<NcclId>& mine) {
-  Result<std::vector<tcp::Peer>> met = connect(point, launch, options.rendezvous_ms);
+  Result<tcp::Neighbours> met = connect(point, launch, options.rendezvous_ms);
   if (!met.ok())
     return Status(met.failure().code(), text(met.failure().text(), " (", point.origin, ")"));
   const auto seat = std::make_shared<tcp::TcpComm>(launch.rank, launch.world, patient(options),

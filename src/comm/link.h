@@ -37,19 +37,21 @@ enum class FrameKind : uint32_t {
   arena,      // the memory of an arena
 
   // For the exchanges between hosts; comm/tcp/tcp.h.
-  record,    // of one rank, to rank 0
+  record,    // of a rank and all below, to its parent
   records,   // what all get in return
-  waiting,   // from rank 0: for whom, in the exchange of that number
+  waiting,   // for whom, in the exchange of that number
   progress,  // a rank is alive and working
   cause,     // what broke the comm
   goodbye,   // a rank has freed its comm: its end is no death
+
+  offer,  // where a rank listens, for its children in the tree; comm/tcp/rendezvous.h
 };
 
 /// Every frame begins with these words, so that versions that differ in everything else still
 /// notice that they differ.
 struct Prefix {
   static constexpr uint64_t kMagic = 0x7a65726f6c6f6361;
-  static constexpr uint32_t kProtocol = 5;
+  static constexpr uint32_t kProtocol = 6;
   static constexpr uint32_t kLibrary =
       ZERO_VERSION_MAJOR * 10000 + ZERO_VERSION_MINOR * 100 + ZERO_VERSION_PATCH;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rendezvous as rank 0 sees it. Whoever comes is a stranger until it has proved to be a rank.
-// Strangers are dropped and end nothing; a rank that disagrees ends the rendezvous for all.
+// A rendezvous as who listens sees it. Whoever comes is a stranger until it has proved to be a
+// rank. Strangers are dropped and end nothing; a rank that disagrees ends the rendezvous for all.
 #include <algorithm>
 #include <cerrno>
 
@@ -21,16 +21,16 @@ constexpr size_t kMostStrangers = 256;  // beside one for every rank
 
 Status Reception::gather() {
   Watch watch(meeting_.patience());
-  while (seated_ < meeting_.world - 1) {
+  while (seated_ < guests_.size()) {
     ZERO_TRY(wait_and_look());
     ZERO_TRY(accept());
     ZERO_TRY(hear_strangers());
-    for (int32_t r = 1; r < meeting_.world; ++r)  // a guest says nothing yet
-      if (const Partner& one = guest(r); one.link != nullptr && one.link->ended()) return gone(r);
-    if (seated_ == meeting_.world - 1) break;
+    for (Partner& one : guests_)  // a guest says nothing yet that is heard here
+      if (one.link != nullptr && one.link->ended()) return gone(one);
+    if (seated_ == guests_.size()) break;
     if (deadline_.passed()) return deadline_passed();
     watch.look();
-    if (watch.warns()) log(ZERO_LOG_WARNING, watch.warning(meeting_.rank, missing()));
+    if (watch.warns()) log(ZERO_LOG_WARNING, watch.warning(mine_.called_rank(), missing()));
   }
   strangers_.clear();
   formed_ = true;
@@ -39,9 +39,15 @@ Status Reception::gather() {
 
 Status Reception::await_ready() {
   const auto is_ready = [](const Partner& one) { return one.ready; };
-  while (!std::all_of(guests_.begin() + 1, guests_.end(), is_ready)) {
+  while (!std::all_of(guests_.begin(), guests_.end(), is_ready)) {
     ZERO_TRY(wait_and_look());
-    for (int32_t r = 1; r < meeting_.world; ++r) ZERO_TRY(hear_guest(r));
+    for (Partner& one : guests_) {
+      if (const std::optional<Frame> frame = one.link->take()) {
+        ZERO_TRY(check(one, *frame, FrameKind::ready));
+        one.ready = true;
+      }
+      if (one.link->over()) return gone(one);
+    }
     if (deadline_.passed()) return deadline_passed();
   }
   return {};
@@ -94,7 +100,7 @@ Status Reception::accept() {
         continue;
       }
     }
-    if (strangers_.size() == guests_.size() - 1 + kMostStrangers) drop_a_stranger();
+    if (strangers_.size() == guests_.size() + kMostStrangers) drop_a_stranger();
     stranger.link = std::make_unique<Link>(std::move(connection));
     strangers_.push_back(std::move(stranger));
   }
@@ -183,18 +189,19 @@ Status Reception::disagreement(const Partner& stranger) const {
   if (said.world != meeting_.world)
     return meeting_.failed(text(said.name(), " says there are ", said.world, " ranks, ",
                                 mine_.name(), " says ", meeting_.world));
-  if (said.rank < 0 || said.rank >= meeting_.world)
-    return meeting_.failed(text(said.name(), " came, but ", mine_.name(), " knows of ranks 0 to ",
-                                meeting_.world - 1, " only"));
+  const int32_t end = first_ + static_cast<int32_t>(guests_.size());
+  if (said.rank != meeting_.rank && (said.rank < first_ || said.rank >= end))
+    return meeting_.failed(text(said.name(), " came, but ", mine_.name(), " knows of ranks ",
+                                meeting_.rank, " to ", end - 1, " only"));
   if (const std::string device = text_in(said.device); device != meeting_.device)
     return meeting_.failed(text(said.name(), " has its memory on ", device, ", ", mine_.name(),
                                 " on ", meeting_.device));
-  const Partner& seated = guests_[static_cast<size_t>(said.rank)];
-  if (said.rank == 0 || seated.said)
-    return meeting_.failed(text("rank ", said.rank, " came twice: as ",
-                                (said.rank == 0 ? mine_ : *seated.said).process(), " and as ",
-                                said.process()));
-  return {};
+  const auto before = said.rank == meeting_.rank
+                          ? std::optional(mine_)
+                          : guests_[static_cast<size_t>(said.rank - first_)].said;
+  if (!before) return {};
+  return meeting_.failed(text("rank ", said.called_rank(), " came twice: as ", before->process(),
+                              " and as ", said.process()));
 }
 
 /// Fails if a rank has died before it confirmed, because that ends the rendezvous as well. If users
@@ -222,32 +229,40 @@ void Reception::seat(Partner& stranger) {
 
 // ---- Guests.
 
-/// Hears a guest, which says only that it is ready, or why it never will be.
-Status Reception::hear_guest(int32_t rank) {
-  Partner& one = guest(rank);
-  if (const std::optional<Frame> frame = one.link->take()) {
-    if (frame->kind == FrameKind::refusal)
-      return meeting_.failed(text(one.said->name(), ": ", text_of(*frame)));
-    if (frame->kind != FrameKind::ready || one.ready)
-      return meeting_.failed(text(one.said->name(), " sent something that is no answer"));
-    one.ready = true;
-  }
-  return one.link->over() ? gone(rank) : Status();
+Result<Frame> Reception::hear(Partner& guest, FrameKind kind) {
+  Result<Frame> frame =
+      zero::hear(*guest.link, {deadline_.left_ms(), [&] { return meeting_.look(); }});
+  if (frame.failure().code() == ZERO_ERR_COMM) return gone(guest);
+  if (frame.failure().code() == ZERO_ERR_TIMEOUT)
+    return meeting_.failed(text(guest.said->name(), " did not answer within ", limit_ms_, " ms"));
+  if (frame.ok()) ZERO_TRY(check(guest, *frame, kind));
+  return frame;
 }
 
-Status Reception::gone(int32_t rank) const {
-  const Partner& one = guests_[static_cast<size_t>(rank)];
-  if (Status why = one.link->problem(); why.code() == ZERO_ERR_SYSTEM) return why;
-  return meeting_.failed(text(one.said->name(), one.end()));
+/// Checks what a guest says: a frame of `kind`, or why there never will be one.
+Status Reception::check(const Partner& guest, const Frame& frame, FrameKind kind) const {
+  if (frame.kind == kind && !guest.ready) return {};
+  return meeting_.failed(frame.kind == FrameKind::refusal
+                             ? text(guest.said->name(), ": ", text_of(frame))
+                             : text(guest.said->name(), " sent something that is no answer"));
+}
+
+/// Says that a guest has gone; with its own words, if it had some.
+Status Reception::gone(Partner& guest) const {
+  const std::optional<Frame> last = guest.link->take();
+  if (last && last->kind == FrameKind::refusal) return check(guest, *last, FrameKind::ready);
+  if (Status why = guest.link->problem(); why.code() == ZERO_ERR_SYSTEM) return why;
+  return meeting_.failed(text(guest.said->name(), guest.end()));
 }
 
 /// Names the ranks that are not there, or not ready.
 std::string Reception::missing() const {
   std::vector<std::string> late;
-  for (size_t r = 1; r < guests_.size(); ++r) {
-    const Partner& one = guests_[r];
+  for (size_t i = 0; i < guests_.size(); ++i) {
+    const Partner& one = guests_[i];
     if (formed_ ? one.ready : one.said.has_value()) continue;
-    late.push_back(formed_ ? one.said->name_and_state() : text("rank ", r));
+    late.push_back(formed_ ? one.said->name_and_state()
+                           : text("rank ", meeting_.called(first_ + static_cast<int32_t>(i))));
   }
   return list_some(late);
 }

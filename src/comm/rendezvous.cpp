@@ -26,10 +26,13 @@ std::string Introduction::process() const {
   return text("process ", pid, end == all.begin() ? "" : " on ", std::string(all.begin(), end));
 }
 
-std::string Introduction::name() const { return text("rank ", rank, " (", process(), ")"); }
+std::string Introduction::name() const {
+  return text("rank ", called_rank(), " (", process(), ")");
+}
 
 std::string Introduction::name_and_state() const {
-  return text("rank ", rank, " (process ", pid, ", ", process_state(static_cast<pid_t>(pid)), ")");
+  return text("rank ", called_rank(), " (process ", pid, ", ",
+              process_state(static_cast<pid_t>(pid)), ")");
 }
 
 Status Meeting::failed(std::string_view sentence) const {
@@ -40,6 +43,7 @@ Introduction Meeting::introduction() const {
   Introduction mine;
   mine.rank = rank;
   mine.world = world;
+  mine.called = called(rank);
   mine.pid = os().getpid();
   mine.limit_ms = limit_ms;
   mine.remaining_ms = deadline.left_ms();

@@ -2,7 +2,8 @@
 // How ranks find each other, over any Link: rank 0 listens, the others are its guests. A guest says
 // hello with a nonce; rank 0 welcomes it with a nonce of its own and a proof that it knows the
 // job's word; the guest confirms by its proof and is seated. A word never travels, and proofs are
-// good for one connection. Each backend's own part stands in its own rendezvous.h.
+// good for one connection. Each backend's own part stands in its own rendezvous.h. In a tree any
+// rank listens, for its children, as rank 0 does.
 #pragma once
 
 #include <array>
@@ -45,12 +46,15 @@ struct Introduction {
   Nonce nonce{};
   int32_t rank = 0;
   int32_t world = 0;
+  int32_t called = -1;  // the rank as errors call it, if that is another number
+  uint32_t unused = 0;
   int64_t pid = 0;
   int64_t limit_ms = 0;  // of its rendezvous, and what is left of that
   int64_t remaining_ms = 0;
   char device[16] = {};  // of its memory: "host", "cuda"; "" if that is not compared
   char host[64] = {};    // "" if all ranks are on one
 
+  int32_t called_rank() const { return called < 0 ? rank : called; }
   std::string process() const;         // "process 1234 on host-b"
   std::string name() const;            // "rank 2 (process 1234 on host-b)"
   std::string name_and_state() const;  // "rank 2 (process 1234, stopped)"
@@ -74,6 +78,7 @@ struct Meeting {
   std::string title;  // "rendezvous 'job'", in front of errors; "": nothing
   int32_t rank = 0;
   int32_t world = 1;
+  int32_t root = 0;  // the rank that listens
   int64_t limit_ms = 0;
   Deadline deadline{0};
   std::span<const std::byte> word;  // only ranks of this job know it; empty: none
@@ -92,6 +97,8 @@ struct Meeting {
   virtual Result<std::shared_ptr<Witness>> meet(std::span<Fd>, pid_t) const {
     return std::shared_ptr<Witness>();
   }
+  /// Returns a rank as errors call it.
+  virtual int32_t called(int32_t of) const { return of; }
   /// Return sentences: that `ranks` did not come to rank 0; and that a rank did not find rank 0,
   /// with the last obstacle at each place.
   virtual std::string absent(std::string_view ranks, int64_t limit_ms) const = 0;
@@ -99,7 +106,7 @@ struct Meeting {
 
   /// Returns why the rendezvous must end now, or OK. To be called between two slices of a wait.
   Status look() const {
-    if (interrupted()) return failed(interruption_of(rank));
+    if (interrupted()) return failed(interruption_of(called(rank)));
     return check();
   }
 
@@ -128,13 +135,20 @@ struct Partner {
   std::string end() const;  // " died", " gave up its rendezvous"
 };
 
-/// Rank 0's side.
+/// The side of rank 0, or of another one that listens.
 class Reception {
  public:
-  /// `listener` must outlive this. Once it is closed, nobody else comes.
-  Reception(const Meeting& meeting, const Fd& listener) : meeting_(meeting), listener_(listener) {}
+  /// The guests are `count` ranks from `first` on, without these all others. `listener` must
+  /// outlive this. Once it is closed, nobody else comes.
+  Reception(const Meeting& meeting, const Fd& listener, int32_t first, int32_t count)
+      : meeting_(meeting),
+        listener_(listener),
+        first_(first),
+        guests_(static_cast<size_t>(count)) {}
+  Reception(const Meeting& meeting, const Fd& listener)
+      : Reception(meeting, listener, 1, meeting.world - 1) {}
 
-  /// Waits until all other ranks are seated. Fails with ZERO_ERR_RENDEZVOUS, which names who is
+  /// Waits until all guests are seated. Fails with ZERO_ERR_RENDEZVOUS, which names who is
   /// missing, who disagrees or who died.
   Status gather();
   /// Waits until all guests have said FrameKind::ready.
@@ -144,8 +158,9 @@ class Reception {
   /// Returns what dismiss() should say of `failure`.
   std::string explain(const Status& failure) const;
 
-  Partner& guest(int32_t rank) { return guests_[static_cast<size_t>(rank)]; }
-  Status gone(int32_t rank) const;
+  Partner& guest(int32_t rank) { return guests_[static_cast<size_t>(rank - first_)]; }
+  /// Waits for a guest's next frame.
+  Result<Frame> hear(Partner& guest, FrameKind kind);
 
  private:
   Status wait_and_look();
@@ -157,7 +172,8 @@ class Reception {
   Status disagreement(const Partner& stranger) const;
   Status lost(const Partner& stranger) const;
   void seat(Partner& stranger);
-  Status hear_guest(int32_t rank);
+  Status check(const Partner& guest, const Frame& frame, FrameKind kind) const;
+  Status gone(Partner& guest) const;
   std::string missing() const;
   Status deadline_passed() const;
   void refuse(Link& link, std::string_view why) const;
@@ -168,9 +184,9 @@ class Reception {
   const Introduction mine_ = meeting_.introduction();
   const Fd& listener_;
   std::vector<Partner> strangers_;
-  // By rank; the first is nobody.
-  std::vector<Partner> guests_ = std::vector<Partner>(static_cast<size_t>(meeting_.world));
-  int32_t seated_ = 0;
+  const int32_t first_;
+  std::vector<Partner> guests_;  // by rank, from first_ on
+  size_t seated_ = 0;
   bool formed_ = false;                // all were seated
   int32_t expected_ = meeting_.world;  // ranks that there may be: some may say more than this one
   std::set<int32_t> told_;             // ranks that know that there will be no comm

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rendezvous as every rank but rank 0 sees it.
+// A rendezvous as a guest sees it. It visits rank 0, or in a tree another one: its root.
 #include <algorithm>
 #include <cerrno>
 
@@ -27,20 +27,24 @@ struct Door {
   Nonce nonce{};
 };
 
-std::string name_of(const Partner& root) { return text("rank 0 (process ", root.pid, ")"); }
+std::string name_of(const Partner& root) {
+  return root.said && root.pid == 0 ? root.said->name() : text("rank 0 (process ", root.pid, ")");
+}
 
 /// Says in a rendezvous's words that rank 0 is silent, or has ended.
 Status explain(const Meeting& meeting, const Partner& root, Status failure) {
   if (failure.code() == ZERO_ERR_COMM) return meeting.failed(text(name_of(root), root.end()));
   if (failure.code() != ZERO_ERR_TIMEOUT) return failure;
-  return meeting.failed(text("rank 0 (process ", root.pid, ", ", process_state(root.pid),
-                             ") did not answer within ", meeting.limit_ms, " ms"));
+  const std::string who =
+      root.pid == 0 ? name_of(root)
+                    : text("rank 0 (process ", root.pid, ", ", process_state(root.pid), ")");
+  return meeting.failed(text(who, " did not answer within ", meeting.limit_ms, " ms"));
 }
 
 Bounds until_verdict(const Meeting& meeting, const Partner& root) {
   return {meeting.deadline.left_ms() + kVerdictMs, [&]() -> Status {
             ZERO_TRY(meeting.look());
-            if (!root.witness->ask()) return {};
+            if (root.witness == nullptr || !root.witness->ask()) return {};
             return meeting.failed(text(name_of(root), " died"));
           }};
 }
@@ -67,7 +71,8 @@ class Visit {
       watch_.look();
       if (watch_.warns())
         log(ZERO_LOG_WARNING,
-            watch_.warning(meeting_.rank, met ? name_of(doors_[0].root) : "rank 0"));
+            watch_.warning(meeting_.called(meeting_.rank),
+                           met ? name_of(doors_[0].root) : text("rank ", meeting_.root)));
       wait_slice();
     }
   }
@@ -124,7 +129,8 @@ class Visit {
     if (Status why = link.problem(); why.code() == ZERO_ERR_SYSTEM) return why;
     if (door.pidfd.valid() && pidfd_ended(door.pidfd.get(), kDeathMs))
       return meeting_.failed(text(name_of(door.root), " died"));
-    return leave(at, "what answers there closes the connection, as another job's rank 0 does");
+    return leave(at, text("what answers there closes the connection, as another job's rank ",
+                          meeting_.root, " does"));
   }
 
   Result<bool> hear(size_t at, Frame frame) {
@@ -157,7 +163,7 @@ class Visit {
   /// Leaves a place where rank 0 is not. Fails on one host, where the name is rank 0's alone.
   Result<bool> not_rank_0(size_t at, std::string_view what) {
     if (meeting_.one_host) return meeting_.failed(what);
-    return leave(at, "what answers there is not rank 0");
+    return leave(at, text("what answers there is not rank ", meeting_.root));
   }
 
   /// Leaves a place, to come again soon.

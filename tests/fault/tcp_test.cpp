@@ -16,10 +16,9 @@
 
 #include "base/text.h"
 #include "comm/failure.h"
-#include "comm/tcp/rendezvous.h"
+#include "fault/tcp_ranks.h"
 #include "support/clock.h"
 #include "support/interrupted.h"
-#include "support/ranks.h"
 
 namespace zero::tcp {
 namespace {
@@ -27,63 +26,9 @@ namespace {
 using test::Clock;
 using test::contains;
 using test::Interrupted;
-using test::outcome;
 using test::RankEnd;
-using test::RankKind;
 using test::run_ranks;
-using test::run_sound_ranks;
 using test::SharedMemory;
-
-using Seat = std::unique_ptr<TcpComm>;
-
-Root make_root() {
-  Result<Root> root = listen();
-  EXPECT_TRUE(root.ok()) << root.failure().text();
-  return std::move(root).value();
-}
-
-Result<Seat> meet(const Root& root, int32_t rank, int32_t world, int64_t limit_ms = 20'000) {
-  const Bounds bounds = {limit_ms, [] { return Status(); }};
-  std::vector<Peer> peers = ZERO_TRY(rank == 0 ? seat_guests(root, world, bounds)
-                                               : visit(root.offer, rank, world, bounds));
-  return std::make_unique<TcpComm>(rank, world, CommOptions{.timeout_ms = 400}, nullptr,
-                                   std::move(peers));
-}
-
-Seat sit(const Root& root, int32_t rank, int32_t world) {
-  Result<Seat> seat = meet(root, rank, world);
-  EXPECT_TRUE(seat.ok()) << seat.failure().text();
-  return seat.ok() ? std::move(*seat) : nullptr;
-}
-
-Patience within(int64_t limit_ms, bool progress = false) {
-  return {"zero_step", "vote", limit_ms, progress};
-}
-
-Status exchange(TcpComm& seat, int32_t world, const Patience& patience = within(20'000)) {
-  const std::byte mine[40] = {};
-  std::vector<std::byte> all(40 * static_cast<size_t>(world));
-  return seat.exchange_bytes(mine, all, patience);
-}
-
-/// What `live` says of each seat, where all sit and have made an exchange.
-template <class Live>
-std::vector<std::string> run_seats(int32_t world, const Live& live) {
-  const Root root = make_root();
-  return run_sound_ranks(RankKind::threads, world, [&](int rank) {
-    Seat seat = sit(root, rank, world);
-    if (seat == nullptr) return std::string();
-    EXPECT_EQ(outcome(exchange(*seat, world)), "ok");
-    return live(std::move(seat), rank);
-  });
-}
-
-/// One exchange, and another one until it fails.
-std::string go_on(TcpComm& seat, int32_t world, const Patience& patience = within(20'000)) {
-  for (int i = 0; i < 1000; ++i)
-    if (const Status status = exchange(seat, world, patience); !status.ok()) return outcome(status);
-  return "no end";
-}
 
 // ---- Meeting.
 

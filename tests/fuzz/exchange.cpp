@@ -26,11 +26,12 @@ void exchange(fuzz::Input& input) {
   int ends[2];
   fuzz::must(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "there are sockets");
   const auto rank = static_cast<int32_t>(input.below(2));
-  std::vector<tcp::Peer> peers(1);
-  peers[0].rank = 1 - rank;
-  peers[0].name = "the other rank";
-  peers[0].link = std::make_unique<Link>(Fd(ends[0]), tcp::kPartBytes);
-  tcp::TcpComm comm(rank, 2, {}, nullptr, std::move(peers));
+  tcp::Neighbours neighbours{.rank = rank, .peers = std::vector<tcp::Peer>(1)};
+  tcp::Peer& peer = neighbours.peers[0];
+  peer.place = peer.rank = 1 - rank;
+  peer.name = "the other rank";
+  peer.link = std::make_unique<Link>(Fd(ends[0]), tcp::kPartBytes);
+  tcp::TcpComm comm(rank, 2, {}, nullptr, std::move(neighbours));
   {
     Link other{Fd(ends[1])};
     while (!input.empty()) send_frame(input, other);

@@ -68,17 +68,20 @@ Result<std::shared_ptr<local::LocalComm>> join_host(const Forming& forming, cons
 }
 
 /// Connects the leaders of the hosts.
-Result<std::vector<tcp::Peer>> join_leaders(const Forming& forming, const Layout& layout) {
-  const bool leads = forming.takes_part() && layout.seat(forming.place).place == 0;
-  const int32_t host = leads ? layout.seat(forming.place).host : -1;
-  const tcp::Root root = ZERO_TRY(
-      forming.call.vote("listen", host == 0 ? tcp::listen() : Result<tcp::Root>(tcp::Root())));
-  const std::vector<tcp::Offer> offers = ZERO_TRY(forming.call.exchange("offers", root.offer));
-  if (!leads) return std::vector<tcp::Peer>();
-  const Bounds bounds{forming.options.rendezvous_ms, [&] { return forming.call.comm().check(); }};
-  if (host == 0) return tcp::seat_guests(root, layout.hosts(), bounds);
-  const auto first = static_cast<size_t>(forming.members[static_cast<size_t>(layout.rank(0, 0))]);
-  return tcp::visit(offers[first], host, layout.hosts(), bounds);
+Result<tcp::Neighbours> join_leaders(const Forming& forming, const Layout& layout) {
+  const Layout::Seat seat = forming.takes_part() ? layout.seat(forming.place) : Layout::Seat{0, -1};
+  const tcp::Tree tree{seat.host, layout.hosts()};
+  const bool leads = seat.place == 0;
+  const tcp::Root own = ZERO_TRY(forming.call.vote(
+      "listen", leads ? tcp::listen(tree, forming.place) : Result<tcp::Root>(tcp::Root())));
+  const std::vector<tcp::Offer> all =
+      forming.of_members(ZERO_TRY(forming.call.exchange("offers", own.offer)));
+  if (!leads) return tcp::Neighbours();
+  std::vector<tcp::Offer> offers;
+  for (int32_t host = 0; host < layout.hosts(); ++host)
+    offers.push_back(all[static_cast<size_t>(layout.rank(host, 0))]);
+  return tcp::join(own, offers, tree,
+                   {forming.options.rendezvous_ms, [&] { return forming.call.comm().check(); }});
 }
 
 }  // namespace
@@ -110,7 +113,7 @@ Result<std::shared_ptr<Comm>> form(Call& call, std::span<const int32_t> members,
     own = join_host(forming, layout);
   }
   std::shared_ptr<local::LocalComm> host_comm = ZERO_TRY(call.vote("host", std::move(own)));
-  std::vector<tcp::Peer> leaders = ZERO_TRY(call.vote("leaders", join_leaders(forming, layout)));
+  tcp::Neighbours leaders = ZERO_TRY(call.vote("leaders", join_leaders(forming, layout)));
   if (!forming.takes_part()) return std::shared_ptr<Comm>();
   if (layout.hosts() == 1 && !host.empty()) return std::shared_ptr<Comm>(std::move(host_comm));
   std::unique_ptr<Messages> messages = ZERO_TRY(make_messages());

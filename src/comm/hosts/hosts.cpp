@@ -51,7 +51,7 @@ Layout Layout::of(std::span<const std::string> names) {
 /// A leader's connections. While it waits there, it looks at its host.
 class HostsComm::Links final : public tcp::TcpComm {
  public:
-  Links(HostsComm& of, std::vector<tcp::Peer> leaders)
+  Links(HostsComm& of, tcp::Neighbours leaders)
       : TcpComm(of.seat_.host, of.layout_.hosts(), of.options(), nullptr, std::move(leaders)),
         of_(of) {}
   void heed_interrupt(std::string_view where) override {
@@ -64,7 +64,7 @@ class HostsComm::Links final : public tcp::TcpComm {
 };
 
 HostsComm::HostsComm(int32_t rank, const CommOptions& options, Layout layout,
-                     std::shared_ptr<local::LocalComm> host, std::vector<tcp::Peer> leaders,
+                     std::shared_ptr<local::LocalComm> host, tcp::Neighbours leaders,
                      std::string words, std::unique_ptr<Messages> messages)
     : Comm(rank, static_cast<int32_t>(layout.ranks.size()), options),
       layout_(std::move(layout)),
@@ -120,9 +120,15 @@ void HostsComm::heed_interrupt(std::string_view where) {
 }
 
 /// Called while this rank waits on its host, where it sees what happens there.
-void HostsComm::look_from_host(std::span<const Missing>) {
+void HostsComm::look_from_host(std::span<const Missing> missing) {
   messages_->progress();
-  if (links_ != nullptr) (void)links_->check();
+  if (links_ == nullptr) return;
+  if (!missing.empty()) {
+    const Missing& one = *std::ranges::min_element(missing, {}, &Missing::since_ns);
+    links_->tell_waiting(layout_.rank(seat_.host, one.rank), host_->name_of(one.rank),
+                         one.since_ns);
+  }
+  (void)links_->check();
   tell();
 }
 

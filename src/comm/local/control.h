@@ -75,6 +75,8 @@ class Control {
 
   int32_t rank() const { return rank_; }
   int32_t world() const { return world_; }
+  /// Returns "rank 2 (process 1234)".
+  std::string name_of(int32_t rank) const;
   const Generation& generation() const { return header().generation; }
 
   /// Prepares a zeroed segment for `world` ranks.
@@ -110,7 +112,6 @@ class Control {
     return part_.ranks.empty() ? rank : part_.ranks[static_cast<size_t>(rank)];
   }
   const StepsSoFar& steps() const { return part_.steps != nullptr ? *part_.steps : *steps_; }
-  std::string name_of(int32_t rank) const;
   std::string death_of(int32_t rank) const;
   int32_t find_dead(bool thoroughly) const;
   int32_t find_dead(bool thoroughly, size_t first, size_t count) const;

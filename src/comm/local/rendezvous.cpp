@@ -100,8 +100,9 @@ Status form(const NamedMeeting& meeting, Reception& reception, ControlSegment& s
   std::vector<std::shared_ptr<Peer>> different;  // one of each process
   std::vector<Process> processes;
   std::vector<int> descriptors;
+  const Partner nobody;
   for (int32_t r = 0; r < meeting.world; ++r) {
-    const Partner& one = reception.guest(r);
+    const Partner& one = r == 0 ? nobody : reception.guest(r);
     peers.push_back(r == 0 ? self : std::static_pointer_cast<Peer>(one.witness));
     const auto known = std::find(different.begin(), different.end(), peers.back());
     Slot& slot = Control::slot_of(segment.mapping->data(), r);
@@ -139,7 +140,8 @@ Result<Seat> meet_as_root(const NamedMeeting& meeting) {
   }
   if (outcome.ok()) {
     os().reached("rendezvous.all_ready");
-    for (int32_t r = 0; r < meeting.world; ++r)
+    seat.links.resize(1);
+    for (int32_t r = 1; r < meeting.world; ++r)
       seat.links.push_back(std::move(reception.guest(r).link));
     return seat;
   }

@@ -50,7 +50,6 @@ enum {
   USE(int, Finalized, (int *))                                                               \
   USE(int, Iallgather,                                                                       \
       (const void *, int, MPI_Datatype, void *, int, MPI_Datatype, MPI_Comm, MPI_Request *)) \
-  USE(int, Ibcast, (void *, int, MPI_Datatype, int, MPI_Comm, MPI_Request *))                \
   USE(int, Init_thread, (int *, char ***, int, int *))                                       \
   USE(int, Initialized, (int *))                                                             \
   USE(int, Iprobe, (int, int, MPI_Comm, int *, MPI_Status *))                                \

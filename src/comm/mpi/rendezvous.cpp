@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes a seat: rank 0 tells by MPI where it listens, the others connect, and then they agree on
-// the way of their data.
+// Makes a seat: ranks tell each other by MPI where they listen, connect, and then agree on the way
+// of their data.
 #include "comm/tcp/rendezvous.h"
 
 #include <memory>
@@ -26,7 +26,7 @@ struct Idle {
   void add(const Idle& other) { on_all &= other.on_all; }
 };
 
-/// Rank 0's words.
+/// What every rank says first, through MPI.
 struct Greeting {
   uint32_t magic = kMagic;
   int32_t code = ZERO_OK;  // of its listening
@@ -56,39 +56,43 @@ Bounds rendezvous(int64_t limit_ms) {
           }};
 }
 
-/// Returns rank 0's words on every rank.
-Result<Greeting> hear_greeting(const Library& library, mpi_handle comm, const Greeting& mine,
-                               const Bounds& bounds) {
+/// Returns the greetings of all ranks.
+Result<std::vector<Greeting>> gather_greetings(const Library& library, mpi_handle comm,
+                                               int32_t world, const Greeting& mine,
+                                               const Bounds& bounds) {
   struct Words {
-    Greeting greeting;
+    Greeting mine;
+    std::vector<Greeting> all;
     mpi_handle request = 0;
   };
-  auto words = std::make_unique<Words>(Words{mine});
-  ZERO_TRY(outcome(
-      library, "MPI_Ibcast",
-      library.calls->broadcast(&words->greeting, sizeof words->greeting, comm, &words->request)));
-  Status heard = await(library, "MPI_Ibcast", words->request, bounds);
-  if (!heard.ok()) {
-    keep_for_ever(std::move(words));
-    return heard;
-  }
-  if (words->greeting.magic != kMagic)
-    return Status(ZERO_ERR_RENDEZVOUS, "rank 0 has another libzero");
-  if (words->greeting.code != ZERO_OK && mine.code == ZERO_OK)
-    return Status(ZERO_ERR_PEER, "rank 0 could not listen for the other ranks");
-  return words->greeting;
+  auto words = std::make_unique<Words>(Words{mine, std::vector<Greeting>(size_t(world))});
+  ZERO_TRY(outcome(library, "MPI_Iallgather",
+                   library.calls->all_gather(&words->mine, words->all.data(), sizeof mine, comm,
+                                             &words->request)));
+  Status heard = await(library, "MPI_Iallgather", words->request, bounds);
+  if (heard.ok()) return std::move(words->all);
+  keep_for_ever(std::move(words));
+  return heard;
 }
 
-Result<std::vector<tcp::Peer>> connect(const Library& library, mpi_handle comm,
-                                       const mpi_group& group, const Bounds& bounds) {
-  Result<tcp::Root> root = group.rank == 0 ? tcp::listen() : Result<tcp::Root>(tcp::Root());
+Result<tcp::Neighbours> connect(const Library& library, mpi_handle comm, const mpi_group& group,
+                                const Bounds& bounds) {
+  const tcp::Tree tree{group.rank, group.world};
+  Result<tcp::Root> own = tcp::listen(tree, group.rank);
   Greeting mine;
-  mine.code = root.failure().code();
-  if (root.ok()) mine.offer = root->offer;
-  const Greeting greeting = ZERO_TRY(hear_greeting(library, comm, mine, bounds));
-  ZERO_TRY(Status(root.failure()));
-  return group.rank == 0 ? tcp::seat_guests(*root, group.world, bounds)
-                         : tcp::visit(greeting.offer, group.rank, group.world, bounds);
+  mine.code = own.failure().code();
+  if (own.ok()) mine.offer = own->offer;
+  std::vector<tcp::Offer> offers;
+  for (const Greeting& one : ZERO_TRY(gather_greetings(library, comm, group.world, mine, bounds))) {
+    const size_t rank = offers.size();
+    if (one.magic != kMagic)
+      return Status(ZERO_ERR_RENDEZVOUS, text("rank ", rank, " has another libzero"));
+    if (one.code != ZERO_OK && own.ok())
+      return Status(ZERO_ERR_PEER, text("rank ", rank, " could not listen for the other ranks"));
+    offers.push_back(one.offer);
+  }
+  ZERO_TRY(Status(own.failure()));
+  return tcp::join(*own, offers, tree, bounds);
 }
 
 /// Takes a duplicate that is idle on all ranks, or makes one.
@@ -110,10 +114,10 @@ Result<std::shared_ptr<Comm>> create(const Library& library, mpi_handle handle,
                                      bool local) {
   const Bounds bounds = rendezvous(options.rendezvous_ms);
   const std::string who = text("rank ", group.rank, " of an mpi comm of ", group.world);
-  Result<std::vector<tcp::Peer>> peers = connect(library, handle, group, bounds);
-  if (!peers.ok()) return std::move(peers).status().within(who);
-  const auto connected =
-      std::make_shared<tcp::TcpComm>(group.rank, group.world, options, nullptr, std::move(*peers));
+  Result<tcp::Neighbours> neighbours = connect(library, handle, group, bounds);
+  if (!neighbours.ok()) return std::move(neighbours).status().within(who);
+  const auto connected = std::make_shared<tcp::TcpComm>(group.rank, group.world, options, nullptr,
+                                                        std::move(*neighbours));
   Call call = ZERO_TRY(connected->begin(Operation::create));
   std::vector<int32_t> all(static_cast<size_t>(group.world));
   std::iota(all.begin(), all.end(), 0);

@@ -114,13 +114,6 @@ static int duplicate(mpi_handle comm, mpi_handle *out, mpi_handle *request) {
   return MPI_SUCCESS;
 }
 
-static int broadcast(void *data, int bytes, mpi_handle comm, mpi_handle *request) {
-  MPI_Request begun;
-  TRY(MPI_Ibcast(data, bytes, MPI_BYTE, 0, comm_of(comm), &begun));
-  *request = (mpi_handle)begun;
-  return MPI_SUCCESS;
-}
-
 static int all_gather(const void *send, void *recv, int bytes, mpi_handle comm,
                       mpi_handle *request) {
   MPI_Request begun;
@@ -170,7 +163,6 @@ static struct mpi_functions table = {
     .attach = attach,
     .attached = get_attached,
     .duplicate = duplicate,
-    .broadcast = broadcast,
     .all_gather = all_gather,
     .send = send,
     .receive = receive,

@@ -54,7 +54,6 @@ struct mpi_functions {
   /* These begin something, which has ended once `test` says so. Until then MPI uses all that they
    * were given. */
   int (*duplicate)(mpi_handle comm, mpi_handle *out, mpi_handle *request);
-  int (*broadcast)(void *data, int bytes, mpi_handle comm, mpi_handle *request);
   int (*all_gather)(const void *send, void *recv, int bytes, mpi_handle comm, mpi_handle *request);
   int (*send)(const void *data, int bytes, int to, int tag, mpi_handle comm, mpi_handle *request);
   int (*receive)(void *data, int bytes, int from, int tag, mpi_handle comm, mpi_handle *request);

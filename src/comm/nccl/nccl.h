@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The comm of ranks that have a GPU each, on any number of hosts: NCCL carries gradients and
-// parameters, connections to rank 0 carry the rest.
+// parameters, a tree of connections carries the rest.
 #pragma once
 
 #include <atomic>
@@ -27,8 +27,8 @@ struct Formation {
 
 class NcclComm final : public tcp::TcpComm, private QueuedPlane {
  public:
-  NcclComm(const Formation& of, std::unique_ptr<Channels> channels, std::vector<tcp::Peer> peers)
-      : TcpComm(of.rank, of.world, of.options, of.device, std::move(peers)),
+  NcclComm(const Formation& of, std::unique_ptr<Channels> channels, tcp::Neighbours neighbours)
+      : TcpComm(of.rank, of.world, of.options, of.device, std::move(neighbours)),
         library_(of.library),
         channels_(std::move(channels)) {}
   ~NcclComm() override;

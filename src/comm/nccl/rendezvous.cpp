@@ -84,7 +84,7 @@ Status check_greetings(const std::vector<Greeting>& all, const Status& listening
   return {};
 }
 
-Result<std::vector<tcp::Peer>> connect(const Formation& of, Channels& channels) {
+Result<tcp::Neighbours> connect(const Formation& of, Channels& channels) {
   Result<tcp::Root> root = of.rank == 0 ? tcp::listen() : Result<tcp::Root>(tcp::Root());
   Greeting mine;
   mine.code = root.failure().code();
@@ -122,9 +122,9 @@ Result<std::shared_ptr<Comm>> take_seat(const Formation& of,
                                         Result<std::unique_ptr<Channels>> channels,
                                         const char* come) {
   if (!channels.ok()) return never_formed(of, std::move(channels).status(), come);
-  Result<std::vector<tcp::Peer>> peers = connect(of, **channels);
-  if (!peers.ok()) return never_formed(of, std::move(peers).status(), kSameId);
-  const auto comm = std::make_shared<NcclComm>(of, std::move(*channels), std::move(*peers));
+  Result<tcp::Neighbours> neighbours = connect(of, **channels);
+  if (!neighbours.ok()) return never_formed(of, std::move(neighbours).status(), kSameId);
+  const auto comm = std::make_shared<NcclComm>(of, std::move(*channels), std::move(*neighbours));
   Status seated =
       comm->exchange_bytes({}, {}, {"zero_comm_create_nccl", "seated", of.bounds.limit_ms, false});
   if (!seated.ok()) return never_formed(of, std::move(seated), kSameId);

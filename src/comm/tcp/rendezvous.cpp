@@ -10,40 +10,116 @@
 namespace zero::tcp {
 namespace {
 
+/// A meeting at the place that `offer` tells of.
 struct AddressedMeeting final : Meeting {
-  AddressedMeeting(const Offer& of, int32_t rank_of, int32_t world_of, const Bounds& bounds)
-      : offer(of) {
-    rank = rank_of;
-    world = world_of;
+  AddressedMeeting(const Tree& tree, int32_t root_of, const Offer& offer_of,
+                   std::span<const Offer> offers_of, const Bounds& bounds, Deadline until)
+      : offer(offer_of), offers(offers_of) {
+    rank = tree.place;
+    world = tree.world;
+    root = called(root_of);
     limit_ms = bounds.limit_ms;
-    deadline = Deadline(limit_ms);
+    deadline = until;
     check = bounds.check;
-    word = of.key;
+    word = offer.key;
     most_bytes = std::max(kPartBytes, static_cast<size_t>(world) * 16384) + 4096;
     host = read_small_file("/proc/sys/kernel/hostname");
   }
 
+  int32_t called(int32_t place) const override {
+    const int32_t rank_there = offers.empty() ? -1 : offers[static_cast<size_t>(place)].rank;
+    return rank_there < 0 ? place : rank_there;
+  }
+
   std::string absent(std::string_view ranks, int64_t limit) const override {
-    return text(ranks, " did not connect to rank 0 within ", limit, " ms");
+    return text(ranks, " did not connect to rank ", root, " within ", limit, " ms");
   }
 
   std::string unreached(std::span<const std::string> obstacles) const override {
     std::string places;
     for (size_t i = 0; i < obstacles.size(); ++i)
       places += text(i == 0 ? "" : ", ", to_text(offer.addresses[i]), " (", obstacles[i], ")");
-    return text("rank 0 was not reached within ", limit_ms, " ms at port ", offer.port, " of ",
-                places);
+    return text("rank ", root, " was not reached within ", limit_ms, " ms at port ", offer.port,
+                " of ", places);
   }
 
   const Offer& offer;
+  const std::span<const Offer> offers;
 };
 
-Peer peer_of(int32_t rank, Partner partner) {
-  Peer peer;
-  peer.rank = rank;
-  peer.name = partner.said->name();
-  peer.link = std::move(partner.link);
-  return peer;
+/// One rank on its way to its neighbours.
+class Joining {
+ public:
+  /// `offers` may be empty: then places are ranks.
+  Joining(const Tree& tree, std::span<const Offer> offers, const Bounds& bounds)
+      : tree_(tree), offers_(offers), bounds_(bounds) {}
+
+  AddressedMeeting at(int32_t place, const Offer& offer) const {
+    return {tree_, place, offer, offers_, bounds_, deadline_};
+  }
+
+  Result<Partner> visit(int32_t place, const Offer& offer) const {
+    std::vector<Place> places;
+    for (size_t i = 0; i < std::min<size_t>(offer.count, Offer::kAddresses); ++i)
+      places.push_back(place_of(offer.addresses[i], offer.port));
+    return zero::visit(at(place, offer), places);
+  }
+
+  void add(Partner partner) {
+    Peer peer;
+    peer.place = partner.said->rank;
+    peer.rank = partner.said->called_rank();
+    peer.name = partner.said->name();
+    peer.link = std::move(partner.link);
+    peers_.push_back(std::move(peer));
+  }
+
+  /// Seats the children, after the parent. A failure is told to all neighbours.
+  Status seat_children(const Root& own) {
+    if (tree_.children() == 0) return {};
+    const AddressedMeeting meeting = at(tree_.place, own.offer);
+    return seat(meeting, own, tree_.children(), [](Reception&) { return Status(); });
+  }
+
+  /// Seats the `count` ranks that follow the first child, and keeps the children, once `refer` has
+  /// told the others where to go.
+  template <class Refer>
+  Status seat(const AddressedMeeting& meeting, const Root& own, int32_t count, const Refer& refer) {
+    Reception reception(meeting, own.listener.fd, tree_.first_child(), count);
+    Status met = reception.gather();
+    if (met.ok()) met = refer(reception);
+    if (!met.ok()) {
+      const std::string why = reception.explain(met);
+      for (Peer& parent : peers_) parent.link->send(FrameKind::refusal, 0, bytes_of(why));
+      reception.dismiss(why);
+      return met;
+    }
+    for (int32_t i = 0; i < tree_.children(); ++i)
+      add(std::move(reception.guest(tree_.first_child() + i)));
+    return {};
+  }
+
+  Neighbours neighbours() && {
+    return {at(tree_.place, {}).called(tree_.place), std::move(peers_), tree_.fan_out};
+  }
+
+ private:
+  const Tree tree_;
+  const std::span<const Offer> offers_;
+  const Bounds& bounds_;
+  const Deadline deadline_{bounds_.limit_ms};
+  std::vector<Peer> peers_;
+};
+
+/// Tells the grandchildren and those below where their parents listen.
+Status refer(Reception& reception, const Tree& tree) {
+  for (int32_t parent = 1; tree.at(parent).children() > 0; ++parent) {
+    const Frame offer = ZERO_TRY(reception.hear(reception.guest(parent), FrameKind::offer));
+    const Tree there = tree.at(parent);
+    for (int32_t i = 0; i < there.children(); ++i)
+      reception.guest(there.first_child() + i).link->send(FrameKind::offer, 0, offer.payload);
+  }
+  return {};
 }
 
 }  // namespace
@@ -52,6 +128,12 @@ Result<Root> listen() {
   Root root{ZERO_TRY(listen_anywhere()), {}};
   root.offer = make_offer(ZERO_TRY(own_addresses(Offer::kAddresses)), root.listener.port, {});
   ZERO_TRY(draw_random(root.offer.key));
+  return root;
+}
+
+Result<Root> listen(const Tree& tree, int32_t rank) {
+  Root root = tree.children() > 0 ? ZERO_TRY(listen()) : Root();
+  root.offer.rank = rank;
   return root;
 }
 
@@ -70,27 +152,45 @@ Result<Root> listen(const Offer& offer) {
               offer};
 }
 
-Result<std::vector<Peer>> seat_guests(const Root& root, int32_t world, const Bounds& bounds) {
-  const AddressedMeeting meeting(root.offer, 0, world, bounds);
-  Reception reception(meeting, root.listener.fd);
-  if (Status met = reception.gather(); !met.ok()) {
-    reception.dismiss(reception.explain(met));
-    return met;
-  }
-  std::vector<Peer> peers;
-  for (int32_t r = 1; r < world; ++r) peers.push_back(peer_of(r, std::move(reception.guest(r))));
-  return peers;
+Result<Neighbours> join(const Root& own, std::span<const Offer> offers, const Tree& tree,
+                        const Bounds& bounds) {
+  Joining joining(tree, offers, bounds);
+  if (!tree.is_root())
+    joining.add(ZERO_TRY(joining.visit(tree.parent(), offers[static_cast<size_t>(tree.parent())])));
+  ZERO_TRY(joining.seat_children(own));
+  return std::move(joining).neighbours();
 }
 
-Result<std::vector<Peer>> visit(const Offer& offer, int32_t rank, int32_t world,
-                                const Bounds& bounds) {
-  const AddressedMeeting meeting(offer, rank, world, bounds);
-  std::vector<Place> places;
-  for (size_t i = 0; i < std::min<size_t>(offer.count, Offer::kAddresses); ++i)
-    places.push_back(place_of(offer.addresses[i], offer.port));
-  std::vector<Peer> peers;
-  peers.push_back(peer_of(0, ZERO_TRY(zero::visit(meeting, places))));
-  return peers;
+Result<Neighbours> seat_guests(const Root& root, int32_t world, const Bounds& bounds,
+                               int32_t fan_out) {
+  const Tree tree{0, world, fan_out};
+  Joining joining(tree, {}, bounds);
+  const AddressedMeeting meeting = joining.at(0, root.offer);
+  ZERO_TRY(joining.seat(meeting, root, world - 1,
+                        [&](Reception& reception) { return refer(reception, tree); }));
+  return std::move(joining).neighbours();
+}
+
+Result<Neighbours> visit(const Offer& offer, int32_t rank, int32_t world, const Bounds& bounds,
+                         int32_t fan_out) {
+  const Tree tree{rank, world, fan_out};
+  Joining joining(tree, {}, bounds);
+  Partner host = ZERO_TRY(joining.visit(0, offer));
+  Result<Root> own = listen(tree, -1);
+  if (!own.ok()) {
+    host.link->send(FrameKind::refusal, 0, bytes_of(own.failure().text()));
+    return own.failure();
+  }
+  if (tree.children() > 0) host.link->send(FrameKind::offer, 0, as_payload(own->offer));
+  if (tree.parent() != 0) {
+    const Frame frame = ZERO_TRY(hear_root(joining.at(0, offer), host, FrameKind::offer));
+    const std::optional<Offer> next = read<Offer>(frame, FrameKind::offer);
+    if (!next) return Status(ZERO_ERR_RENDEZVOUS, "rank 0 sent something that is no answer");
+    host = ZERO_TRY(joining.visit(tree.parent(), *next));
+  }
+  joining.add(std::move(host));
+  ZERO_TRY(joining.seat_children(*own));
+  return std::move(joining).neighbours();
 }
 
 }  // namespace zero::tcp

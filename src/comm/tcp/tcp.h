@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks between hosts: every rank has one connection to rank 0, which combines or gathers what all
-// send, and sends the outcome to all. Rank 0 decides how an exchange ends and tells the others. A
-// rank whose connection ends counts as dead, unless it has said goodbye.
+// Ranks between hosts: they are connected as a tree. What all send goes up, combined or one behind
+// the other, and the outcome goes down. Rank 0 decides how an exchange ends: who finds a reason to
+// break the comm sends that up, and what rank 0 makes of it comes down. A rank whose connection
+// ends counts as dead, unless it has said goodbye.
 #pragma once
 
 #include <atomic>
@@ -11,34 +12,56 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "comm/comm.h"
 #include "comm/link.h"
+#include "comm/tcp/tree.h"
 
 namespace zero::tcp {
 
+/// A rank that others wait for in an exchange.
+struct Awaited {
+  uint64_t sequence = 0;
+  int32_t rank = 0;
+  std::string name;
+  int64_t quiet_since_ns = 0;
+};
+
 /// The other end of a connection.
 struct Peer {
-  int32_t rank = 0;
+  int32_t place = 0;
+  int32_t rank = 0;  // as errors call it
   std::string name;  // "rank 2 (process 1234 on host-b)"
   std::unique_ptr<Link> link;
-  std::optional<Frame> record = {};  // of the exchange that comes, on rank 0
-  int64_t sign_ns = 0;               // when it last showed progress
-  bool left = false;                 // it has said goodbye
+  std::optional<Frame> record = {};     // of the exchange that comes, from a child
+  std::optional<Awaited> awaited = {};  // whom it waits for itself, as it last said
+  int64_t sign_ns = 0;                  // when it last showed progress
+  bool left = false;                    // it has said goodbye
+};
+
+/// What a rank is connected with.
+struct Neighbours {
+  int32_t rank = 0;         // as errors call this one
+  std::vector<Peer> peers;  // the parent, of all but the root; then the children by place
+  int32_t fan_out = Tree::kFanOut;
 };
 
 /// The most bytes of one rank's record, and of a part of a broadcast.
 inline constexpr size_t kPartBytes = 256u << 10;
 
 /// A comm of ranks that are only connected, so that they can find out which comm serves them. It is
-/// also the control plane of a comm that has other ways for its data.
+/// also the control plane of a comm that has other ways for its data. rank() is the place in the
+/// tree.
 class TcpComm : public Comm {
  public:
-  /// `peers`: on rank 0 every other rank in order, on another rank only rank 0.
-  TcpComm(int32_t rank, int32_t world, const CommOptions& options, std::shared_ptr<Device> device,
-          std::vector<Peer> peers)
-      : Comm(rank, world, options, std::move(device)), peers_(std::move(peers)) {}
+  TcpComm(int32_t place, int32_t world, const CommOptions& options, std::shared_ptr<Device> device,
+          Neighbours neighbours)
+      : Comm(place, world, options, std::move(device)),
+        tree_{place, world, neighbours.fan_out},
+        called_(neighbours.rank),
+        peers_(std::move(neighbours.peers)) {}
   ~TcpComm() override;
 
   const char* kind() const override { return "tcp"; }
@@ -58,9 +81,14 @@ class TcpComm : public Comm {
                          const Patience& patience) override;
   void note_progress() override;
 
+  /// Tells who may wait for this rank that it is here, but waits for another one, which is in no
+  /// tree or elsewhere in it. Any thread may call it, as often as it likes.
+  void tell_waiting(int32_t rank, std::string_view name, int64_t quiet_since_ns);
+
  protected:
   Result<std::shared_ptr<Comm>> make_child(Call& call, std::span<const int32_t> members,
                                            int32_t place, int32_t color) override;
+  int32_t called() const override { return called_; }
 
  private:
   class Wait;
@@ -74,44 +102,54 @@ class TcpComm : public Comm {
     const Combine* combine = nullptr;  // of what all send; null: one behind the other
   };
   Status run(const Round& round, const Patience& patience);
-  bool decided() const;
-  /// Returns any other rank on rank 0, and rank 0 elsewhere.
-  const Peer& peer(int32_t rank) const {
-    return peers_[rank == 0 ? 0 : static_cast<size_t>(rank) - 1];
-  }
-  bool advance(const Round& round);
-  bool collect(const Round& round);
-  bool take_records(std::span<std::byte> out);
+  bool risen() const { return risen_ == sequence_; }
+  bool decided() const { return records_.has_value() || answered_ == sequence_; }
+  bool rise(const Round& round);
+  bool pass_down(const Round& round);
+  size_t bytes_from(const Round& round, int32_t child) const;
+  std::vector<std::byte> in_order(std::span<const std::byte> rows) const;
+  bool unsent() const;
   void sleep(std::unique_lock<std::mutex>& lock, int milliseconds);
+
+  Peer& parent() { return peers_.front(); }
+  bool is_parent(const Peer& peer) const { return !tree_.is_root() && &peer == &peers_.front(); }
+  std::span<Peer> children() { return std::span(peers_).subspan(tree_.is_root() ? 0 : 1); }
 
   void pump();
   void handle(Peer& peer, Frame frame);
-  void handle_waiting(const Frame& frame);
-  void set_cause(const Failure& cause, int32_t told_by);
-  void break_for(Code code, int32_t rank, std::string_view sentence);
+  void hear_cause(const Peer& peer, const Frame& frame);
+  void hear_waiting(Peer& peer, const Frame& frame);
+  Awaited awaited_of(const Peer& peer) const;
+  bool is_due(int64_t& told_ns) const;
+  static void send_waiting(Peer& peer, const Awaited& awaited);
+
+  void set_cause(const Failure& cause, const Peer* told_by = nullptr);
+  void propose(const Failure& cause, uint64_t sequence = 0, int64_t grace_ms = kGraceMs);
+  void break_for(const Peer& peer, const Failure& failure);
+  void blame(const Peer& peer, Code code, std::string_view sentence);
   Failure make_failure(Code code, int32_t rank, std::string_view sentence) const;
 
+  static constexpr int64_t kGraceMs = 200;  // for a parent's words, and for rank 0's about a cause
+
+  const Tree tree_;
+  const int32_t called_;
   std::mutex mutex_;  // all below
   std::vector<Peer> peers_;
   uint64_t sequence_ = 0;  // of the last exchange begun
-  uint64_t answered_ = 0;  // the last that rank 0 has sent to all
+  uint64_t risen_ = 0;     // the last in which all below have come, which this rank has sent up
+  int64_t risen_ns_ = 0;   // when it did
+  uint64_t answered_ = 0;  // the last of which this rank has sent the outcome down
   std::string where_;      // "zero_step: vote"
-  std::optional<Frame> records_;
-  int64_t told_ns_ = 0;  // when this rank last told of its progress
+  std::vector<std::byte> together_;  // what went up, if it need not come down again
+  std::optional<Frame> records_;     // the outcome
+  int64_t told_ns_ = 0;              // when this rank last told of its progress
+  int64_t told_waiting_ns_ = 0;      // when it last told whom it waits for
+  bool news_ = false;                // others may have to know sooner
 
-  /// Rank 0's words about the rank that it waits for.
-  struct Waiting {
-    int32_t rank, unused;
-    int64_t quiet_ms;
-    char name[128];
-  };
-  // The rank that rank 0 waits for in exchange `sequence_`, as it last said.
-  struct Awaited {
-    int32_t rank;
-    std::string name;
-    int64_t quiet_since_ns;
-  };
-  std::optional<Awaited> awaited_;
+  // The cause that this rank has sent up, and until when it waits for what becomes of it.
+  std::optional<Failure> proposed_;
+  Deadline alone_{0};
+  uint64_t void_at_ = 0;  // it is void if this exchange has been answered; 0: none
 };
 
 }  // namespace zero::tcp

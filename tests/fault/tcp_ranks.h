@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that are only connected, for tests of how they meet and of what they tell each other.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/tcp/rendezvous.h"
+#include "support/ranks.h"
+#include "support/statuses.h"
+
+namespace zero::tcp {
+
+using test::outcome;
+using test::RankKind;
+using test::run_sound_ranks;
+
+using Seat = std::unique_ptr<TcpComm>;
+
+inline Root make_root() {
+  Result<Root> root = listen();
+  EXPECT_TRUE(root.ok()) << root.failure().text();
+  return std::move(root).value();
+}
+
+inline Result<Seat> meet(const Root& root, int32_t rank, int32_t world, int64_t limit_ms = 20'000,
+                         int32_t fan_out = Tree::kFanOut) {
+  const Bounds bounds = {limit_ms, [] { return Status(); }};
+  Neighbours neighbours = ZERO_TRY(rank == 0 ? seat_guests(root, world, bounds, fan_out)
+                                             : visit(root.offer, rank, world, bounds, fan_out));
+  return std::make_unique<TcpComm>(rank, world, CommOptions{.timeout_ms = 400}, nullptr,
+                                   std::move(neighbours));
+}
+
+inline Seat sit(const Root& root, int32_t rank, int32_t world, int32_t fan_out = Tree::kFanOut) {
+  Result<Seat> seat = meet(root, rank, world, 20'000, fan_out);
+  EXPECT_TRUE(seat.ok()) << seat.failure().text();
+  return seat.ok() ? std::move(*seat) : nullptr;
+}
+
+inline Patience within(int64_t limit_ms, bool progress = false) {
+  return {"zero_step", "vote", limit_ms, progress};
+}
+
+inline Status exchange(TcpComm& seat, int32_t world, const Patience& patience = within(20'000)) {
+  const std::byte mine[40] = {};
+  std::vector<std::byte> all(40 * static_cast<size_t>(world));
+  return seat.exchange_bytes(mine, all, patience);
+}
+
+/// What `live` says of each seat, where all sit and have made an exchange.
+template <class Live>
+std::vector<std::string> run_seats(int32_t world, const Live& live,
+                                   int32_t fan_out = Tree::kFanOut) {
+  const Root root = make_root();
+  return run_sound_ranks(RankKind::threads, world, [&](int rank) {
+    Seat seat = sit(root, rank, world, fan_out);
+    if (seat == nullptr) return std::string();
+    EXPECT_EQ(outcome(exchange(*seat, world)), "ok");
+    return live(std::move(seat), rank);
+  });
+}
+
+/// One exchange, and another one until it fails.
+inline std::string go_on(TcpComm& seat, int32_t world, const Patience& patience = within(20'000)) {
+  for (int i = 0; i < 1000; ++i)
+    if (const Status status = exchange(seat, world, patience); !status.ok()) return outcome(status);
+  return "no end";
+}
+
+}  // namespace zero::tcp

@@ -78,6 +78,14 @@ inline Call begin(const Seat& seat, Operation operation = Operation::barrier, ui
   return std::move(call).value();
 }
 
+/// Memory of an arena, as data that travels is in.
+template <class Item>
+std::span<Item> in_arena(const Seat& seat, size_t count, std::shared_ptr<Arena>& arena) {
+  const size_t bytes = std::max(count * sizeof(Item), size_t{1});
+  arena = begin(seat, Operation::arena_alloc).allocate(bytes, ZERO_MEMORY_PER_RANK).value();
+  return {reinterpret_cast<Item*>(arena->data()), count};
+}
+
 /// Bytes that tell their rank and place, made eight at a time.
 inline std::vector<std::byte> bytes_of_rank(int32_t rank, size_t bytes) {
   std::vector<uint64_t> words(bytes / 8 + 1);

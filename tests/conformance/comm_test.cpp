@@ -261,14 +261,6 @@ TEST_P(Conformance, the_rank_that_differs_is_named_with_both_sides) {
 
 // ---- Bulk data.
 
-/// Memory of an arena, as data that travels is in.
-template <class Item>
-std::span<Item> in_arena(const Seat& seat, size_t count, std::shared_ptr<Arena>& arena) {
-  const size_t bytes = std::max(count * sizeof(Item), size_t{1});
-  arena = begin(seat, Operation::arena_alloc).allocate(bytes, ZERO_MEMORY_PER_RANK).value();
-  return {reinterpret_cast<Item*>(arena->data()), count};
-}
-
 TEST_P(Conformance, all_gather_gives_every_ranks_bytes) {
   run([&](const Seat& seat) {
     // Comms with shared memory need none, nor those of a device.

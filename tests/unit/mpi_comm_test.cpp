@@ -89,8 +89,7 @@ TEST(Mpi, a_duplicate_is_used_again_only_if_it_is_idle_on_all_ranks) {
   Duplicate* const second = *all->take(0, patient);
   EXPECT_NE(second, first) << "another rank still uses the first";
   EXPECT_EQ(*all->take(1, patient), first);
-  first->state = Duplicate::broken;
-  second->state = Duplicate::pending;
+  second->state = Duplicate::broken;
   EXPECT_EQ(all->idle(), 0u);
   EXPECT_TRUE(stand_in.freed.empty());
   stand_in.attached->end(stand_in.attached);  // the program has freed its communicator

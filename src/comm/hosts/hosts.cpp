@@ -82,11 +82,9 @@ HostsComm::HostsComm(int32_t rank, const CommOptions& options, Layout layout,
 
 HostsComm::~HostsComm() {
   host_->be_part({});
-  for (Room& room : rooms_) {
-    if (room.messages.empty()) continue;
-    messages_->give_up();
-    keep_for_ever(std::move(room));
-  }
+  if (aborted()) messages_->give_up();
+  for (Room& room : rooms_)
+    if (!room.messages.empty()) keep_for_ever(std::move(room));
 }
 
 // ---- Failures.

@@ -60,8 +60,8 @@ class HostsComm final : public Comm {
   /// `leaders`: on place 0 of a host, the connections to the leaders of others. `words`: of this
   /// host, for form().
   HostsComm(int32_t rank, const CommOptions& options, Layout layout,
-            std::shared_ptr<local::LocalComm> host, tcp::Neighbours leaders,
-            std::string words, std::unique_ptr<Messages> messages);
+            std::shared_ptr<local::LocalComm> host, tcp::Neighbours leaders, std::string words,
+            std::unique_ptr<Messages> messages);
   ~HostsComm() override;
 
   const char* kind() const override { return messages_->kind(); }

@@ -30,7 +30,7 @@ class Messages {
   virtual Result<bool> has_ended(Request& request) = 0;
   /// Lets the carrier go on with what has ended here, but has not left yet. Any thread may call it.
   virtual void progress() {}
-  /// Says that some messages will never have ended.
+  /// Says that some messages, of this rank or to it, may never end.
   virtual void give_up() {}
 
   /// Collective, inside a Call. Returns those of `members`, in their order; of none: nullptr.

@@ -23,7 +23,7 @@ All& all();
 void free_all(mpi_attached*) {
   const std::lock_guard lock(all().mutex);
   for (Duplicate* one = all().first; one != nullptr; one = one->next)
-    if (one->state != Duplicate::pending) (void)all().library->calls->free(one->handle);
+    if (one->state != Duplicate::broken) (void)all().library->calls->free(one->handle);
 }
 
 All& all() {
@@ -36,7 +36,7 @@ All& all() {
 bool are_sound() {
   const std::lock_guard lock(all().mutex);
   for (const Duplicate* one = all().first; one != nullptr; one = one->next)
-    if (one->state == Duplicate::broken || one->state == Duplicate::pending) return false;
+    if (one->state == Duplicate::broken) return false;
   return true;
 }
 

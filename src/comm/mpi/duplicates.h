@@ -16,8 +16,7 @@ struct Duplicate {
   enum State {
     idle,
     used,
-    broken,   // ranks may differ in what they have called: never used again
-    pending,  // and MPI still has work for it: never freed either
+    broken,  // MPI may have messages for it that nobody takes: never used again, nor freed
   };
   mpi_handle handle = 0;
   std::atomic<State> state{used};

@@ -28,7 +28,7 @@ class MpiMessages final : public hosts::Messages {
   Result<Request> receive(int32_t from, std::span<std::byte> data) override;
   Result<bool> has_ended(Request& request) override;
   void progress() override;
-  void give_up() override { shared_->state = Duplicate::pending; }
+  void give_up() override { shared_->state = Duplicate::broken; }
   Result<std::unique_ptr<Messages>> of_some(Call& call,
                                             std::span<const int32_t> members) const override;
 

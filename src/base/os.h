@@ -90,6 +90,7 @@ struct SystemCalls {
                 int64_t offset) = ::mmap;
   int (*munmap)(void* address, size_t bytes) = ::munmap;
   int (*madvise)(void* address, size_t bytes, int advice) = ::madvise;
+  int (*mincore)(void* address, size_t bytes, unsigned char* there) = ::mincore;
   int (*getpagesize)() = ::getpagesize;
 
   // Sockets.

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "support/expect.h"
+#include "support/system_calls.h"
 
 namespace zero::test {
 namespace {
@@ -102,6 +103,20 @@ TEST(Image, keeps_where_the_one_before_has_kept) {
   image->keep_all();
   EXPECT_EQ(wrong_bytes(*image, std::span(memory).first(kBlock)), 0);
   EXPECT_EQ(image->release().data(), place);
+}
+
+TEST(Image, makes_no_pages_that_are_there_from_the_one_before) {
+  static int made;
+  const std::vector<std::byte> memory(kBlock * 2, kOld);
+  HostMemory copies;
+  for (const int expected : {2, 0}) {
+    const std::shared_ptr<Image> image = image_of({memory}, copies);
+    const ReplacedCall counted(&SystemCalls::madvise, [](void*, size_t, int) { return ++made, 0; });
+    made = 0;
+    image->keep_all();
+    EXPECT_EQ(made, expected);
+    copies = image->release();
+  }
 }
 
 }  // namespace

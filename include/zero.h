@@ -821,6 +821,14 @@ typedef struct zero_statistics {
     int64_t early_updates;      /* of parameters that were made before their zero_step            */
     int64_t host_waits;         /* on a GPU: how often calls let the host wait for a stream       */
     int64_t idle_ranks;         /* that own nothing, as the model is too small to be split so far */
+    int64_t sent_data_bytes;    /* of the comm, to ranks of other hosts: gradients and parameters */
+    int64_t sent_data_messages;
+    int64_t received_data_bytes;
+    int64_t received_data_messages;
+    int64_t sent_control_bytes; /* likewise: what ranks agree on, and broadcasts                  */
+    int64_t sent_control_messages;
+    int64_t received_control_bytes;
+    int64_t received_control_messages;
 } zero_statistics;
 
 /* Of this rank, since zero_create. Local. */

@@ -156,6 +156,14 @@ struct zero_statistics
     early_updates::Int64
     host_waits::Int64
     idle_ranks::Int64
+    sent_data_bytes::Int64
+    sent_data_messages::Int64
+    received_data_bytes::Int64
+    received_data_messages::Int64
+    sent_control_bytes::Int64
+    sent_control_messages::Int64
+    received_control_bytes::Int64
+    received_control_messages::Int64
 end
 
 const Handle = Ptr{Cvoid}

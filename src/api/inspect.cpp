@@ -219,6 +219,15 @@ zero_status zero_stats(const zero_optim* optim, zero_statistics* statistics) {
     }
     out.host_waits = found.counters.host_waits;
     out.idle_ranks = found.plan.idle_ranks();
+    const auto& [data, control] = found.comm->traffic();
+    out.sent_data_bytes = data.sent.bytes;
+    out.sent_data_messages = data.sent.messages;
+    out.received_data_bytes = data.received.bytes;
+    out.received_data_messages = data.received.messages;
+    out.sent_control_bytes = control.sent.bytes;
+    out.sent_control_messages = control.sent.messages;
+    out.received_control_bytes = control.received.bytes;
+    out.received_control_messages = control.received.messages;
     return write_struct(statistics, out, "statistics");
   });
 }

@@ -22,6 +22,7 @@
 #include "comm/failure.h"
 #include "comm/queued_plane.h"
 #include "comm/trace.h"
+#include "comm/traffic.h"
 #include "comm/watch.h"
 #include "device/device.h"
 
@@ -102,6 +103,9 @@ class Comm : public std::enable_shared_from_this<Comm> {
   std::atomic<int64_t> host_waits{0};
   /// With a device: bytes that this rank copied on their way through the host's memory.
   std::atomic<int64_t> staged_bytes{0};
+  /// Nothing on comms of one host. A user comm knows no hosts: all other ranks count. What NCCL
+  /// carries is not counted.
+  virtual Traffic& traffic() { return traffic_; }
 
   /// Enters a collective call. Fails with ZERO_ERR_BUSY if a thread is inside one, and with the
   /// first cause if the comm is aborted. Waits for a call that ends in the background. `object`
@@ -234,6 +238,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   const int32_t world_;
   const CommOptions options_;
   const std::shared_ptr<Device> device_;
+  Traffic traffic_;
   std::atomic<bool> in_call_{false};
   std::mutex background_mutex_;
   std::condition_variable background_done_;

@@ -30,6 +30,7 @@ class UserComm final : public Comm {
 
   Status all_gather(Call& call, const void* send, void* recv, size_t bytes) override {
     if (bytes == 0) return {};
+    count_all(traffic().data, bytes);
     return run("all_gather", data_plane(call, "all_gather"),
                [&] { return functions_.all_gather(ctx_, send, recv, bytes, nullptr); });
   }
@@ -40,6 +41,7 @@ class UserComm final : public Comm {
                         void* scratch) override {
     if (count == 0) return {};
     const Patience patience = data_plane(call, "reduce_scatter");
+    count_all(traffic().data, count * size_of(sums_itself() ? types.from : types.sum));
     if (!sums_itself())
       return run("reduce_scatter", patience, [&] {
         return functions_.reduce_scatter(ctx_, send, recv, count, static_cast<int32_t>(types.sum),
@@ -55,6 +57,7 @@ class UserComm final : public Comm {
  protected:
   Status exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
                         const Patience& patience) override {
+    count_all(traffic().control, mine.size());
     return run("exchange", patience,
                [&] { return functions_.exchange(ctx_, mine.data(), all.data(), mine.size()); });
   }
@@ -93,6 +96,12 @@ class UserComm final : public Comm {
   }
 
  private:
+  /// Counts what every rank sends to every other, as if nothing that the engine does made it less.
+  void count_all(Traffic::Flow& flow, size_t bytes) const {
+    flow.sent.add(bytes, world() - 1);
+    flow.received.add(bytes, world() - 1);
+  }
+
   /// What the engine made for a child, until a comm has it.
   struct ChildCtx {
     const UserComm& of;

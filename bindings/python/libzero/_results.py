@@ -57,6 +57,13 @@ class Statistics:
     early_updates       elements of parameters that were updated before their step()
     host_waits          on a GPU: how often a call let the host wait for a stream
     idle_ranks          ranks that own nothing, as the model is too small to be split so far
+
+    Of the comm, to and from ranks of other hosts, so far (a user comm knows no hosts: other ranks):
+
+    sent_data_bytes, sent_data_messages, received_data_bytes, received_data_messages
+                        gradients and parameters
+    sent_control_bytes, sent_control_messages, received_control_bytes, received_control_messages
+                        what ranks agree on, and broadcasts
     """
 
     parameter_elements: int
@@ -79,6 +86,14 @@ class Statistics:
     early_updates: int
     host_waits: int
     idle_ranks: int
+    sent_data_bytes: int
+    sent_data_messages: int
+    received_data_bytes: int
+    received_data_messages: int
+    sent_control_bytes: int
+    sent_control_messages: int
+    received_control_bytes: int
+    received_control_messages: int
 
 
 def fields_of(struct: _structs.Struct, *left_out: str) -> dict[str, Any]:

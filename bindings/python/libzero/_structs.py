@@ -325,6 +325,14 @@ class Statistics(Struct):
         ("early_updates", c.c_int64),
         ("host_waits", c.c_int64),
         ("idle_ranks", c.c_int64),
+        ("sent_data_bytes", c.c_int64),
+        ("sent_data_messages", c.c_int64),
+        ("received_data_bytes", c.c_int64),
+        ("received_data_messages", c.c_int64),
+        ("sent_control_bytes", c.c_int64),
+        ("sent_control_messages", c.c_int64),
+        ("received_control_bytes", c.c_int64),
+        ("received_control_messages", c.c_int64),
     ]
 
 

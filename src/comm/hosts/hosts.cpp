@@ -54,6 +54,7 @@ class HostsComm::Links final : public tcp::TcpComm {
   Links(HostsComm& of, tcp::Neighbours leaders)
       : TcpComm(of.seat_.host, of.layout_.hosts(), of.options(), nullptr, std::move(leaders)),
         of_(of) {}
+  Traffic& traffic() override { return of_.traffic(); }
   void heed_interrupt(std::string_view where) override {
     of_.look_from_links();
     of_.heed_interrupt(where);

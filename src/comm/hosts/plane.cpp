@@ -88,6 +88,7 @@ Status HostsComm::begin_part(const Trade& trade, Room& room, size_t part) {
     const std::byte* const row = trade.row(room.sent, trade.sends_same ? 0 : i);
     room.messages.push_back({trade.fellows[i], false, 0});
     room.messages.back().request = ZERO_TRY(messages_->send(trade.fellows[i], {row, bytes}));
+    traffic().data.sent.add(bytes);
   }
   return {};
 }
@@ -142,6 +143,7 @@ Status HostsComm::trade_parts(const Trade& trade, const Patience& patience, cons
       const std::span<std::byte> row{trade.row(room.received, i), trade.bytes_of(part)};
       room.messages.push_back({trade.fellows[i], true, 0});
       room.messages.back().request = ZERO_TRY(messages_->receive(trade.fellows[i], row));
+      traffic().data.received.add(row.size());
     }
     return {};
   };

@@ -88,7 +88,7 @@ bool TcpComm::rise(const Round& round) {
   risen_ = sequence_;
   risen_ns_ = now_ns();
   if (!tree_.is_root()) {
-    parent().link->send(FrameKind::record, sequence_, together);
+    send(parent(), FrameKind::record, together);
     if (!children().empty()) os().reached("exchange.combined");
   } else if (round.source == Round::kOfAll) {
     records_ = Frame{FrameKind::records,
@@ -134,12 +134,17 @@ bool TcpComm::pass_down(const Round& round) {
   const std::span<const std::byte> outcome = has_it(tree_) ? together_ : frame.payload;
   if (!round.out.empty()) memcpy(round.out.data(), outcome.data(), round.out.size());
   for (Peer& child : children()) {
-    child.link->send(FrameKind::records, sequence_,
-                     has_it(tree_.at(child.place)) ? outcome.first(0) : outcome);
+    send(child, FrameKind::records, has_it(tree_.at(child.place)) ? outcome.first(0) : outcome);
     if (!tree_.is_root()) os().reached("exchange.passed");
   }
   if (tree_.is_root()) os().reached("exchange.decided");
   return true;
+}
+
+/// Sends a part of the exchange at hand.
+void TcpComm::send(Peer& peer, FrameKind kind, std::span<const std::byte> payload) {
+  traffic().control.sent.add(payload.size());
+  peer.link->send(kind, sequence_, payload);
 }
 
 // ---- What comes.
@@ -160,6 +165,8 @@ void TcpComm::pump() {
 }
 
 void TcpComm::handle(Peer& peer, Frame frame) {
+  if (frame.kind == FrameKind::record || frame.kind == FrameKind::records)
+    traffic().control.received.add(frame.payload.size());
   switch (frame.kind) {
     case FrameKind::record:
       peer.record = std::move(frame);

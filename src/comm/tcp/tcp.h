@@ -116,6 +116,7 @@ class TcpComm : public Comm {
   std::span<Peer> children() { return std::span(peers_).subspan(tree_.is_root() ? 0 : 1); }
 
   void pump();
+  void send(Peer& peer, FrameKind kind, std::span<const std::byte> payload);
   void handle(Peer& peer, Frame frame);
   void hear_cause(const Peer& peer, const Frame& frame);
   void hear_waiting(Peer& peer, const Frame& frame);

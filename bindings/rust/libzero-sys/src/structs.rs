@@ -323,6 +323,14 @@ pub struct zero_statistics {
     pub early_updates: i64,
     pub host_waits: i64,
     pub idle_ranks: i64,
+    pub sent_data_bytes: i64,
+    pub sent_data_messages: i64,
+    pub received_data_bytes: i64,
+    pub received_data_messages: i64,
+    pub sent_control_bytes: i64,
+    pub sent_control_messages: i64,
+    pub received_control_bytes: i64,
+    pub received_control_messages: i64,
 }
 
 /// The layout of 64-bit machines; tests/layout.rs compares every field with what a C compiler says.
@@ -376,6 +384,7 @@ mod layout {
     );
     const _: () = assert!(size_of::<zero_plan>() == 72 && offset_of!(zero_plan, comm) == 64);
     const _: () = assert!(
-        size_of::<zero_statistics>() == 168 && offset_of!(zero_statistics, idle_ranks) == 160
+        size_of::<zero_statistics>() == 232
+            && offset_of!(zero_statistics, received_control_messages) == 224
     );
 }

@@ -56,7 +56,7 @@ fn rust_layout() -> String {
         zero_load_options { struct_size, flags, reserved },
         zero_checkpoint { struct_size, step, bytes, world, reserved, name },
         zero_plan { struct_size, offsets, owners, elements, arena_bytes, state_bytes, grad_offsets, grad_arena_bytes, comm },
-        zero_statistics { struct_size, parameter_elements, owned_elements, state_bytes, staging_bytes, control_bytes, copied_bytes, moved_bytes, steps, skipped, nonfinite_elements, gather_seconds, vote_seconds, apply_seconds, publish_seconds, save_seconds, load_seconds, early_elements, early_updates, host_waits, idle_ranks },
+        zero_statistics { struct_size, parameter_elements, owned_elements, state_bytes, staging_bytes, control_bytes, copied_bytes, moved_bytes, steps, skipped, nonfinite_elements, gather_seconds, vote_seconds, apply_seconds, publish_seconds, save_seconds, load_seconds, early_elements, early_updates, host_waits, idle_ranks, sent_data_bytes, sent_data_messages, received_data_bytes, received_data_messages, sent_control_bytes, sent_control_messages, received_control_bytes, received_control_messages },
     }
 }
 

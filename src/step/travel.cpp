@@ -19,7 +19,9 @@ int64_t owned_elements(const Optimizer& optim, const Transfer& transfer) {
 template <class Pack>
 std::vector<Travel> travels_of(const Optimizer& optim, const StepMemory& memory, bool in_place,
                                const Pack& pack) {
-  const Segments segments = all_segments(optim);
+  // Of many ranks they take more memory than the model.
+  const bool needs_none = in_place && memory.present.empty();
+  const Segments segments = needs_none ? Segments() : all_segments(optim);
   std::vector<Travel> all;
   for (const Transfer& transfer : optim.plan.transfers(in_place)) {
     bool changes = memory.present.empty();

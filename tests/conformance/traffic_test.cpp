@@ -92,7 +92,10 @@ TEST(Traffic, of_a_step_is_that_of_one_all_reduce) {
         Model model(comm, partition);
         for (int step = 0; step < 3; step++) {
           counted.to_all = counted.gathered = 0;
+          const int64_t before = model.statistics().sent_data_bytes;
           EXPECT_OK(model.step());
+          EXPECT_EQ(model.statistics().sent_data_bytes - before,
+                    (counted.to_all + counted.gathered) * (world - 1));
           const int64_t once = kSize * int64_t{kTensors} * 4 / world;
           EXPECT_EQ(counted.to_all, once) << "world " << world << ", partition " << partition;
           EXPECT_EQ(counted.gathered, once) << "world " << world << ", partition " << partition;

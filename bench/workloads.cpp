@@ -17,11 +17,15 @@ void Workload::add(std::string tensor, std::vector<int64_t> shape) {
 
 namespace {
 
-constexpr int64_t kWidth = 768;
+/// The sizes of a GPT.
+struct Gpt {
+  int64_t width, layers;
+};
+constexpr Gpt kGpt2{768, 12};
 
-void add_norm(Workload& work, const std::string& name) {
-  work.add(name + ".weight", {kWidth});
-  work.add(name + ".bias", {kWidth});
+void add_norm(Workload& work, const std::string& name, int64_t width) {
+  work.add(name + ".weight", {width});
+  work.add(name + ".bias", {width});
 }
 
 void add_linear(Workload& work, const std::string& name, int64_t in, int64_t out) {
@@ -29,32 +33,37 @@ void add_linear(Workload& work, const std::string& name, int64_t in, int64_t out
   work.add(name + ".bias", {out});
 }
 
-void add_blocks(Workload& work) {
-  for (int layer = 0; layer < 12; layer++) {
+void add_blocks(Workload& work, const Gpt& gpt) {
+  const int64_t width = gpt.width;
+  for (int64_t layer = 0; layer < gpt.layers; layer++) {
     const std::string block = "h." + std::to_string(layer) + ".";
-    add_norm(work, block + "ln_1");
-    add_linear(work, block + "attn.c_attn", kWidth, 3 * kWidth);
-    add_linear(work, block + "attn.c_proj", kWidth, kWidth);
-    add_norm(work, block + "ln_2");
-    add_linear(work, block + "mlp.c_fc", kWidth, 4 * kWidth);
-    add_linear(work, block + "mlp.c_proj", 4 * kWidth, kWidth);
+    add_norm(work, block + "ln_1", width);
+    add_linear(work, block + "attn.c_attn", width, 3 * width);
+    add_linear(work, block + "attn.c_proj", width, width);
+    add_norm(work, block + "ln_2", width);
+    add_linear(work, block + "mlp.c_fc", width, 4 * width);
+    add_linear(work, block + "mlp.c_proj", 4 * width, width);
   }
+}
+
+Workload whole(std::string name, const Gpt& gpt, int64_t positions) {
+  Workload work{.name = std::move(name)};
+  work.add("wte.weight", {50257, gpt.width});
+  work.add("wpe.weight", {positions, gpt.width});
+  add_blocks(work, gpt);
+  add_norm(work, "ln_f", gpt.width);
+  return work;
 }
 
 }  // namespace
 
-Workload gpt2() {
-  Workload work{.name = "gpt2"};
-  work.add("wte.weight", {50257, kWidth});
-  work.add("wpe.weight", {1024, kWidth});
-  add_blocks(work);
-  add_norm(work, "ln_f");
-  return work;
-}
+Workload gpt2() { return whole("gpt2", kGpt2, 1024); }
+
+Workload gpt3() { return whole("gpt3", {12288, 96}, 2048); }
 
 Workload blocks() {
   Workload work{.name = "blocks"};
-  add_blocks(work);
+  add_blocks(work, kGpt2);
   return work;
 }
 

@@ -24,7 +24,9 @@ struct Workload {
 
 /// GPT-2 124M: 148 tensors, 124,439,808 elements; 98 of the tensors hold 0.1 % of them.
 Workload gpt2();
-/// Its 12 blocks alone, which end in no tensor that is larger than the rest together.
+/// GPT-3 175B: 1,156 tensors, of the same kinds.
+Workload gpt3();
+/// The 12 blocks of GPT-2 alone, which end in no tensor that is larger than the rest together.
 Workload blocks();
 /// 20,000 tensors of 1 to 4,096 elements, log-uniform.
 Workload small();

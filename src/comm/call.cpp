@@ -32,7 +32,11 @@ void copy_bytes(std::byte* to, const std::byte* from, size_t bytes) {
 
 // ---- Comm.
 
-// Scratch has this rank's record, what all combine to, and a row for each rank and one more.
+size_t Comm::scratch_bytes(int32_t world) {
+  return 2 * sizeof(ExchangeRecord) +
+         (static_cast<size_t>(world) + 1) * chunk_bytes(world, kRecordBytes);
+}
+
 Comm::Comm(int32_t rank, int32_t world, const CommOptions& options, std::shared_ptr<Device> device)
     : rank_(rank),
       world_(world),
@@ -41,8 +45,7 @@ Comm::Comm(int32_t rank, int32_t world, const CommOptions& options, std::shared_
       clocks_(world),
       stamps_(static_cast<size_t>(world)),
       chunk_bytes_(chunk_bytes(world, kRecordBytes)),
-      scratch_(new std::byte[2 * sizeof(ExchangeRecord) +
-                             (static_cast<size_t>(world) + 1) * chunk_bytes_]) {
+      scratch_(new std::byte[scratch_bytes(world)]) {
   static_assert(sizeof(ExchangeRecord) <= kMostRecordBytes);
   log_as(rank);
   memset(scratch_.get(), 0, sizeof(ExchangeRecord));

@@ -106,6 +106,9 @@ class Comm : public std::enable_shared_from_this<Comm> {
   /// Nothing on comms of one host. A user comm knows no hosts: all other ranks count. What NCCL
   /// carries is not counted.
   virtual Traffic& traffic() { return traffic_; }
+  /// Returns the bytes of this rank's record, what all combine to, and a row for each rank and one
+  /// more.
+  static size_t scratch_bytes(int32_t world);
 
   /// Enters a collective call. Fails with ZERO_ERR_BUSY if a thread is inside one, and with the
   /// first cause if the comm is aborted. Waits for a call that ends in the background. `object`

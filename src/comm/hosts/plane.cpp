@@ -7,34 +7,27 @@
 #include "base/float_environment.h"
 #include "base/os.h"
 #include "base/text.h"
+#include "comm/hosts/parts.h"
 #include "comm/hosts/room.h"
 #include "comm/rank_sum.h"
 
 namespace zero::hosts {
 namespace {
 
-constexpr size_t kRooms = 4;              // parts on their way
-constexpr size_t kRoomBytes = 1u << 20;   // of a part, with all fellows together, in one direction
-constexpr size_t kLeastPartBytes = 4096;  // with one of them
-constexpr int64_t kGraceMs = 400;         // a rank that waits on its host for a late one names that
-constexpr int64_t kWitnessMs = 200;       // for a dead rank's connection to end as well
+constexpr int64_t kGraceMs = 400;    // a rank that waits on its host for a late one names that
+constexpr int64_t kWitnessMs = 200;  // for a dead rank's connection to end as well
 
 }  // namespace
 
-/// A transfer of `bytes` to and from each of `fellows`. The row `own` is this rank's.
+/// A transfer to and from each of `fellows`. The row `own` is this rank's.
 struct HostsComm::Trade {
   std::vector<int32_t> fellows;
   size_t own;
-  size_t bytes;
+  Parts parts;
   bool sends_same;  // to all, from the first row
 
-  size_t part_bytes() const {
-    return std::max(kRoomBytes / fellows.size() / 64 * 64, kLeastPartBytes);
-  }
-  size_t parts() const { return (bytes + part_bytes() - 1) / part_bytes(); }
-  size_t bytes_of(size_t part) const { return std::min(part_bytes(), bytes - part * part_bytes()); }
   std::byte* row(const Memory& rows, size_t fellow) const {
-    return rows.data() + fellow * part_bytes();
+    return rows.data() + fellow * parts.most();
   }
 };
 
@@ -82,7 +75,7 @@ Result<std::vector<std::byte*>> HostsComm::show(const Patience& patience, const 
 // ---- Parts on their way.
 
 Status HostsComm::begin_part(const Trade& trade, Room& room, size_t part) {
-  const size_t bytes = trade.bytes_of(part);
+  const size_t bytes = trade.parts.bytes_of(part);
   for (size_t i = 0; i < trade.fellows.size(); ++i) {
     if (i == trade.own) continue;
     const std::byte* const row = trade.row(room.sent, trade.sends_same ? 0 : i);
@@ -131,8 +124,8 @@ Status HostsComm::await_part(Room& room, const Patience& patience) {
 template <class Pack, class Unpack>
 Status HostsComm::trade_parts(const Trade& trade, const Patience& patience, const Pack& pack,
                               const Unpack& unpack) {
-  const size_t parts = trade.parts(), most = trade.part_bytes();
-  rooms_.resize(kRooms);
+  const size_t parts = trade.parts.count(), most = trade.parts.most();
+  rooms_.resize(Parts::kRooms);
   const auto receive = [&](Room& room, size_t part) -> Status {
     const size_t room_bytes = most * trade.fellows.size();
     for (Memory* const memory : {&room.sent, &room.received})
@@ -140,7 +133,7 @@ Status HostsComm::trade_parts(const Trade& trade, const Patience& patience, cons
         *memory = ZERO_TRY(Memory::allocate(nullptr, room_bytes, "what travels between hosts"));
     for (size_t i = 0; i < trade.fellows.size(); ++i) {
       if (i == trade.own) continue;
-      const std::span<std::byte> row{trade.row(room.received, i), trade.bytes_of(part)};
+      const std::span<std::byte> row{trade.row(room.received, i), trade.parts.bytes_of(part)};
       room.messages.push_back({trade.fellows[i], true, 0});
       room.messages.back().request = ZERO_TRY(messages_->receive(trade.fellows[i], row));
       traffic().data.received.add(row.size());
@@ -148,17 +141,17 @@ Status HostsComm::trade_parts(const Trade& trade, const Patience& patience, cons
     return {};
   };
   const auto begin = [&](size_t part) -> Status {
-    Room& room = rooms_[part % kRooms];
+    Room& room = rooms_[part % Parts::kRooms];
     ZERO_TRY(receive(room, part));
-    pack(room, part * most, trade.bytes_of(part));
+    pack(room, part * most, trade.parts.bytes_of(part));
     return begin_part(trade, room, part);
   };
   const auto run = [&]() -> Status {
     for (size_t begun = 0, ended = 0; ended < parts; ++ended) {
-      for (; begun < std::min(parts, ended + kRooms); ++begun) ZERO_TRY(begin(begun));
-      Room& room = rooms_[ended % kRooms];
+      for (; begun < std::min(parts, ended + Parts::kRooms); ++begun) ZERO_TRY(begin(begun));
+      Room& room = rooms_[ended % Parts::kRooms];
       ZERO_TRY(await_part(room, patience));
-      unpack(room.received, ended * most, trade.bytes_of(ended));
+      unpack(room.received, ended * most, trade.parts.bytes_of(ended));
       host_->note_progress();
     }
     return {};
@@ -177,7 +170,8 @@ Status HostsComm::reduce_scatter(Call& call, SumTypes types, const void* send, v
   const DType travels = alone ? types.from : types.travels;
   const std::vector<std::byte*> sends =
       ZERO_TRY(show(patience, send, count * static_cast<size_t>(world()) * size_of(types.from)));
-  Trade trade{{}, static_cast<size_t>(seat_.host), count * size_of(travels), false};
+  const auto hosts = static_cast<size_t>(layout_.hosts());
+  Trade trade{{}, static_cast<size_t>(seat_.host), {hosts, count * size_of(travels)}, false};
   for (int32_t host = 0; host < layout_.hosts(); ++host)
     trade.fellows.push_back(layout_.rank(host, seat_.place));
   const FloatEnvironment environment;
@@ -219,7 +213,8 @@ Status HostsComm::all_gather(Call& call, const void* send, void* recv, size_t by
       if (to != from) memcpy(to, from, part);
     }
   };
-  Trade trade{{}, static_cast<size_t>(seat_.host), bytes, true};
+  const auto hosts = static_cast<size_t>(layout_.hosts());
+  Trade trade{{}, static_cast<size_t>(seat_.host), {hosts, bytes}, true};
   for (int32_t host = 0; host < layout_.hosts(); ++host)
     trade.fellows.push_back(layout_.rank(host, seat_.place));
   const auto* const own = static_cast<const std::byte*>(send);

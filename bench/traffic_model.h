@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// What ranks of different hosts send each other in a steady step, by the library's own plan and the
+// sizes of its parts and records: as zero_statistics counts it.
+#pragma once
+
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "plan/plan.h"
+
+namespace bench {
+
+/// Hosts with as many ranks each, which are numbered host by host.
+struct Cluster {
+  int32_t hosts = 1;
+  int32_t ranks = 1;                     // of a host
+  int32_t instances = 1;                 // each keeps the whole state
+  zero::DType wire = zero::DType::none;  // of gradients; none: as they are
+
+  int32_t world() const { return hosts * ranks; }
+  int32_t places() const { return world() / instances; }  // ranks that divide the state
+};
+
+struct Flow {
+  int64_t bytes = 0, messages = 0;
+
+  void add(int64_t of_one, int64_t of_them) { bytes += of_one * of_them, messages += of_them; }
+  Flow operator+(const Flow& other) const {
+    return {bytes + other.bytes, messages + other.messages};
+  }
+};
+
+/// What one rank sends to ranks of other hosts. As much comes from them.
+struct Sent {
+  Flow gradients, copies, parameters;  // copies: sums, to ranks that keep the same share
+  Flow control;                        // of a host's first rank only
+
+  Flow data() const { return gradients + copies + parameters; }
+};
+
+/// `plan`: for the cluster's places.
+Sent sent_by(int32_t rank, const Cluster& cluster, const zero::Plan& plan);
+
+/// Bytes of what grows with the ranks or the tensors, on a host's first rank.
+struct Tables {
+  int64_t segments;  // what the rank owns, as a list and as views
+  int64_t placements;
+  int64_t records;  // room for those of all ranks
+  int64_t parts;    // of transfers on their way
+  int64_t packing;  // the segments of all places, where parameters or gradients have to be packed
+};
+Tables tables_of(const Cluster& cluster, const zero::Plan& plan);
+
+}  // namespace bench

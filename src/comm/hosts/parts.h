@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts in which data goes between hosts.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+namespace zero::hosts {
+
+/// Parts of `bytes` that go between each two of some fellows.
+struct Parts {
+  static constexpr size_t kRooms = 4;             // parts on their way
+  static constexpr size_t kRoomBytes = 1u << 20;  // of a part, with all fellows, in one direction
+  static constexpr size_t kLeastBytes = 4096;     // with one of them
+
+  size_t fellows, bytes;
+
+  size_t most() const { return std::max(kRoomBytes / fellows / 64 * 64, kLeastBytes); }
+  size_t count() const { return (bytes + most() - 1) / most(); }
+  size_t bytes_of(size_t part) const { return std::min(most(), bytes - part * most()); }
+};
+
+}  // namespace zero::hosts

@@ -178,6 +178,22 @@ TEST(Tree, a_rank_that_never_comes_is_named_by_all_above_it_and_their_children) 
   });
 }
 
+TEST(Tree, those_below_a_rank_that_does_not_reach_its_parent_hear_of_that) {
+  const Clock clock;
+  const Told told(kRanks);
+  std::atomic<int> waiting{kRanks - 1};
+  const auto results = run_sound_ranks(RankKind::threads, kRanks, [&](int place) {
+    if (place == 0) return Clock::run([&] { return waiting.load(); }), std::string();
+    const Result<Seat> seat = told.meet(place, 300);
+    const std::string said = outcome(seat.ok() ? exchange(**seat, kRanks) : seat.failure());
+    --waiting;
+    return said;
+  });
+  for_each_but(0, results, [](const std::string& said) {
+    EXPECT_TRUE(contains(said, "ZERO_ERR_RENDEZVOUS: ", "rank 100 was not reached within 300 ms"));
+  });
+}
+
 // ---- What rank 0 sends.
 
 thread_local size_t sent_bytes = 0;

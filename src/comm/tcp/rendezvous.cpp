@@ -74,6 +74,18 @@ class Joining {
     peers_.push_back(std::move(peer));
   }
 
+  /// Goes to the parent. If that fails, the children are told when they come.
+  Status go_to_parent(const Offer& offer, const Root& own) {
+    Result<Partner> parent = visit(tree_.parent(), offer);
+    if (parent.ok()) return add(std::move(*parent)), Status();
+    AddressedMeeting meeting = at(tree_.place, own.offer);
+    meeting.deadline = Deadline(kVerdictMs);
+    Reception reception(meeting, own.listener.fd, tree_.first_child(), tree_.children());
+    (void)reception.gather();
+    reception.dismiss(reception.explain(parent.failure()));
+    return std::move(parent).status();
+  }
+
   /// Seats the children, after the parent. A failure is told to all neighbours.
   Status seat_children(const Root& own) {
     if (tree_.children() == 0) return {};
@@ -107,7 +119,8 @@ class Joining {
   const Tree tree_;
   const std::span<const Offer> offers_;
   const Bounds& bounds_;
-  const Deadline deadline_{bounds_.limit_ms};
+  // Those who are further down give those above time to tell why they failed.
+  const Deadline deadline_{bounds_.limit_ms + kVerdictMs * std::max(tree_.depth() - 1, 0)};
   std::vector<Peer> peers_;
 };
 
@@ -156,7 +169,7 @@ Result<Neighbours> join(const Root& own, std::span<const Offer> offers, const Tr
                         const Bounds& bounds) {
   Joining joining(tree, offers, bounds);
   if (!tree.is_root())
-    joining.add(ZERO_TRY(joining.visit(tree.parent(), offers[static_cast<size_t>(tree.parent())])));
+    ZERO_TRY(joining.go_to_parent(offers[static_cast<size_t>(tree.parent())], own));
   ZERO_TRY(joining.seat_children(own));
   return std::move(joining).neighbours();
 }
@@ -186,9 +199,10 @@ Result<Neighbours> visit(const Offer& offer, int32_t rank, int32_t world, const 
     const Frame frame = ZERO_TRY(hear_root(joining.at(0, offer), host, FrameKind::offer));
     const std::optional<Offer> next = read<Offer>(frame, FrameKind::offer);
     if (!next) return Status(ZERO_ERR_RENDEZVOUS, "rank 0 sent something that is no answer");
-    host = ZERO_TRY(joining.visit(tree.parent(), *next));
+    ZERO_TRY(joining.go_to_parent(*next, *own));
+  } else {
+    joining.add(std::move(host));
   }
-  joining.add(std::move(host));
   ZERO_TRY(joining.seat_children(*own));
   return std::move(joining).neighbours();
 }

@@ -21,6 +21,8 @@ struct Tree {
   int32_t first_child() const { return place * fan_out + 1; }
   int32_t children() const { return std::clamp(world - first_child(), 0, fan_out); }
 
+  int32_t depth() const { return is_root() ? 0 : 1 + at(parent()).depth(); }
+
   /// The same tree as another place sees it.
   Tree at(int32_t other) const { return {other, world, fan_out}; }
   /// True if `other` is this place or below.

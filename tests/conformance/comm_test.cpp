@@ -281,6 +281,36 @@ TEST_P(Conformance, all_gather_gives_every_ranks_bytes) {
   });
 }
 
+TEST_P(Conformance, gather_among_gives_the_bytes_of_these_ranks_and_no_others) {
+  run([&](const Seat& seat) {
+    if (seat->direct() || seat->device() != nullptr) return;
+    const int32_t world = seat->world(), rank = seat->rank();
+    std::vector<std::byte> scratch(Comm::kGatherBytes * static_cast<size_t>(world));
+    for (int32_t near = 1; near <= world; ++near) {
+      if (world % near != 0) continue;
+      for (const zero::Ranks& among : {zero::Ranks{rank / near * near, 1, near},
+                                       zero::Ranks{rank % near, near, world / near}}) {
+        for (const size_t bytes : {size_t{0}, size_t{4}, size_t{4100}, size_t{100'003}}) {
+          std::vector<std::byte> expected, all(static_cast<size_t>(among.count) * bytes);
+          for (int32_t i = 0; i < among.count; ++i) {
+            const auto of = bytes_of_rank(among.first + i * among.stride, bytes);
+            expected.insert(expected.end(), of.begin(), of.end());
+          }
+          const auto own = static_cast<size_t>((rank - among.first) / among.stride) * bytes;
+          Call call = begin(seat, Operation::step, 1);
+          const std::vector<std::byte> mine = bytes_of_rank(rank, bytes);
+          EXPECT_OK(seat->gather_among(call, among, mine.data(), all.data(), bytes, scratch));
+          EXPECT_TRUE(all == expected) << bytes << " of " << among.count;
+          std::fill(all.begin(), all.end(), std::byte{0});
+          std::copy(mine.begin(), mine.end(), all.begin() + static_cast<ptrdiff_t>(own));
+          EXPECT_OK(seat->gather_among(call, among, all.data() + own, all.data(), bytes, scratch));
+          EXPECT_TRUE(all == expected) << "in place " << bytes << " of " << among.count;
+        }
+      }
+    }
+  });
+}
+
 TEST_P(Conformance, reduce_scatter_sums_in_rank_order) {
   const bool own_order = GetParam().backend == CommKind::user_sums;
   run([&](const Seat& seat) {

@@ -24,10 +24,9 @@ MpiComm::~MpiComm() {
     pending = true;
     keep_for_ever(std::move(room));
   }
-  if (duplicate_ != nullptr)
-    duplicate_->state = pending     ? Duplicate::pending
-                        : aborted() ? Duplicate::broken
-                                    : Duplicate::idle;
+  const auto state = pending ? Duplicate::pending : aborted() ? Duplicate::broken : Duplicate::idle;
+  if (duplicate_ != nullptr) duplicate_->state = state;
+  for (const Travellers& some : some_) some.own->state = state;
 }
 
 Status check_thread(const Library& library) {
@@ -54,13 +53,14 @@ void MpiComm::heed_interrupt(std::string_view where) {
 
 // ---- The data plane.
 
-size_t MpiComm::part_bytes() const {
-  return std::max(kRoomBytes / static_cast<size_t>(world()) / 64 * 64, kLeastPartBytes);
+size_t MpiComm::part_bytes(int32_t ranks) const {
+  return std::max(kRoomBytes / static_cast<size_t>(ranks) / 64 * 64, kLeastPartBytes);
 }
 
 Status MpiComm::open(Duplicate& own) {
   duplicate_ = &own;
-  const size_t bytes = part_bytes() * static_cast<size_t>(world());
+  // A part for some ranks has room here, too.
+  const size_t bytes = std::max(part_bytes(world()) * static_cast<size_t>(world()), kRoomBytes);
   for (Room& room : rooms_) {
     room.send = ZERO_TRY(Memory::allocate(nullptr, bytes, "what travels over MPI"));
     room.recv = ZERO_TRY(Memory::allocate(nullptr, bytes, "what travels over MPI"));
@@ -90,12 +90,12 @@ Status MpiComm::broken(Status problem, std::string_view phase) {
 /// Moves `bytes` of each rank in parts, of which two are on their way at a time: pack(to, at, part)
 /// puts them where MPI takes them, unpack(from, at, part) uses what has come.
 template <class Pack, class Unpack>
-Status MpiComm::move(Call& call, const char* what, Begin begin, size_t bytes, const Pack& pack,
-                     const Unpack& unpack) {
+Status MpiComm::move(Call& call, const char* what, Begin begin, const Travellers& among,
+                     size_t bytes, const Pack& pack, const Unpack& unpack) {
   const Patience patience{operation_name(call.operation()), what, options().timeout_ms, true};
   if (aborted()) return failure_status();
   caller_ = std::this_thread::get_id();
-  const size_t most = part_bytes(), parts = (bytes + most - 1) / most;
+  const size_t most = part_bytes(among.ranks.count), parts = (bytes + most - 1) / most;
   const auto in_part = [&](size_t part) { return std::min(most, bytes - part * most); };
   for (size_t begun = 0, ended = 0; ended < parts; ++ended) {
     for (; begun < std::min(parts, ended + rooms_.size()); ++begun) {
@@ -104,7 +104,7 @@ Status MpiComm::move(Call& call, const char* what, Begin begin, size_t bytes, co
       Status started =
           outcome(library_, what,
                   begin(room.send.data(), room.recv.data(), static_cast<int>(in_part(begun)),
-                        duplicate_->handle, &room.request));
+                        among.own->handle, &room.request));
       if (!started.ok()) return broken(std::move(started), patience.where());
       room.pending = true;
     }
@@ -118,16 +118,41 @@ Status MpiComm::move(Call& call, const char* what, Begin begin, size_t bytes, co
   return {};
 }
 
-Status MpiComm::all_gather(Call& call, const void* send, void* recv, size_t bytes) {
+Status MpiComm::gather(Call& call, const Travellers& among, const void* send, void* recv,
+                       size_t bytes) {
   const auto* const from = static_cast<const std::byte*>(send);
   auto* const to = static_cast<std::byte*>(recv);
   return move(
-      call, "all_gather", library_.calls->all_gather, bytes,
+      call, "all_gather", library_.calls->all_gather, among, bytes,
       [&](std::byte* room, size_t at, size_t part) { std::memcpy(room, from + at, part); },
       [&](const std::byte* room, size_t at, size_t part) {
-        for (size_t r = 0; r < static_cast<size_t>(world()); ++r)
+        for (size_t r = 0; r < static_cast<size_t>(among.ranks.count); ++r)
           std::memcpy(to + r * bytes + at, room + r * part, part);
       });
+}
+
+Status MpiComm::all_gather(Call& call, const void* send, void* recv, size_t bytes) {
+  return gather(call, everyone(), send, recv, bytes);
+}
+
+Status MpiComm::gather_some(Call& call, const Ranks& among, const std::byte* send, std::byte* recv,
+                            size_t bytes, std::span<std::byte>) {
+  return gather(call, ZERO_TRY(travellers(call, among)), send, recv, bytes);
+}
+
+/// Splits the communicator when such ranks travel first, which all ranks do in the same call.
+Result<MpiComm::Travellers> MpiComm::travellers(Call& call, const Ranks& ranks) {
+  const auto known = std::ranges::find(some_, ranks, &Travellers::ranks);
+  if (known != some_.end()) return *known;
+  ZERO_TRY(call.vote("split", Status()));
+  mpi_handle made = 0;
+  // MPI has no split that can be watched. All ranks are there, as they have voted.
+  const Status split =
+      outcome(library_, "MPI_Comm_split",
+              library_.calls->split(duplicate_->handle, ranks.first, rank(), &made));
+  if (!split.ok()) return broken(split, "all_gather");
+  some_.push_back({ranks, ZERO_TRY(keep(library_, made))});
+  return some_.back();
 }
 
 Status MpiComm::reduce_scatter(Call& call, SumTypes types, const void* send, void* recv,
@@ -136,7 +161,7 @@ Status MpiComm::reduce_scatter(Call& call, SumTypes types, const void* send, voi
   const auto* const from = static_cast<const std::byte*>(send);
   auto* const sums = static_cast<std::byte*>(recv);
   return move(
-      call, "all_to_all", library_.calls->all_to_all, bytes,
+      call, "all_to_all", library_.calls->all_to_all, everyone(), bytes,
       [&](std::byte* room, size_t at, size_t part) {
         for (size_t r = 0; r < static_cast<size_t>(world()); ++r)
           std::memcpy(room + r * part, from + r * bytes + at, part);

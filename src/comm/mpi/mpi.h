@@ -46,22 +46,33 @@ class MpiComm final : public tcp::TcpComm {
   Status open(Duplicate& own);
 
  protected:
+  Status gather_some(Call& call, const Ranks& among, const std::byte* send, std::byte* recv,
+                     size_t bytes, std::span<std::byte> scratch) override;
   Result<std::shared_ptr<Comm>> make_child(Call& call, std::span<const int32_t> members,
                                            int32_t place, int32_t color) override;
 
  private:
   using Begin = int (*)(const void* send, void* recv, int bytes, mpi_handle comm,
                         mpi_handle* request);
+  /// Ranks among which something travels, and the communicator that is theirs.
+  struct Travellers {
+    Ranks ranks;
+    Duplicate* own;
+  };
   template <class Pack, class Unpack>
-  Status move(Call& call, const char* what, Begin begin, size_t bytes, const Pack& pack,
-              const Unpack& unpack);
-  size_t part_bytes() const;
+  Status move(Call& call, const char* what, Begin begin, const Travellers& among, size_t bytes,
+              const Pack& pack, const Unpack& unpack);
+  Travellers everyone() const { return {{0, 1, world()}, duplicate_}; }
+  Result<Travellers> travellers(Call& call, const Ranks& ranks);
+  Status gather(Call& call, const Travellers& among, const void* send, void* recv, size_t bytes);
+  size_t part_bytes(int32_t ranks) const;
   Bounds bounds();
   Status broken(Status problem, std::string_view phase);
 
   const Library& library_;
   RankSum sum_;
   Duplicate* duplicate_ = nullptr;
+  std::vector<Travellers> some_;  // that have travelled
   std::array<Room, 2> rooms_;
   std::atomic<std::thread::id> caller_{};  // of the last transfer
 };

@@ -402,6 +402,25 @@ TEST(Equivalence, copies_that_several_ranks_divide_unevenly_equal_one_process) {
   }
 }
 
+/// The reference's norms have not all bits, which fp64 shows; ranks without copies have.
+TEST(Equivalence, copies_change_no_bit_of_steps_by_norms_of_whole_tensors) {
+  for (const int32_t optimizer : {ZERO_OPTIMIZER_LAMB, ZERO_OPTIMIZER_LARS}) {
+    Training training = base(6);
+    training.optimizer = optimizer;
+    training.dtypes = {{ZERO_FLOAT64, ZERO_FLOAT64}};
+    training.where = Where::foreign;
+    training.steps = 5;
+    const Outcome one = run(training)[0];
+    for (const int instances : {2, 3}) {
+      training.instances = instances;
+      for (const CommKind kind : kCommKinds) {
+        const std::string what = text("optimizer ", optimizer, ", instances ", instances);
+        expect_same_bits(run(training, kind)[0].params, one.params, 0, what);
+      }
+    }
+  }
+}
+
 TEST(Equivalence, ranks_as_processes_equal_one_process) {
   size_t turn = 0;  // all partitions meet all variants
   for (int world = 2; world <= max_world(); world++) {

@@ -142,6 +142,19 @@ TEST(Instances, a_save_names_ranks_whose_copies_differ_and_writes_nothing) {
   }
 }
 
+TEST(Instances, parameters_come_from_owners_of_the_same_instance) {
+  on_each_comm(4, [](zero_comm* comm, int number) {
+    Rank rank(comm, 2);
+    rank.seal();
+    const auto size = static_cast<size_t>(rank.tensor(0).size);
+    const std::vector<float> values(size, number < 2 ? 1.0f : 2.0f);
+    EXPECT_OK(zero_state_set(rank.optim(), 0, nullptr, 0, rank.tensor(0).size, values.data()));
+    EXPECT_OK(zero_share_params(rank.optim(), ZERO_SHARE_KEEP_MASTERS, nullptr));
+    EXPECT_EQ(decode(ZERO_FLOAT32, rank.values(0).data(), size),
+              std::vector<double>(values.begin(), values.end()));
+  });
+}
+
 TEST(Instances, a_gradient_that_is_not_finite_counts_once) {
   for (const int32_t handled : {ZERO_NONFINITE_IGNORE, ZERO_NONFINITE_SKIP}) {
     on_each_comm(4, [&](zero_comm* comm, int) {
@@ -154,6 +167,27 @@ TEST(Instances, a_gradient_that_is_not_finite_counts_once) {
       EXPECT_EQ(rank.found().nonfinite, 1);
       EXPECT_EQ(rank.statistics().nonfinite_elements, 1);
     });
+  }
+}
+
+TEST(Instances, the_norm_of_some_counts_each_share_once) {
+  const auto norm_of_some = [](CommKind kind, int32_t instances) {
+    double found = -1;
+    on_ranks(kind, 4, [&](zero_comm* comm, int number) {
+      Rank rank(comm, instances);
+      rank.reduce(0);
+      const int64_t some[] = {0, 5};
+      double norm = -1;
+      EXPECT_OK(zero_clip_grad_norm(rank.optim(), some, 2, 1, 2, &norm, nullptr));
+      if (number == 0) found = norm;
+    });
+    return found;
+  };
+  for (const CommKind kind : kCommKinds) {
+    const double expected = norm_of_some(kind, 1);
+    EXPECT_GT(expected, 0);
+    EXPECT_EQ(norm_of_some(kind, 2), expected);
+    EXPECT_EQ(norm_of_some(kind, 4), expected);
   }
 }
 

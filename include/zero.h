@@ -426,8 +426,16 @@ typedef struct zero_options {
     double predivide_factor;       /* power of 2: divides what travels, multiplies sums (1)       */
     const zero_custom_optimizer *custom; /* with ZERO_OPTIMIZER_CUSTOM; copied       (NULL)       */
     int32_t overlap_gather;        /* 1: zero_step returns early, see zero_param_wait (0)         */
-    int32_t reserved;              /* zero                                                        */
+    int32_t instances;             /* k: world / k ranks divide the state, see below (1)          */
 } zero_options;
+
+/* With k instances, neighbouring ranks make one, of world / k, and rank r owns what rank
+ * r % (world / k) does: k ranks keep each share. Gradients of all ranks are summed, and an owner
+ * sends parameters to its instance only. Results, and checkpoints, are those of one instance. Copies
+ * stay the same bit for bit: a function of yours, and what you set or give as reduced already, must
+ * be the same on all. A save compares them; ranks whose copies differ get ZERO_ERR_MISMATCH. With
+ * parameters in ZERO_MEMORY_SHARED, over NCCL, and where GPUs do not reach each other's memory, more
+ * than one are ZERO_ERR_UNSUPPORTED. */
 
 /* Start an empty optimizer on `comm`; NULL options are the defaults. Local, but every rank creates
  * its optimizers in the same order, with the same options, except for `threads`. */
@@ -456,7 +464,7 @@ typedef struct zero_param {
     const int64_t *shape; /* `ndim` dimensions, each >= 0; NULL with ndim 0 is a scalar           */
     int32_t ndim;         /* at most 16                                                           */
     int32_t dtype;        /* a floating type; any if frozen (FLOAT32)                             */
-    int32_t owner;        /* its rank, with ZERO_PARTITION_MANUAL                                 */
+    int32_t owner;        /* its rank, in the first instance, with ZERO_PARTITION_MANUAL          */
     int32_t flags;        /* ZERO_PARAM_*                                                         */
     int64_t order;        /* position in the forward pass; later ones travel first (registration) */
     int32_t grad_dtype;   /* a floating type: set it where it is not the parameter's      (dtype) */

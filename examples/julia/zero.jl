@@ -63,7 +63,7 @@ struct zero_options
     predivide_factor::Float64
     custom::Ptr{Cvoid}
     overlap_gather::Int32
-    reserved::Int32
+    instances::Int32
 end
 
 struct zero_group_options

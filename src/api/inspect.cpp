@@ -86,8 +86,9 @@ void write_layout(const Plan& plan, std::span<const PlanParam> params, bool dire
 
 void write_owners(const Plan& plan, const OptimizerOptions& options,
                   std::span<const double> settings, zero_plan& out) {
-  for (int32_t rank = 0; out.elements != nullptr && rank < plan.options().world; rank++)
-    out.elements[rank] = plan.owned_elements(rank);
+  const int32_t places = plan.options().world;
+  for (int32_t rank = 0; out.elements != nullptr && rank < places * options.instances; rank++)
+    out.elements[rank] = plan.owned_elements(rank % places);
   for (int64_t i = 0; out.owners != nullptr && i < plan.params(); i++)
     out.owners[i] = plan.owner(i);
   out.state_bytes = longest_state(plan, options, settings);
@@ -155,7 +156,7 @@ zero_status zero_owned_ranges(const zero_optim* optim, int32_t rank, int64_t* ra
     if (found.sealed_params() == 0) return wrong_state("nothing is sealed yet");
     if (rank < 0 || rank >= found.world())
       return bad_argument("rank ", rank, " is not in a world of ", found.world());
-    std::vector<Segment> segments = found.plan.segments(rank);
+    std::vector<Segment> segments = found.plan.segments(found.place_of(rank));
     std::ranges::sort(segments, {}, &Segment::start);
     for (size_t i = 0; i < std::min(capacity, segments.size()); i++) {
       ranges[3 * i] = segments[i].param;
@@ -184,8 +185,9 @@ zero_status zero_partition_plan(const zero_param* params, size_t count, int32_t 
     std::vector<PlanParam> added;
     added.reserve(count);
     for (size_t i = 0; i < count; i++) added.push_back(ZERO_TRY(plan_param(given[i], i)));
-    Plan made(PlanOptions{
-        .world = world, .rule = read.options.partition, .bucket_bytes = read.options.bucket_bytes});
+    Plan made(PlanOptions{.world = world / read.options.instances,
+                          .rule = read.options.partition,
+                          .bucket_bytes = read.options.bucket_bytes});
     const auto end = static_cast<int64_t>(count);
     ZERO_TRY(made.add(added, std::span(&end, 1)));
     write_layout(made, added, comm != nullptr && comm->direct(), out);
@@ -198,7 +200,7 @@ zero_status zero_stats(const zero_optim* optim, zero_statistics* statistics) {
   return on_query(optim, [&](Optimizer& found) -> Status {
     zero_statistics out{};
     for (const Param& param : found.params) out.parameter_elements += param.count;
-    out.owned_elements = found.plan.owned_elements(found.comm->rank());
+    out.owned_elements = found.plan.owned_elements(found.place());
     out.state_bytes = found.state_bytes();
     out.staging_bytes = found.counters.staging_bytes + found.counters.shadow_bytes;
     out.control_bytes = found.counters.control_bytes;
@@ -218,7 +220,6 @@ zero_status zero_stats(const zero_optim* optim, zero_statistics* statistics) {
       out.early_updates = backward->updates();
     }
     out.host_waits = found.counters.host_waits;
-    out.idle_ranks = found.plan.idle_ranks();
     const auto& [data, control] = found.comm->traffic();
     out.sent_data_bytes = data.sent.bytes;
     out.sent_data_messages = data.sent.messages;
@@ -228,6 +229,7 @@ zero_status zero_stats(const zero_optim* optim, zero_statistics* statistics) {
     out.sent_control_messages = control.sent.messages;
     out.received_control_bytes = control.received.bytes;
     out.received_control_messages = control.received.messages;
+    out.idle_ranks = found.plan.idle_ranks() * found.options.instances;
     return write_struct(statistics, out, "statistics");
   });
 }

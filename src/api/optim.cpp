@@ -172,6 +172,9 @@ Result<ReadOptions> read_optim_options(const zero_options* given, int32_t world)
   OptimizerOptions& options = out.options;
   ZERO_TRY(read_rule(read, options));
   ZERO_TRY(read_options(read, options));
+  if (world % options.instances != 0)
+    return bad_argument("instances is ", options.instances, ", which does not divide a world of ",
+                        world, " ranks: take one that does");
   if (options.threads == 0) options.threads = default_threads(world);
   for (const Setting& setting : options.rule->settings) out.settings.push_back(setting.initial);
   ZERO_TRY(

@@ -107,6 +107,7 @@ constexpr Option kOptions[] = {
                                                                   "it must be positive"),
     option<&Given::loss_scale, initial, is_scale>(
         "loss_scale", "2^-100 to 2^100 are allowed, and 0 for off", tell_dynamic),
+    option<&Given::instances, &Kept::instances, is_positive>("instances", "it must be positive"),
     option<&Given::threads, &Kept::threads, up_to<64>>("threads", "1 to 64 are allowed", nullptr)};
 
 }  // namespace
@@ -117,7 +118,6 @@ Status read_options(const zero_options& given, OptimizerOptions& options) {
     if (!option.read(given, options, value))
       return bad_argument(option.name, " is ", value, "; ", option.range);
   }
-  if (given.reserved != 0) return bad_argument("reserved is ", given.reserved, "; it must be 0");
   if (options.loss_scale.dynamic() && options.nonfinite == ZERO_NONFINITE_ERROR)
     return bad_argument("nonfinite is ", options.nonfinite,
                         "; with loss_scale such steps are skipped");

@@ -73,6 +73,12 @@ const char* operation_name(Operation operation);
 /// Returns the name of a ZERO_MEMORY_*.
 const char* memory_kind_name(int32_t kind);
 
+/// Some ranks of a comm: `count` of them, from `first` on, `stride` apart.
+struct Ranks {
+  int32_t first, stride, count;
+  bool operator==(const Ranks&) const = default;
+};
+
 /// The side on which an arena is, on comms with a device.
 enum class Side { device, host };
 
@@ -170,6 +176,11 @@ class Comm : public std::enable_shared_from_this<Comm> {
   // is gathered, lies in an arena of the comm, where other ranks of the host may reach it.
 
   virtual Status all_gather(Call& call, const void* send, void* recv, size_t bytes);
+  /// Does the same among some ranks: every rank names those that it is one of, and as many. `recv`
+  /// has room for `bytes` of each of them. `scratch` has room for kGatherBytes of every rank.
+  Status gather_among(Call& call, const Ranks& among, const void* send, void* recv, size_t bytes,
+                      std::span<std::byte> scratch);
+  static constexpr size_t kGatherBytes = 4096;
   /// Sets recv to the sum over ranks of this rank's chunk of `send` (world chunks of `count`
   /// elements). If libzero sums itself, it does so in rank order, and may also add: recv + the
   /// first + ... . `scratch` has room for as much as `send`.
@@ -181,6 +192,10 @@ class Comm : public std::enable_shared_from_this<Comm> {
 
  protected:
   friend class Call;
+  /// Makes a gather among more than one rank, and fewer than all. This one gathers from all, and
+  /// picks.
+  virtual Status gather_some(Call& call, const Ranks& among, const std::byte* send, std::byte* recv,
+                             size_t bytes, std::span<std::byte> scratch);
   Comm(int32_t rank, int32_t world, const CommOptions& options,
        std::shared_ptr<Device> device = nullptr);
 

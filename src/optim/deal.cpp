@@ -24,7 +24,7 @@ std::vector<PlanParam> Optimizer::plan_params(size_t first) const {
 }
 
 Result<Memory> Optimizer::allocate_slot(int slot, const Plan& from, size_t section) const {
-  const auto elements = static_cast<size_t>(from.share_elements(section, comm->rank()));
+  const auto elements = static_cast<size_t>(from.share_elements(section, place()));
   return Memory::allocate(comm->device(), elements * slot_size(slot, from.sections()[section]),
                           text("state '", slot_name(*options.rule, slot), "'"));
 }
@@ -34,7 +34,7 @@ Result<Memory> Optimizer::allocate_slot(int slot, const Plan& from, size_t secti
 Result<Optimizer::Deal> Optimizer::allocate_state(Plan from, size_t first_section,
                                                   uint32_t slots) const {
   Deal deal{.plan = std::move(from)};
-  deal.segments = deal.plan.segments(comm->rank());
+  deal.segments = deal.plan.segments(place());
   for (size_t s = first_section; s < deal.plan.sections().size(); s++) {
     SectionState& state = deal.state.emplace_back();
     for (int slot = 0; slot < kSlotCount; slot++) {
@@ -52,7 +52,7 @@ Result<Optimizer::Deal> Optimizer::prepare_seal() const {
     if (end > sealed) ends.push_back(end - sealed);
   Plan next = plan;
   ZERO_TRY(next.add(plan_params(sealed_params_), ends));
-  if (const int64_t idle = next.idle_ranks();
+  if (const int64_t idle = next.idle_ranks() * options.instances;
       idle > 0 && idle < comm->world() && comm->rank() == 0) {
     log(ZERO_LOG_INFO, text(idle, " of ", comm->world(), " ranks will own nothing and hold no ",
                             "optimizer state: the parameters are too few or too small. EVEN ",

@@ -16,8 +16,9 @@ Optimizer::Optimizer(std::shared_ptr<Comm> seat, const OptimizerOptions& given,
       options(given),
       settings(std::move(initial)),
       pool(std::move(workers)),
-      plan(PlanOptions{
-          .world = comm->world(), .rule = given.partition, .bucket_bytes = given.bucket_bytes}),
+      plan(PlanOptions{.world = comm->world() / given.instances,
+                       .rule = given.partition,
+                       .bucket_bytes = given.bucket_bytes}),
       contributors(comm->world()) {
   if (options.loss_scale.dynamic()) state.loss_scale = options.loss_scale.initial;
   loss_scale_given = state.loss_scale;
@@ -183,6 +184,13 @@ std::string Optimizer::state_set_lines() const {
 Status Optimizer::check_param(int64_t param) const {
   if (param >= 0 && static_cast<size_t>(param) < params.size()) return Status();
   return bad_argument("parameter ", param, " does not exist: there are ", params.size());
+}
+
+Status Optimizer::check_owner(std::string_view param, int32_t owner) const {
+  if (owner >= 0 && owner < places()) return Status();
+  const char* const of = options.instances == 1 ? "a world" : "the first instance";
+  return bad_argument("parameter '", param, "': owner ", owner, " is no rank of ", of, " of ",
+                      places());
 }
 
 Status Optimizer::check_params() const {

@@ -150,11 +150,12 @@ class Optimizer {
   std::array<double, kMaxSettings> settings_of(size_t param) const;
 
   // ---- Checks that calls make before they do anything.
-  Status check_param(int64_t param) const;  // it exists
-  Status check_params() const;              // there are some
-  Status check_open() const;                // no gradients are announced or reduced
-  Status check_ended() const;               // no step has begun that zero_step must still end
-  Status check_loaded() const;              // no load failed half way
+  Status check_param(int64_t param) const;                          // it exists
+  Status check_params() const;                                      // there are some
+  Status check_owner(std::string_view param, int32_t owner) const;  // it is a place
+  Status check_open() const;    // no gradients are announced or reduced
+  Status check_ended() const;   // no step has begun that zero_step must still end
+  Status check_loaded() const;  // no load failed half way
   /// Fails with ZERO_ERR_UNSUPPORTED if tensors are on a device, because `call` is not possible
   /// there.
   Status check_host(std::string_view call) const;
@@ -227,6 +228,26 @@ class Optimizer {
   }
   const Param& param(int64_t number) const { return params[static_cast<size_t>(number)]; }
   int32_t world() const { return comm->world(); }
+
+  // ---- Instances: neighbouring ranks that keep one copy of the state. A rank's place is its
+  // number in its instance; ranks of the same place own the same, and the plan's owners are places.
+  // So they are also the ranks of the first instance.
+  int32_t places() const { return plan.options().world; }
+  int32_t place_of(int32_t rank) const { return rank % places(); }
+  int32_t place() const { return place_of(comm->rank()); }
+  int32_t instance() const { return comm->rank() / places(); }
+  /// Returns the rank of this rank's instance that has a place.
+  int32_t rank_at(int32_t place) const { return instance() * places() + place; }
+  /// Return the ranks of this rank's instance, and those of its place.
+  Ranks instance_ranks() const { return {instance() * places(), 1, places()}; }
+  Ranks copies() const { return {place(), places(), options.instances}; }
+  /// Returns what this rank found in its share as it goes into a sum over all ranks, which counts
+  /// each share once.
+  template <class Found>
+  Found counted(const Found& found) const {
+    return instance() == 0 ? found : Found();
+  }
+
   int64_t state_bytes() const;
 
   std::shared_ptr<Comm> comm;

@@ -55,8 +55,9 @@ struct OptimizerOptions {
   int32_t uneven_inputs = ZERO_UNEVEN_OFF;
   LossScaleOptions loss_scale;
   bool overlap_gather = false;
-  int threads = 0;   // 0: zero_create chooses
-  std::string line;  // ranks must agree on it: "optimizer adamw\tpartition 0\t..."
+  int32_t instances = 1;  // of the state, each divided over world / instances ranks
+  int threads = 0;        // 0: zero_create chooses
+  std::string line;       // ranks must agree on it: "optimizer adamw\tpartition 0\t..."
 };
 
 }  // namespace zero

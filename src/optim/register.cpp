@@ -113,10 +113,7 @@ Status Optimizer::add_param(const Param& added) {
   Param param = added;
   const auto index = static_cast<int64_t>(params.size());
   param.count = ZERO_TRY(count_elements("parameter", param.name, param.shape));
-  if (options.partition == ZERO_PARTITION_MANUAL &&
-      (param.owner < 0 || param.owner >= comm->world()))
-    return bad_argument("parameter '", param.name, "': owner ", param.owner,
-                        " is no rank of a world of ", comm->world());
+  if (options.partition == ZERO_PARTITION_MANUAL) ZERO_TRY(check_owner(param.name, param.owner));
   if ((param.flags & ZERO_PARAM_LR_SCALE) != 0)
     ZERO_TRY(check_own_setting(param, "lr_scale", param.lr_scale));
   if (param.weight_decay) ZERO_TRY(check_own_setting(param, "weight_decay", *param.weight_decay));

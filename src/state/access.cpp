@@ -205,8 +205,7 @@ std::vector<Segment> owned_parts(const Optimizer& optim, const Range& range) {
   for (const auto& [owner, all] : optim.plan.segments_of(range.param)) {
     const int64_t from = std::max(all.first, range.first);
     const int64_t to = std::min(all.first + all.count, range.first + range.count);
-    if (owner == optim.comm->rank() && from < to)
-      parts.push_back(all.part(from - all.first, to - from));
+    if (owner == optim.place() && from < to) parts.push_back(all.part(from - all.first, to - from));
   }
   return parts;
 }

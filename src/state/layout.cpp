@@ -12,9 +12,10 @@ namespace {
 /// Returns at most kMostSteps. Further steps stay uncounted.
 int64_t in_range(int64_t steps) { return std::min(steps, kMostSteps); }
 
-/// Returns what `rank` owns, by parameter and element. A parameter without elements is an empty
-/// segment of its owner.
+/// Returns what `rank` owns, by parameter and element, if it is of the first instance, which
+/// writes. A parameter without elements is an empty segment of its owner.
 std::vector<Segment> owned_segments(const Optimizer& optim, int32_t rank) {
+  if (rank >= optim.places()) return {};
   std::vector<Segment> segments = optim.plan.segments(rank);
   for (int64_t param = 0; param < optim.plan.params(); param++) {
     if (optim.params[static_cast<size_t>(param)].count == 0 && optim.plan.owner(param) == rank)
@@ -75,7 +76,7 @@ Result<std::vector<int32_t>> param_writers(std::span<const int64_t> counts, int3
 Result<std::vector<int32_t>> param_writers(const Optimizer& optim) {
   std::vector<int64_t> counts;
   for (const Param& param : optim.params) counts.push_back(param.count);
-  return param_writers(counts, optim.world());
+  return param_writers(counts, optim.places());
 }
 
 std::string creator() {

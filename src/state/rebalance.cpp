@@ -23,11 +23,8 @@ Status check_owners(const Optimizer& optim, std::span<const int32_t> owners) {
   if (owners.size() != optim.params.size())
     return bad_argument(owners.size(), " owners given for ", optim.params.size(),
                         " registered parameters");
-  for (size_t i = 0; i < owners.size(); i++) {
-    if (owners[i] < 0 || owners[i] >= optim.world())
-      return bad_argument("parameter '", optim.params[i].name, "': owner ", owners[i],
-                          " is no rank of a world of ", optim.world());
-  }
+  for (size_t i = 0; i < owners.size(); i++)
+    ZERO_TRY(optim.check_owner(optim.params[i].name, owners[i]));
   return {};
 }
 
@@ -49,7 +46,7 @@ Entry entry_of(const Optimizer& optim, std::span<const int32_t> owners) {
 
 /// Elements of one parameter that stay together.
 struct Move {
-  int32_t from, to;  // owners
+  int32_t from, to;  // owners: each is a place, and a rank of the first instance, which sends
   Segment before, after;
 };
 
@@ -78,15 +75,15 @@ class Transport {
       : call_(call), optim_(optim), window_(window), deal_(deal), chunk_(chunk) {}
 
   Status run() {
-    std::vector<std::vector<Move>> leaving(static_cast<size_t>(call_.world()));
+    std::vector<std::vector<Move>> leaving(static_cast<size_t>(optim_.places()));
     for (int64_t param = 0; param < optim_.plan.params(); param++) {
       for_each_move(optim_.plan, deal_.plan, param, [&](const Move& move) {
         if (move.from != move.to) return leaving[static_cast<size_t>(move.from)].push_back(move);
-        if (move.from == call_.rank()) staying_.push_back(move);
+        if (move.from == optim_.place()) staying_.push_back(move);
       });
     }
     for (const Move& move : staying_) ZERO_TRY(or_abort(keep(move)));
-    for (int32_t rank = 0; rank < call_.world(); rank++) {
+    for (int32_t rank = 0; rank < optim_.places(); rank++) {
       for (const Move& move : leaving[static_cast<size_t>(rank)]) ZERO_TRY(send(move));
       ZERO_TRY(flush(rank));
     }
@@ -152,14 +149,14 @@ class Transport {
     const bool mine = from == call_.rank();
     bool needed = mine || !optim_.comm->direct();
     for (const Part& part : parts_) {
-      needed = needed || part.move.to == call_.rank();
+      needed = needed || part.move.to == optim_.place();
       if (mine)
         ZERO_TRY(or_abort(
             window_.read(chunk_ + part.at, old_place(part.slot, part.move.before), part.bytes)));
     }
     ZERO_TRY(call_.broadcast("state", {needed ? chunk_ : nullptr, filled_}, from));
     for (const Part& part : parts_) {
-      if (part.move.to == call_.rank())
+      if (part.move.to == optim_.place())
         ZERO_TRY(or_abort(
             window_.write(new_place(part.slot, part.move.after), chunk_ + part.at, part.bytes)));
     }

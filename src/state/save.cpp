@@ -7,6 +7,7 @@
 #include "base/file_size_signal.h"
 #include "base/os.h"
 #include "state/collective.h"
+#include "state/copies.h"
 #include "state/find.h"
 #include "step/memory.h"
 
@@ -33,10 +34,10 @@ Status Save::prepare(const Optimizer& optim, const Progress& progress) {
   return {};
 }
 
-Status Save::begin(Call& call, const Optimizer& optim, const std::function<Status()>& also) {
+Status Save::begin(Call& call, Optimizer& optim, const std::function<Status()>& also) {
   Status begun = prepare(optim, [&] { call.progress(); });
   if (begun.ok()) begun = also();
-  ZERO_TRY(call.vote("begun", begun));
+  ZERO_TRY(vote_alike(call, optim, "begun", std::move(begun)));
   save_id_ = manifest_.save_id;
   ZERO_TRY(call.broadcast("save id", std::as_writable_bytes(std::span(save_id_)), 0));
   directory_ = enter_staging(target_, save_id_);

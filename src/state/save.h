@@ -21,7 +21,7 @@ class Save {
 
   /// Votes when all that can fail before anything is written is done. `also`: more of that.
   /// Collective.
-  Status begin(Call& call, const Optimizer& optim, const std::function<Status()>& also);
+  Status begin(Call& call, Optimizer& optim, const std::function<Status()>& also);
   /// Writes this rank's files, on any thread.
   Status write(const Show& show, const Progress& progress);
   /// Agrees that all ranks have written, and brings what they wrote to rank 0. Collective.

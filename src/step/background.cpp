@@ -65,9 +65,9 @@ Status Background::watch(const Optimizer& optim, const StepMemory& memory) {
   made->addresses = optim.addresses;
   made->tables = memory.tables;
   std::vector<Stored*> owners;
-  for (int32_t rank = 0; rank < optim.world(); rank++)
-    owners.push_back(ZERO_TRY(stored_of(optim, memory, rank)));
-  made->own = owners[static_cast<size_t>(optim.comm->rank())];
+  for (int32_t place = 0; place < optim.places(); place++)
+    owners.push_back(ZERO_TRY(stored_of(optim, memory, optim.rank_at(place))));
+  made->own = owners[static_cast<size_t>(optim.place())];
   made->fetched.assign(optim.params.size(), false);
   for (const int64_t param : memory.foreign_data)
     made->fetched[static_cast<size_t>(param)] = optim.world() > 1;

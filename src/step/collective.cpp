@@ -77,7 +77,7 @@ void pack(Optimizer& optim, const StepMemory& memory, const Travel& travel) {
   const Section& section = section_of(optim, travel.transfer);
   const DType travels = wire(optim, section);
   const FloatEnvironment environment;  // the engine's collective may have left another
-  std::memset(memory.send.data(), 0, bytes_of(optim, travel.transfer.chunk, travels));
+  std::memset(memory.send.data(), 0, summed_bytes(optim, travel.transfer, travels));
   for (const launch::Move& move : travel.pack) {
     convert(optim, section, move);
     optim.counters.copied_bytes += static_cast<int64_t>(size_of(travels, move.count));
@@ -98,23 +98,32 @@ void take_own(const Optimizer& optim, const StepMemory& memory) {
   }
 }
 
+std::span<std::byte> scratch_of(const StepMemory& memory) {
+  return {memory.scratch.data(), memory.scratch.bytes()};
+}
+
 Status reduce_one(Call& call, Optimizer& optim, StepMemory& memory, const Travel& travel) {
   const Transfer& transfer = travel.transfer;
   const Section& section = section_of(optim, transfer);
   if (!travel.in_place) pack(optim, memory, travel);
   const std::byte* const send =
       travel.in_place ? memory.grads_base + section.grad_at(transfer.layout) : memory.send.data();
-  std::byte* const to = arriving_sums(optim, memory) + section.sum_at(transfer.share);
-  const auto count = static_cast<size_t>(transfer.chunk);
+  std::byte* const sums = arriving_sums(optim, memory) + section.sum_at(transfer.share);
+  const bool alone = optim.options.instances == 1;
+  std::byte* const parts = alone ? sums : memory.receive.data();
+  const int64_t part = part_elements(optim, transfer);
+  std::byte* const to = moved(parts, part * optim.instance(), section.sum());
+  const auto count = static_cast<size_t>(part);
   const bool adds = memory.adds && !adds_apart(optim, memory);
   const float divisor = optim.rounding_of(section).divisor;
   const auto multiply = [&](float by) {
     auto* const divided = reinterpret_cast<float*>(to);
     if (divisor != 1) scale(divided, divided, count, by);
   };
+  if (adds && !alone) std::memcpy(parts, sums, size_of(section.sum(), transfer.chunk));
   if (adds) multiply(1 / divisor);
   const Span span(optim.comm->trace, Trace::Kind::transfer, "reduce_scatter",
-                  bytes_of(optim, transfer.chunk, wire(optim, section)));
+                  summed_bytes(optim, transfer, wire(optim, section)));
   const Rounding rounding = optim.rounding_of(section);
   const SumTypes types{.from = wire(optim, section),
                        .sum = section.sum(),
@@ -123,6 +132,11 @@ Status reduce_one(Call& call, Optimizer& optim, StepMemory& memory, const Travel
   ZERO_TRY(optim.comm->reduce_scatter(call, types, send, to, count, memory.scratch.data()));
   multiply(divisor);
   count_moved(optim, travel, wire(optim, section));
+  if (alone) return Status();
+  const size_t bytes = size_of(section.sum(), part);
+  ZERO_TRY(optim.comm->gather_among(call, optim.copies(), to, parts, bytes, scratch_of(memory)));
+  std::memcpy(sums, parts, size_of(section.sum(), transfer.chunk));
+  optim.counters.moved_bytes += 2 * static_cast<int64_t>(size_of(section.sum(), transfer.chunk));
   return Status();
 }
 
@@ -132,14 +146,17 @@ Status publish_one(Call& call, Optimizer& optim, StepMemory& memory, const Trave
   const size_t bytes = size_of(shared, travel.transfer.chunk);
   count_moved(optim, travel, shared);
   const Span span(optim.comm->trace, Trace::Kind::transfer, "all_gather",
-                  bytes_of(optim, travel.transfer.chunk, shared));
+                  gathered_bytes(optim, travel.transfer, shared));
+  const auto gather = [&](const void* send, void* recv) {
+    return optim.comm->gather_among(call, optim.instance_ranks(), send, recv, bytes,
+                                    scratch_of(memory));
+  };
   if (travel.in_place) {
     std::byte* const all = memory.data_base + section.data_at(travel.transfer.layout);
-    const auto own = static_cast<size_t>(call.rank());
-    return optim.comm->all_gather(call, all + own * bytes, all, bytes);
+    return gather(all + static_cast<size_t>(optim.place()) * bytes, all);
   }
   copy_params(optim, section.dtype, shared, travel.pack);
-  ZERO_TRY(optim.comm->all_gather(call, memory.send.data(), memory.receive.data(), bytes));
+  ZERO_TRY(gather(memory.send.data(), memory.receive.data()));
   copy_params(optim, shared, section.dtype, travel.unpack);
   return Status();
 }

@@ -8,6 +8,7 @@
 #include "base/refusals.h"
 #include "optim/tensor_checks.h"
 #include "step/backward.h"
+#include "step/one_copy.h"
 #include "step/queued/queue.h"
 #include "step/seal.h"
 #include "step/tables.h"
@@ -85,6 +86,12 @@ Status check_arenas(const Optimizer& optim) {
   };
   for (const Param& param : optim.params) {
     ZERO_TRY(check({"parameter", param.name}, param.data, param.bytes()));
+    const Location place = optim.comm->locate(param.data, param.bytes());
+    if (optim.options.instances > 1 && in_one_copy(*optim.comm, place))
+      return unsupported("parameter '", param.name,
+                         "' lies in a ZERO_MEMORY_SHARED arena, of which ",
+                         "there is one copy, and each of ", optim.options.instances,
+                         " instances updates its own: use ZERO_MEMORY_PER_RANK");
     ZERO_TRY(check({kGradientOf, param.name}, param.grad, param.grad_bytes()));
   }
   for (const Buffer& buffer : optim.buffers)
@@ -268,8 +275,8 @@ Status enter_grads(Call& call, Optimizer& optim, StepMemory& memory, const Entry
   const bool needs_reduced =
       !optim.comm->direct() || !all_present || memory.accumulates ||
       (alone && (entry.keeps || writes_directions(optim))) ||
-      (entry.sums &&
-       (!sums_fit_gradients(optim) || (optim.world() == 1 && optim.options.wire != DType::none)));
+      (entry.sums && (!sums_fit_gradients(optim) || is_read_elsewhere(optim, memory) ||
+                      (optim.world() == 1 && optim.options.wire != DType::none)));
   if (needs_reduced) ZERO_TRY(allocate_sums(call, optim, memory, memory.reduced));
   if (adds_apart(optim, memory)) ZERO_TRY(allocate_sums(call, optim, memory, memory.incoming));
   return Status();

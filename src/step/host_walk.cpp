@@ -58,7 +58,7 @@ class HostWalk final : public Walk {
     const NormSums mine = ZERO_TRY(sum_share(p));
     const TimedSpan watch(optim_.comm->trace, "vote", optim_.counters.vote_seconds);
     os().reached("vote.before");
-    memory_.found = ZERO_TRY(call_.combine("vote", mine));
+    memory_.found = ZERO_TRY(call_.combine("vote", optim_.counted(mine)));
     os().reached("vote.after");
     return Status();
   }
@@ -67,7 +67,8 @@ class HostWalk final : public Walk {
   bool can_let_update_sum() const override { return optim_.comm->direct(); }
 
   Status measure(double p) override {
-    memory_.found = ZERO_TRY(call_.combine("norm", norm_of_share(optim_, memory_, p)));
+    const NormSums mine = norm_of_share(optim_, memory_, p);
+    memory_.found = ZERO_TRY(call_.combine("norm", optim_.counted(mine)));
     return Status();
   }
 
@@ -179,7 +180,7 @@ class HostWalk final : public Walk {
     } else if (memory_.outbox_used) {
       ZERO_TRY(fetch());
     }
-    *nonfinite = ZERO_TRY(call_.combine("publish", Sum{*nonfinite})).value;
+    *nonfinite = ZERO_TRY(call_.combine("publish", optim_.counted(Sum{*nonfinite}))).value;
     os().reached("publish.done");
     return Status();
   }

@@ -244,6 +244,12 @@ inline bool reduces_alone(const Optimizer& optim, const StepMemory& memory) {
   return memory.none || optim.world() == 1;
 }
 
+/// True if ranks that keep copies of this one's share read its gradients where their sums would
+/// stand.
+inline bool is_read_elsewhere(const Optimizer& optim, const StepMemory& memory) {
+  return optim.options.instances > 1 && !memory.none;
+}
+
 /// True if a call's gradients are not summed right onto the sums of earlier calls: others sum them
 /// first, in their order, or (ZERO_REDUCE_NONE) nothing is summed.
 inline bool adds_apart(const Optimizer& optim, const StepMemory& memory) {

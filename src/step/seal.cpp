@@ -105,8 +105,6 @@ Status retake_masters(Call& call, Optimizer& optim) {
 
 namespace {
 
-constexpr size_t kPartBytes = size_t{1} << 20;  // what a window of a device shows at once
-
 /// True if all ranks hold the parameter in the same memory.
 bool is_one_copy(Optimizer& optim, size_t param) {
   const StepMemory& memory = step_memory(optim);
@@ -117,13 +115,11 @@ bool is_one_copy(Optimizer& optim, size_t param) {
 /// Returns a checksum of each parameter that is compared, made of those of its parts, which threads
 /// divide; 0 if there is one copy.
 Result<std::vector<uint64_t>> checksums(Call& call, Optimizer& optim) {
-  std::vector<std::span<const std::byte>> parts;
+  Walk::Parts parts;
   std::vector<size_t> ends;  // of each parameter's parts
   for (size_t i = optim.alike_params; i < optim.sealed_params(); i++) {
     const Param& param = optim.params[i];
-    const size_t bytes = is_one_copy(optim, i) ? 0 : param.bytes();
-    for (size_t at = 0; at < bytes; at += kPartBytes)
-      parts.emplace_back(param.data + at, std::min(kPartBytes, bytes - at));
+    if (!is_one_copy(optim, i)) add_parts(parts, param.data, param.bytes());
     ends.push_back(parts.size());
   }
   std::vector<uint64_t> hashes(parts.size()), sums;

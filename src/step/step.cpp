@@ -264,7 +264,7 @@ Result<double> clip_all(Optimizer& optim, Walk& walk, const Clip& clip, bool ret
 Result<double> clip_some(Call& call, Optimizer& optim, const Clip& clip, const Chosen& chosen) {
   StepMemory& memory = step_memory(optim);
   const NormSums mine = norm_of_share(optim, memory, clip.norm_type, chosen);
-  const NormSums all = ZERO_TRY(call.combine("norm of some", mine));
+  const NormSums all = ZERO_TRY(call.combine("norm of some", optim.counted(mine)));
   const double raw = launch::norm_of_records(&all, 1, clip.norm_type);
   const double norm = raw * optim.state.factor;
   if (const double factor = launch::clip_factor(clip.max_norm, norm); factor < 1) {

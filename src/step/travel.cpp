@@ -25,8 +25,8 @@ std::vector<Travel> travels_of(const Optimizer& optim, const StepMemory& memory,
   std::vector<Travel> all;
   for (const Transfer& transfer : optim.plan.transfers(in_place)) {
     bool changes = memory.present.empty();
-    for (size_t rank = 0; rank < segments.size() && !changes; rank++) {
-      for_each_part(transfer, segments[rank], [&](int64_t, const Segment& segment) {
+    for (size_t place = 0; place < segments.size() && !changes; place++) {
+      for_each_part(transfer, segments[place], [&](int64_t, const Segment& segment) {
         changes = changes || memory.is_present(segment.param);
       });
     }
@@ -37,19 +37,21 @@ std::vector<Travel> travels_of(const Optimizer& optim, const StepMemory& memory,
   return all;
 }
 
-/// Adds copies of this rank's gradients, a chunk for each rank, to where they are sent.
+/// Adds copies of this rank's gradients, a part for each rank, to where they are sent.
 void pack_gradients(const Optimizer& optim, const StepMemory& memory, const Segments& segments,
                     Travel& travel) {
   const Section& section = section_of(optim, travel.transfer);
-  std::byte* chunk = memory.send.data();
-  for (const std::vector<Segment>& of_rank : segments) {
-    for_each_part(travel.transfer, of_rank, [&](int64_t at, const Segment& segment) {
+  std::byte* part = memory.send.data();
+  for (int32_t rank = 0; rank < optim.world(); rank++) {
+    const Transfer summed = part_of(optim, travel.transfer, rank / optim.places());
+    const std::vector<Segment>& owned = segments[static_cast<size_t>(optim.place_of(rank))];
+    for_each_part(summed, owned, [&](int64_t at, const Segment& segment) {
       const std::byte* const grad = memory.grads[static_cast<size_t>(segment.param)];
       if (grad == nullptr) return;
       travel.pack.push_back({moved(grad, segment.first, section.grad_dtype),
-                             moved(chunk, at, wire(optim, section)), segment.count});
+                             moved(part, at, wire(optim, section)), segment.count});
     });
-    chunk = moved(chunk, travel.transfer.chunk, wire(optim, section));
+    part = moved(part, part_elements(optim, travel.transfer), wire(optim, section));
   }
 }
 
@@ -58,10 +60,10 @@ void pack_gradients(const Optimizer& optim, const StepMemory& memory, const Segm
 void pack_params(const Optimizer& optim, const StepMemory& memory, const Segments& segments,
                  Travel& travel) {
   const DType shared = optim.shared(section_of(optim, travel.transfer));
-  for (size_t rank = 0; rank < segments.size(); rank++) {
-    const bool own = rank == static_cast<size_t>(optim.comm->rank());
-    const int64_t chunk = own ? 0 : static_cast<int64_t>(rank) * travel.transfer.chunk;
-    for_each_part(travel.transfer, segments[rank], [&](int64_t at, const Segment& segment) {
+  for (size_t place = 0; place < segments.size(); place++) {
+    const bool own = place == static_cast<size_t>(optim.place());
+    const int64_t chunk = own ? 0 : static_cast<int64_t>(place) * travel.transfer.chunk;
+    for_each_part(travel.transfer, segments[place], [&](int64_t at, const Segment& segment) {
       if (!memory.is_present(segment.param)) return;
       std::byte* const values = optim.values(segment);
       std::byte* const buffer = own ? memory.send.data() : memory.receive.data();
@@ -89,7 +91,8 @@ Status use_arena(QueuedPlane& plane, Use use, const Places& all, bool may_map, b
 
 std::vector<std::vector<Segment>> all_segments(const Optimizer& optim) {
   std::vector<std::vector<Segment>> all;
-  for (int32_t rank = 0; rank < optim.world(); rank++) all.push_back(optim.plan.segments(rank));
+  for (int32_t place = 0; place < optim.places(); place++)
+    all.push_back(optim.plan.segments(place));
   return all;
 }
 
@@ -100,7 +103,7 @@ DType wire(const Optimizer& optim, const Section& section) {
 }
 
 bool reduces_in_place(const Optimizer& optim, const StepMemory& memory) {
-  return memory.grads_in_place &&
+  return memory.grads_in_place && optim.options.instances == 1 &&
          std::ranges::all_of(optim.plan.sections(), [&](const Section& section) {
            return wire(optim, section) == section.grad_dtype && !optim.rounding_of(section).any();
          });
@@ -108,11 +111,24 @@ bool reduces_in_place(const Optimizer& optim, const StepMemory& memory) {
 
 bool goes_by_owner(const Optimizer& optim, const Travel& travel) {
   return travel.in_place && optim.plan.options().rule != ZERO_PARTITION_EVEN &&
-         owned_elements(optim, travel.transfer) <= travel.transfer.chunk * optim.world() / 8 * 7;
+         owned_elements(optim, travel.transfer) <= travel.transfer.chunk * optim.places() / 8 * 7;
 }
 
-size_t bytes_of(const Optimizer& optim, int64_t elements, DType dtype) {
-  return static_cast<size_t>(elements * optim.world()) * size_of(dtype);
+Transfer part_of(const Optimizer& optim, const Transfer& transfer, int32_t instance) {
+  Transfer part = transfer;
+  part.chunk = std::min(part_elements(optim, transfer), transfer.chunk);
+  const int64_t begin = std::min(instance * part.chunk, transfer.chunk);
+  part.chunk = std::min(part.chunk, transfer.chunk - begin);
+  part.share += begin;
+  return part;
+}
+
+size_t summed_bytes(const Optimizer& optim, const Transfer& transfer, DType dtype) {
+  return size_of(dtype, part_elements(optim, transfer) * optim.world());
+}
+
+size_t gathered_bytes(const Optimizer& optim, const Transfer& transfer, DType dtype) {
+  return size_of(dtype, transfer.chunk * optim.places());
 }
 
 bool publishes_in_place(const Optimizer& optim, const StepMemory& memory) {
@@ -153,13 +169,17 @@ Room room_for(const Optimizer& optim, const StepMemory& memory) {
   Room room;
   const bool reduces = reduces_in_place(optim, memory);
   for (const Transfer& transfer : optim.plan.transfers(reduces)) {
-    const DType dtype = wire(optim, section_of(optim, transfer));
-    room.summed = std::max(room.summed, bytes_of(optim, transfer.chunk, dtype));
+    const Section& section = section_of(optim, transfer);
+    room.summed = std::max(room.summed, summed_bytes(optim, transfer, wire(optim, section)));
+    if (optim.options.instances == 1) continue;
+    const int64_t copied = part_elements(optim, transfer) * optim.options.instances;
+    room.received = std::max(room.received, size_of(section.sum(), copied));
+    room.summed = std::max(room.summed, Comm::kGatherBytes * static_cast<size_t>(optim.world()));
   }
   if (!publishes_in_place(optim, memory)) {
     for (const Transfer& transfer : optim.plan.transfers(false)) {
       const DType dtype = optim.shared(section_of(optim, transfer));
-      room.received = std::max(room.received, bytes_of(optim, transfer.chunk, dtype));
+      room.received = std::max(room.received, gathered_bytes(optim, transfer, dtype));
     }
   }
   room.sent = std::max(reduces ? 0 : room.summed, room.received);
@@ -168,7 +188,7 @@ Room room_for(const Optimizer& optim, const StepMemory& memory) {
 
 void count_moved(Optimizer& optim, const Travel& travel, DType dtype) {
   const int64_t elements = travel.by_owner ? owned_elements(optim, travel.transfer)
-                                           : travel.transfer.chunk * optim.world();
+                                           : travel.transfer.chunk * optim.places();
   optim.counters.moved_bytes += 2 * static_cast<int64_t>(size_of(dtype, elements));
 }
 

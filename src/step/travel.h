@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "base/checked.h"
 #include "comm/comm.h"
 #include "step/memory.h"
 
@@ -34,7 +35,7 @@ struct Room {
 };
 Room room_for(const Optimizer& optim, const StepMemory& memory);
 
-/// Returns every rank's segments, in rank order.
+/// Returns the segments of every place, in order.
 std::vector<std::vector<Segment>> all_segments(const Optimizer& optim);
 
 /// Calls part(chunk position, segment) for the parts of `transfer` that are in `segments`.
@@ -75,14 +76,26 @@ bool goes_by_owner(const Optimizer& optim, const Travel& travel);
 /// Calls part(rank, layout position, elements) for each rank's part of a transfer by owner.
 template <class Part>
 void for_each_owner(const Optimizer& optim, const Transfer& transfer, const Part& part) {
-  for (int32_t rank = 0; rank < optim.world(); rank++) {
+  for (int32_t rank = 0; rank < optim.places(); rank++) {
     const int64_t count = optim.plan.share_elements(static_cast<size_t>(transfer.section), rank);
     if (count > 0) part(rank, transfer.layout + rank * transfer.chunk, count);
   }
 }
 
-/// Returns the bytes of all ranks' chunks of so many elements.
-size_t bytes_of(const Optimizer& optim, int64_t elements, DType dtype);
+// ---- Ranks that keep copies of a share sum a part of it each, and bring the parts together.
+
+/// Returns the elements of a part, the last of which may be shorter.
+inline int64_t part_elements(const Optimizer& optim, const Transfer& transfer) {
+  const int64_t copies = optim.options.instances;
+  return copies == 1 ? transfer.chunk
+                     : round_up((transfer.chunk + copies - 1) / copies, kAlignment);
+}
+/// Returns the part that ranks of an instance sum.
+Transfer part_of(const Optimizer& optim, const Transfer& transfer, int32_t instance);
+
+/// Return the bytes of what every rank sums of a transfer, and of what every owner sends.
+size_t summed_bytes(const Optimizer& optim, const Transfer& transfer, DType dtype);
+size_t gathered_bytes(const Optimizer& optim, const Transfer& transfer, DType dtype);
 
 /// Counts the least that a transfer reads and writes: this rank's buffer once out and once in.
 void count_moved(Optimizer& optim, const Travel& travel, DType dtype);

@@ -243,8 +243,9 @@ class FirstWalk : Pass {
 };
 
 /// Adds up every rank's part of the cut tensors.
-Status add_up(Call& call, std::span<TensorNorms> cut) {
+Status add_up(Call& call, const Optimizer& optim, std::span<TensorNorms> cut) {
   if (cut.empty()) return Status();
+  for (TensorNorms& part : cut) part = optim.counted(part);
   os().reached("trust.before");
   ZERO_TRY(call.combine_each("norms of tensors", cut));
   os().reached("trust.after");
@@ -264,7 +265,7 @@ Result<Trusted> trust_ratios(const Pass& pass, const MakeStepView& stepper, uint
     if (place == cut.size()) continue;
     for (const Squares& piece : walk.squares(v)) cut[place].add(piece);
   }
-  ZERO_TRY(add_up(*pass.call, cut));
+  ZERO_TRY(add_up(*pass.call, pass.optim, cut));
   return walk.trusted(std::move(cut));
 }
 

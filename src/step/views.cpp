@@ -52,7 +52,8 @@ Status add_targets(const Optimizer& optim, StepMemory& memory, const Segment& se
   all.push_back(optim.values(segment));
   if (comm.direct()) {
     const Location own = memory.placements[static_cast<size_t>(segment.param)].data;
-    for (int32_t rank = 0; rank < comm.world(); rank++) {
+    for (int32_t place = 0; place < optim.places(); place++) {
+      const int32_t rank = optim.rank_at(place);
       if (rank == comm.rank()) continue;
       Location location = ZERO_TRY(placement_of(optim, memory, rank, segment.param)).data;
       if (location.arena == 0) continue;
@@ -90,15 +91,16 @@ Status add_sources(const Optimizer& optim, StepMemory& memory, const Segment& se
 }
 
 /// Returns the place of this segment's sum, or of the direction made of it. It is this rank's own
-/// gradient if that has the type of sums and is libzero's until the step, nothing will be added,
-/// and nothing was summed early. The sum of one gradient alone is that gradient: nothing is
-/// written.
+/// gradient if that has the type of sums and is libzero's until the step, nobody else reads it,
+/// nothing will be added, and nothing was summed early. The sum of one gradient alone is that
+/// gradient: nothing is written.
 std::byte* reduced_place(const Optimizer& optim, const StepMemory& memory, const Segment& segment,
                          const std::byte* own, bool in_place) {
   const Section& section = optim.plan.section(segment.section);
   if (const Backward* const sums = memory.accumulates ? nullptr : early(memory))
     return sums->sums() + section.sum_at(segment.share);
-  const bool fits = own != nullptr && section.grad_dtype == section.sum();
+  const bool fits =
+      own != nullptr && section.grad_dtype == section.sum() && !is_read_elsewhere(optim, memory);
   const bool rounded_alone = optim.world() == 1 && optim.options.wire != DType::none;
   const bool summed_in_step = in_place && !writes_directions(optim) && !rounded_alone;
   const bool summed_for_step =
@@ -172,8 +174,8 @@ Status add_pulls(const Optimizer& optim, StepMemory& memory, bool sources) {
   memory.pulls.clear();
   const Comm& comm = *optim.comm;
   if (!comm.direct() || memory.foreign_data.empty() || comm.world() == 1) return Status();
-  for (int32_t owner = 0; owner < comm.world(); owner++) {
-    if (owner == comm.rank()) continue;
+  for (int32_t owner = 0; owner < optim.places(); owner++) {
+    if (owner == optim.place()) continue;
     for (const Segment& segment : optim.plan.segments(owner)) {
       if (!std::ranges::binary_search(memory.foreign_data, segment.param)) continue;
       if (sources && !memory.is_present(segment.param)) continue;
@@ -183,7 +185,8 @@ Status add_pulls(const Optimizer& optim, StepMemory& memory, bool sources) {
       const Location from = {memory.outbox->number(), 0, at};
       std::byte* const to = optim.values(segment);
       memory.pulls.push_back(
-          {segment.section, {ZERO_TRY(comm.resolve(owner, from, bytes)), to, segment.count}});
+          {segment.section,
+           {ZERO_TRY(comm.resolve(optim.rank_at(owner), from, bytes)), to, segment.count}});
     }
   }
   return Status();
@@ -233,10 +236,11 @@ Status make_views(Optimizer& optim, StepMemory& memory, Views what) {
   memory.views_number = ++memory.views_made;
   const Comm& comm = *optim.comm;
   const auto world = static_cast<size_t>(comm.world());
+  const auto places = static_cast<size_t>(optim.places());
   const bool alone = reduces_alone(optim, memory);
   memory.views.clear();
   memory.sources = {.all = {}, .width = !comm.direct() ? 0 : alone ? 1 : world};
-  memory.targets = {.all = {}, .width = comm.direct() ? world + (memory.outbox_used ? 1 : 0) : 1};
+  memory.targets = {.all = {}, .width = comm.direct() ? places + (memory.outbox_used ? 1 : 0) : 1};
   const size_t own_source = alone ? 0 : static_cast<size_t>(comm.rank());
   Classes classes(memory);
   const std::vector<Segment>& segments = optim.segments();

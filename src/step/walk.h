@@ -4,10 +4,12 @@
 // Verbs are called between begin_work() and end_work(), except for those before them.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "comm/comm.h"
 #include "kernels/launches.h"
@@ -90,10 +92,17 @@ class Walk {
   /// Send every parameter, or buffer, of `root` to all ranks.
   virtual Status broadcast_params(int32_t root) = 0;
   virtual Status broadcast_buffers(int32_t root) = 0;
-  /// Makes a checksum of each of `parts`, which have a megabyte each at most.
-  virtual Status hash(std::span<const std::span<const std::byte>> parts,
-                      std::span<uint64_t> hashes) = 0;
+  using Parts = std::vector<std::span<const std::byte>>;
+  /// Makes a checksum of each of `parts`, which add_parts() has made.
+  virtual Status hash(std::span<const Parts::value_type> parts, std::span<uint64_t> hashes) = 0;
 };
+
+/// Adds parts of `bytes` bytes at `data`, none longer than a device's window shows at once.
+inline void add_parts(Walk::Parts& parts, const std::byte* data, size_t bytes) {
+  constexpr size_t kMost = size_t{1} << 20;
+  for (size_t at = 0; at < bytes; at += kMost)
+    parts.emplace_back(data + at, std::min(kMost, bytes - at));
+}
 
 /// Returns the host's walk, or that of the comm's device.
 std::unique_ptr<Walk> make_walk(Call& call, Optimizer& optim);

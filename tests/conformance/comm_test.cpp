@@ -285,6 +285,44 @@ TEST_P(Conformance, all_gather_gives_every_ranks_bytes) {
   });
 }
 
+TEST_P(Conformance, gather_among_gives_the_bytes_of_these_ranks_and_no_others) {
+  run([&](const Seat& seat) {
+    if (seat->direct() || seat->device() != nullptr) return;
+    const int32_t world = seat->world(), rank = seat->rank();
+    std::shared_ptr<Arena> arenas[2];
+    const std::span<std::byte> scratch =
+        in_arena<std::byte>(seat, Comm::kGatherBytes * static_cast<size_t>(world), arenas[0]);
+    const std::span<std::byte> room =
+        in_arena<std::byte>(seat, 100'003 * static_cast<size_t>(world), arenas[1]);
+    for (int32_t near = 1; near <= world; ++near) {
+      if (world % near != 0) continue;
+      for (const zero::Ranks& among : {zero::Ranks{rank / near * near, 1, near},
+                                       zero::Ranks{rank % near, near, world / near}}) {
+        for (const size_t bytes : {size_t{0}, size_t{4}, size_t{4100}, size_t{100'003}}) {
+          std::vector<std::byte> expected;
+          const auto all = room.first(static_cast<size_t>(among.count) * bytes);
+          for (int32_t i = 0; i < among.count; ++i) {
+            const auto of = bytes_of_rank(among.first + i * among.stride, bytes);
+            expected.insert(expected.end(), of.begin(), of.end());
+          }
+          const auto own = static_cast<size_t>((rank - among.first) / among.stride) * bytes;
+          Call call = begin(seat, Operation::step, 1);
+          const std::vector<std::byte> mine = bytes_of_rank(rank, bytes);
+          EXPECT_OK(seat->gather_among(call, among, mine.data(), all.data(), bytes, scratch));
+          EXPECT_TRUE(std::ranges::equal(all, expected)) << bytes << " of " << among.count;
+          EXPECT_OK(call.vote("compared", {}));
+          std::fill(all.begin(), all.end(), std::byte{0});
+          std::copy(mine.begin(), mine.end(), all.begin() + static_cast<ptrdiff_t>(own));
+          EXPECT_OK(seat->gather_among(call, among, all.data() + own, all.data(), bytes, scratch));
+          EXPECT_TRUE(std::ranges::equal(all, expected))
+              << "in place " << bytes << " of " << among.count;
+          EXPECT_OK(call.vote("compared", {}));
+        }
+      }
+    }
+  });
+}
+
 TEST_P(Conformance, reduce_scatter_sums_in_rank_order_on_each_host_and_then_over_hosts) {
   const bool own_order = GetParam().backend == CommKind::user_sums;
   run([&](const Seat& seat) {

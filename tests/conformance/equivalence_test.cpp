@@ -59,6 +59,7 @@ enum Axis {
   owners,
   uneven,
   threads,
+  instances,
   asks
 };
 constexpr CommKind kOns[] = {CommKind::local,  CommKind::user,     CommKind::device,
@@ -107,6 +108,7 @@ const std::vector<Values>& axes() {
       {"owners move", no_yes},
       {"uneven", {"no", "world", "active"}},
       {"threads", {"1", "3"}},
+      {"instances", {"one", "several"}},
       {"asks", no_yes}};
   return all;
 }
@@ -142,7 +144,7 @@ std::vector<Exclusion> make_exclusions() {
   Some special{rule, {last - 1}};  // the caller's own, and those of whole tensors
   for (size_t r = 0; r <= last; r++)
     if (takes_whole_tensors(rules()[r].number)) special.values.push_back(r);
-  const Some begun{ending, {begun_before}}, joins{uneven, {1, 2}};
+  const Some begun{ending, {begun_before}}, joins{uneven, {1, 2}}, several{instances, {1}};
   // Places by their number in kOns.
   const Some on_hosts{on, {0, 1, 7}}, on_devices{on, {2, 3, 4, 5, 6}}, asks_nothing{asks, {0}};
   std::vector<Exclusion> all = {
@@ -163,6 +165,10 @@ std::vector<Exclusion> make_exclusions() {
       // Nobody is there to wait for, or owners would move while a rank has joined.
       {joins, {world, {0}}},
       {joins, {owners, {1}}},
+      // Copies are of several ranks, have memory of their own, and nothing is queued between them.
+      {several, {world, {0}}},
+      {several, {where, {size_t(Where::arenas), size_t(Where::mixed)}}},
+      {several, {on, {2, 3, 6}}},
       // A device of its own is one rank's; the others are tried with two ranks and three.
       {{on, {2}}, {world, {1, 2, 3, 4}}},
       {{on, {3, 4, 5, 6}}, {world, {0, 3, 4}}},
@@ -248,6 +254,7 @@ Training training_of(const Combination& one) {
     run.epoch.push_back(rank % 2 == 0 ? 5 : rank % 3 + 1);
   run.uneven_inputs = static_cast<int32_t>(one[uneven]);
   run.threads = one[threads] == 0 ? 1 : 3;
+  if (one[instances] != 0) run.instances = run.world == 4 ? 2 : run.world;
   run.steps = 7;
   return run;
 }
@@ -379,6 +386,43 @@ const std::vector<Variant> kVariants = {
        run.deals = {0, 3, 6, 7, 12};
      }},
 };
+
+TEST(Equivalence, copies_that_several_ranks_divide_unevenly_equal_one_process) {
+  size_t turn = 0;
+  for (const Variant& variant : kVariants) {
+    for (const int instances : {2, 3}) {
+      Training training = base(6);
+      training.instances = instances;
+      training.steps = 8;
+      training.where = Where::foreign;
+      training.partition = kPartitions[++turn % 4];
+      training.micro_batches = turn % 3 == 0 ? 2 : 1;
+      variant.set(training);
+      for (const CommKind kind : kCommKinds)
+        expect_equals_reference(training, run(training, kind), variant.name);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+/// The reference's norms have not all bits, which fp64 shows; ranks without copies have.
+TEST(Equivalence, copies_change_no_bit_of_steps_by_norms_of_whole_tensors) {
+  for (const int32_t optimizer : {ZERO_OPTIMIZER_LAMB, ZERO_OPTIMIZER_LARS}) {
+    Training training = base(6);
+    training.optimizer = optimizer;
+    training.dtypes = {{ZERO_FLOAT64, ZERO_FLOAT64}};
+    training.where = Where::foreign;
+    training.steps = 5;
+    const Outcome one = run(training)[0];
+    for (const int instances : {2, 3}) {
+      training.instances = instances;
+      for (const CommKind kind : kCommKinds) {
+        const std::string what = text("optimizer ", optimizer, ", instances ", instances);
+        expect_same_bits(run(training, kind)[0].params, one.params, 0, what);
+      }
+    }
+  }
+}
 
 TEST(Equivalence, ranks_as_processes_equal_one_process) {
   size_t turn = 0;  // all partitions meet all variants

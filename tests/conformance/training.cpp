@@ -218,7 +218,7 @@ std::optional<double> own_weight_decay(const Training& run, size_t param) {
 
 int32_t manual_owner(const Training& run, size_t param, int deals) {
   const size_t turned = param * 7 + 3 + static_cast<size_t>(deals) * (param % 3);
-  return static_cast<int32_t>(turned % static_cast<size_t>(run.world));
+  return static_cast<int32_t>(turned % static_cast<size_t>(run.world / run.instances));
 }
 
 namespace {
@@ -351,6 +351,7 @@ zero_options options_of(const Training& run) {
   options.predivide_factor = run.predivide_factor;
   options.share_dtype = run.share_dtype;
   options.uneven_inputs = run.uneven_inputs;
+  options.instances = run.instances;
   if (!run.explicit_clip) {
     options.max_grad_norm = run.max_grad_norm;
     options.grad_norm_type = run.norm_type;

@@ -48,7 +48,8 @@ struct Training {
   bool begins = false;    // zero_step_begin before the backward
   bool overlaps = false;  // parameters are read one by one, each after its wait
   int micro_batches = 1;  // more: accumulated by the owners
-  bool others_sum = false;   // NCCL, not libzero: a micro-batch is added as one
+  bool others_sum = false;  // NCCL, not libzero: a micro-batch is added as one
+  int instances = 1;
   bool reduced = false;      // every rank has the same gradient, handed over as reduced already
   double loss_scale = 1;     // that gradients are divided by
   double clip_value = 0;     // > 0: zero_clip_grad_value before the norm

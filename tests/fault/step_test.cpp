@@ -42,6 +42,7 @@ struct Strike {
   bool in_first_step = false;  // the first time that it passes the point there
   double max_grad_norm = 0;
   int32_t optimizer = ZERO_OPTIMIZER_ADAMW;
+  int32_t instances = 1;
 };
 Strike strike;
 
@@ -81,8 +82,8 @@ class TrainingRun {
     if (!strike.in_first_step) await_strike();
     if (failed("create", zero_comm_create_local(&comm_, name_.c_str(), rank_, world_, &options)))
       return out_;
-    if (failed("arena", zero_arena_alloc(comm_, 40000, ZERO_MEMORY_SHARED, &model_.data)))
-      return out_;
+    const int32_t kind = strike.instances > 1 ? ZERO_MEMORY_PER_RANK : ZERO_MEMORY_SHARED;
+    if (failed("arena", zero_arena_alloc(comm_, 40000, kind, &model_.data))) return out_;
     if (failed("arena", zero_arena_alloc(comm_, 40000, ZERO_MEMORY_PER_RANK, &model_.grads)))
       return out_;
     if (!build()) return out_;
@@ -121,6 +122,7 @@ class TrainingRun {
     auto options = initialized<zero_options>();
     options.max_grad_norm = strike.max_grad_norm;
     options.optimizer = strike.optimizer;
+    options.instances = strike.instances;
     auto custom = initialized<zero_custom_optimizer>();
     custom.name = "descend";
     custom.update = descend;
@@ -314,6 +316,26 @@ TEST_F(FaultTest, a_death_tells_every_survivor_whether_parameters_were_being_pub
           });
     }
   }
+}
+
+TEST_F(FaultTest, a_copy_that_is_killed_is_named_by_ranks_of_all_instances) {
+  PointsOfRanks points(4);
+  for (const char* const name : {"gather.begin", "vote.before", "apply.begin", "apply.done",
+                                 "publish.begin", "save.begin", "save.written", "load.read"})
+    points[3].push_back({name, 1});
+  for_each_victim(points, 1, [&](const Victim& victim) {
+    Strike of{victim.rank, victim.point, die};
+    of.max_grad_norm = 0.5;
+    of.instances = 2;
+    const auto ends = run(4, of);
+    EXPECT_EQ(ends[3].signal, SIGKILL);
+    for_each_survivor(ends, victim.rank, [&](int rank, const std::string& result) {
+      expect_told(result);
+      expect_consistency(result, rank);
+    });
+    EXPECT_LE(directories_left(), 1);
+    clean();
+  });
 }
 
 TEST_F(FaultTest, a_rank_stopped_at_any_point_is_named_at_the_deadline) {

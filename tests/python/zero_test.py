@@ -212,6 +212,10 @@ class Estimate(ZeroTest):
             self.assertEqual(one["total_with_shared_parameters"], 4 * n + (size + state) * n // world)
         self.assertEqual(len(said), 8)
         self.assertIn("adamw  BF16   8", zero("estimate", "--world", 8, "--dtype", "BF16", file).stdout)
+        one = json.loads(zero("estimate", "--json", "--world", "8", "--instances", "2", file).stdout)[0]
+        self.assertEqual((one["state"], one["total_with_shared_parameters"]), (8 * n // 4, one["total"]))
+        self.refused("instances is 2, which does not divide a world of 3 ranks", "estimate", "--world", "3",
+                     "--instances", "2", file)
 
     def test_a_model_comes_from_a_checkpoint_a_header_or_a_list(self):
         directory = self.checkpoint("2", 2)

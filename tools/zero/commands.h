@@ -30,6 +30,7 @@ struct Request {
   std::string partition = "even", grad_dtype;
   std::vector<std::string> rules = {"adamw"}, dtypes = {""};
   std::vector<int32_t> worlds = {1, 2, 4, 8, 16, 32, 64};
+  int32_t instances = 1;
 };
 
 Result<bool> inspect(const Request& request);

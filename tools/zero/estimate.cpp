@@ -23,12 +23,15 @@ std::string size(uint64_t bytes) { return bytes_text(static_cast<double>(bytes))
 /// What a rank holds, in bytes.
 struct Estimate {
   std::string rule, dtype;
-  int32_t world;
+  int32_t world, instances;
   uint64_t params, grads, state;
 
   uint64_t total() const { return params + grads + state; }
-  /// With one copy of the parameters for all ranks, which are on one host then.
-  uint64_t shared() const { return total() - params + params / static_cast<uint64_t>(world); }
+  /// With one copy of the parameters for all ranks, which are on one host then. Instances cannot
+  /// have that.
+  uint64_t shared() const {
+    return instances > 1 ? total() : total() - params + params / static_cast<uint64_t>(world);
+  }
 };
 
 /// Estimates one combination. Tensors that cannot be trained are as they are on each rank.
@@ -40,6 +43,7 @@ Result<Estimate> estimate_one(const std::vector<ModelTensor>& model, const Reque
   return Estimate{division.rule,
                   dtype.empty() ? kAsIs : dtype,
                   division.world,
+                  division.instances,
                   fixed + bytes_of_tensors(tensors, ""),
                   bytes_of_tensors(tensors, request.grad_dtype),
                   static_cast<uint64_t>(divided.state_bytes)};
@@ -101,7 +105,7 @@ Result<bool> estimate(const Request& request) {
   for (const std::string& rule : request.rules) {
     for (const std::string& dtype : request.dtypes) {
       for (const int32_t world : request.worlds) {
-        const Division division{world, rule, request.partition};
+        const Division division{world, rule, request.partition, request.instances};
         estimates.push_back(ZERO_TRY(estimate_one(model, request, dtype, division)));
       }
     }
@@ -114,7 +118,8 @@ Result<bool> estimate(const Request& request) {
 Result<bool> plan(const Request& request) {
   const std::vector<ModelTensor> model = ZERO_TRY(read_model(request.checkpoint));
   const std::vector<ModelTensor> tensors = trained(model, "");
-  const Division division{request.worlds[0], request.rules[0], request.partition};
+  const Division division{request.worlds[0], request.rules[0], request.partition,
+                          request.instances};
   const Divided divided = ZERO_TRY(divide(tensors, division));
   const std::vector<int64_t>& elements = divided.elements;
   const auto all =

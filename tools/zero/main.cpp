@@ -83,6 +83,8 @@ void add_model(CLI::App& app, Request& request) {
       ->required();
   app.add_option("--partition", request.partition, "who owns what (even)")
       ->check(CLI::IsMember({"even", "greedy", "greedy-in-order"}));
+  app.add_option("--instances", request.instances, "how often the state is kept (1)")
+      ->check(kWorlds);
 }
 
 /// Adds an option whose values are divided by commas.

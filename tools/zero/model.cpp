@@ -135,6 +135,7 @@ Result<Divided> divide(const std::vector<ModelTensor>& trained, const Division& 
   options.optimizer = ZERO_TRY(number_of_rule(division.rule));
   options.partition = static_cast<int32_t>(std::ranges::find(kPartitions, division.partition) -
                                            std::begin(kPartitions));
+  options.instances = division.instances;
   std::vector<zero_param> params;
   for (const ModelTensor& tensor : trained) {
     zero_param& param = params.emplace_back();

@@ -29,6 +29,7 @@ Result<int32_t> number_of_rule(const std::string& name);
 struct Division {
   int32_t world = 1;
   std::string rule, partition;
+  int32_t instances = 1;
 };
 
 struct Divided {

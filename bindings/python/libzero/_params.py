@@ -180,7 +180,7 @@ def pointers(buffers: Sequence[Optional[Buffer]]) -> Any:
 _TYPES: Mapping[str, Any] = {field[0]: field[1] for field in _structs.Options._fields_}
 # The options of zero_options, by their names.
 OPTIONS = _TYPES.keys() - {
-    "struct_size", "optimizer", "names", "values", "setting_count", "custom", "reserved",
+    "struct_size", "optimizer", "names", "values", "setting_count", "custom",
 }  # fmt: skip
 # What an option of zero_options is made of, where it is no number of its field's type.
 _CHOICES = {

@@ -166,7 +166,7 @@ class Options(Struct):
         ("predivide_factor", c.c_double),
         ("custom", c.POINTER(CustomOptimizer)),
         ("overlap_gather", c.c_int32),
-        ("reserved", c.c_int32),
+        ("instances", c.c_int32),
     ]
 
 

@@ -64,7 +64,8 @@ class Optimizer(Gradients, Checkpoints, Closing):
     rank; they have masters, too. master="remainder" keeps only the 16 bits that a bfloat16
     parameter lacks of its master: less state, and ties are rounded away from zero instead of to
     even; "none" keeps no master, and what rounding cuts off is lost. uneven_inputs: see join();
-    overlap_gather: see param_wait().
+    overlap_gather: see param_wait(). instances: how often the state is kept, each time divided over
+    world / instances neighbouring ranks.
 
     On a GPU methods queue their work on `stream`, behind what is queued there: a cudaStream_t as an
     int, a stream of torch, CuPy or cuda.core, or None for the default stream. Later work on it
@@ -105,6 +106,7 @@ class Optimizer(Gradients, Checkpoints, Closing):
         share_dtype: HalfDtype | None = None,
         predivide_factor: float = 0.0,
         overlap_gather: bool = False,
+        instances: int = 0,
         **settings: Unpack[Settings],
     ) -> None:
         self._handle = OptimHandle()
@@ -126,6 +128,7 @@ class Optimizer(Gradients, Checkpoints, Closing):
             share_dtype=share_dtype,
             predivide_factor=predivide_factor,
             overlap_gather=overlap_gather,
+            instances=instances,
             settings=settings,
         )
         self._rule = _custom.enter(options, optimizer)

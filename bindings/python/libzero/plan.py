@@ -61,6 +61,7 @@ def partition_plan(
     grad_dtype: GradDtypes = None,
     master: Master = "float32",
     comm: Comm | None = None,
+    instances: int = 0,
     **settings: Unpack[Settings],
 ) -> Plan:
     """What an Optimizer of these arguments would do with parameters of these shapes, without any
@@ -90,6 +91,7 @@ def partition_plan(
         partition=partition,
         bucket_bytes=bucket_bytes,
         master=master,
+        instances=instances,
         settings=settings,
     )
     lib().zero_partition_plan(
@@ -125,10 +127,12 @@ def allocate(
     bucket_bytes: int = 0,
     dtype: Dtypes = None,
     grad_dtype: GradDtypes = None,
+    instances: int = 0,
 ) -> Allocation:
-    """Parameters in a shared arena and gradients in one a rank, laid out as an Optimizer with these
-    arguments wants them: this comm reduces and updates them in place. Parameters start as zeros;
-    one rank writes them, then Optimizer.broadcast_params tells the others. Collective.
+    """Parameters in a shared arena, or with several instances in one a rank, and gradients in one a
+    rank, laid out as an Optimizer with these arguments wants them: this comm reduces and updates
+    them in place. Parameters start as zeros; one rank writes them, then Optimizer.broadcast_params
+    tells the others. Collective.
 
         memory = allocate(comm, {"w": (784, 10), "b": (10,)}, dtype="bfloat16")
         optimizer.register(memory.params)
@@ -138,14 +142,20 @@ def allocate(
     """
     given = _shaped(shapes, dtype, grad_dtype)
     plan = partition_plan(
-        given, comm.world, optimizer, partition, bucket_bytes=bucket_bytes, comm=comm
+        given,
+        comm.world,
+        optimizer,
+        partition,
+        bucket_bytes=bucket_bytes,
+        comm=comm,
+        instances=instances,
     )
-    shared = _arena(comm, plan.arena_bytes, "shared")
+    weights = _arena(comm, plan.arena_bytes, "per_rank" if instances > 1 else "shared")
     own = _arena(comm, plan.grad_arena_bytes, "per_rank")
     data, grads, params = {}, {}, []
     for param, offset, grad_offset in zip(given, plan.offsets, plan.grad_offsets):
         of = _params.prepare(param, gpu=True)
-        data[param.name] = shared.view(offset, of.shape, of.dtype)
+        data[param.name] = weights.view(offset, of.shape, of.dtype)
         grads[param.name] = own.view(grad_offset, of.shape, of.grad_dtype)
         params.append(
             replace(

@@ -11,7 +11,16 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from libzero import OWNER_SPLIT, Comm, Optimizer, Param, ZeroError, allocate, partition_plan
+from libzero import (
+    OWNER_SPLIT,
+    ArgumentError,
+    Comm,
+    Optimizer,
+    Param,
+    ZeroError,
+    allocate,
+    partition_plan,
+)
 from libzero._buffers import buffer_of
 from support import floats, needs_numpy, run_ranks
 
@@ -265,6 +274,26 @@ class PlanTest(unittest.TestCase):
         self.assertEqual(run_ranks(2, body), [0, 0])
         with without_numpy:
             self.assertEqual(run_ranks(2, body), [0, 0])
+
+
+class InstancesTest(unittest.TestCase):
+    @needs_numpy
+    def test_copies_of_the_state_train_alike(self) -> None:
+        def end(comm: Comm, instances: int) -> tuple[float, list[Any]]:
+            memory = allocate(comm, {"w": (3000,)}, instances=instances)
+            with Optimizer(comm, instances=instances) as optimizer:
+                optimizer.register(memory.params)
+                for step in range(2):
+                    memory.grads["w"][:] = comm.rank + step
+                    optimizer.step()
+                return float(memory.data["w"][2999]), optimizer.owned_ranges()
+
+        ends = run_ranks(4, lambda comm: (end(comm, 0)[0], *end(comm, 2)))
+        for rank, (one, two, owned) in enumerate(ends):
+            self.assertEqual(one, two)
+            self.assertEqual(owned, ends[rank % 2][2])
+        with Comm.solo() as comm, self.assertRaisesRegex(ArgumentError, "instances is 2"):
+            Optimizer(comm, instances=2)
 
 
 if __name__ == "__main__":

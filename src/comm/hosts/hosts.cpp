@@ -48,6 +48,22 @@ Layout Layout::of(std::span<const std::string> names) {
   return layout;
 }
 
+bool Layout::parts_evenly(const Ranks& among) const {
+  const auto world = static_cast<int32_t>(ranks.size());
+  const int32_t step = among.stride == 1 ? among.count : 1;  // to the first of the next ranks
+  const int32_t end = among.stride == 1 ? world : among.stride;
+  for (int32_t first = 0; first < end; first += step) {
+    std::map<int32_t, std::vector<int32_t>> places;  // by host
+    for (int32_t i = 0; i < among.count; ++i) {
+      const Seat& one = seat(first + i * among.stride);
+      places[one.host].push_back(one.place);
+    }
+    for (const auto& [host, of_host] : places)
+      if (of_host != places.begin()->second) return false;
+  }
+  return true;
+}
+
 /// A leader's connections. While it waits there, it looks at its host.
 class HostsComm::Links final : public tcp::TcpComm {
  public:

@@ -35,6 +35,9 @@ struct Layout {
     return ranks[static_cast<size_t>(host * places + place)];
   }
   const Seat& seat(int32_t rank) const { return seats[static_cast<size_t>(rank)]; }
+  /// True if of such ranks, and of all others that are divided as they are, those on each host have
+  /// the same places.
+  bool parts_evenly(const Ranks& among) const;
   /// Returns the ranks of a host, by place.
   std::span<const int32_t> on(int32_t host) const {
     return std::span(ranks).subspan(static_cast<size_t>(host * places),
@@ -87,6 +90,8 @@ class HostsComm final : public Comm {
   Status broadcast_bytes(std::span<std::byte> data, int32_t root,
                          const Patience& patience) override;
   void note_progress() override;
+  Status gather_some(Call& call, const Ranks& among, const std::byte* send, std::byte* recv,
+                     size_t bytes, std::span<std::byte> scratch) override;
   Result<std::shared_ptr<Arena>> allocate(Call& call, uint32_t number, size_t bytes, int32_t kind,
                                           Side side) override;
   Result<std::shared_ptr<Comm>> make_child(Call& call, std::span<const int32_t> members,
@@ -102,6 +107,8 @@ class HostsComm final : public Comm {
   void look_from_links();
   void tell();
 
+  Status gather(Call& call, const Ranks& among, const std::byte* send, std::byte* recv,
+                size_t bytes);
   Patience data_patience(const Call& call, const char* phase) const;
   Result<std::vector<std::byte*>> show(const Patience& patience, const void* data, size_t bytes);
   Status begin_part(const Trade& trade, Room& room, size_t part);

@@ -201,30 +201,49 @@ Status HostsComm::reduce_scatter(Call& call, SumTypes types, const void* send, v
 }
 
 Status HostsComm::all_gather(Call& call, const void* send, void* recv, size_t bytes) {
+  return gather(call, {0, 1, world()}, static_cast<const std::byte*>(send),
+                static_cast<std::byte*>(recv), bytes);
+}
+
+Status HostsComm::gather_some(Call& call, const Ranks& among, const std::byte* send,
+                              std::byte* recv, size_t bytes, std::span<std::byte> scratch) {
+  if (layout_.parts_evenly(among)) return gather(call, among, send, recv, bytes);
+  return Comm::gather_some(call, among, send, recv, bytes, scratch);
+}
+
+/// Brings what the ranks `among` send to all of them: each gets its fellows', for all of its host.
+Status HostsComm::gather(Call& call, const Ranks& among, const std::byte* send, std::byte* recv,
+                         size_t bytes) {
   const Patience patience = data_patience(call, "all_gather");
-  std::vector<std::byte*> all =
-      ZERO_TRY(show(patience, recv, bytes * static_cast<size_t>(world())));
+  const std::vector<std::byte*> shown =
+      ZERO_TRY(show(patience, recv, bytes * static_cast<size_t>(among.count)));
+  std::vector<std::byte*> all;  // of this host's
+  std::vector<size_t> rows;     // of the fellows, in what is gathered
+  Trade trade{{}, 0, {}, true};
+  for (int32_t i = 0; i < among.count; ++i) {
+    const int32_t rank = among.first + i * among.stride;
+    const auto [host, place] = layout_.seat(rank);
+    if (host == seat_.host) all.push_back(shown[static_cast<size_t>(place)]);
+    if (place != seat_.place) continue;
+    if (host == seat_.host) trade.own = rows.size();
+    trade.fellows.push_back(rank);
+    rows.push_back(static_cast<size_t>(i));
+  }
+  trade.parts = {rows.size(), bytes};
   std::ranges::sort(all);  // ranks of a host may have one copy
   const auto copies = std::ranges::unique(all);
   all.erase(copies.begin(), copies.end());
-  const auto put = [&](int32_t rank, size_t at, const std::byte* from, size_t part) {
-    for (std::byte* const one : all) {
-      std::byte* const to = one + static_cast<size_t>(rank) * bytes + at;
-      if (to != from) memcpy(to, from, part);
-    }
+  const auto put = [&](size_t row, size_t at, const std::byte* from, size_t part) {
+    for (std::byte* const one : all)
+      if (std::byte* const to = one + row * bytes + at; to != from) memcpy(to, from, part);
   };
-  const auto hosts = static_cast<size_t>(layout_.hosts());
-  Trade trade{{}, static_cast<size_t>(seat_.host), {hosts, bytes}, true};
-  for (int32_t host = 0; host < layout_.hosts(); ++host)
-    trade.fellows.push_back(layout_.rank(host, seat_.place));
-  const auto* const own = static_cast<const std::byte*>(send);
   const auto pack = [&](Room& room, size_t at, size_t part) {
-    memcpy(room.sent.data(), own + at, part);
-    put(rank(), at, own + at, part);
+    memcpy(room.sent.data(), send + at, part);
+    put(rows[trade.own], at, send + at, part);
   };
   const auto unpack = [&](const Memory& received, size_t at, size_t part) {
-    for (size_t i = 0; i < trade.fellows.size(); ++i)
-      if (i != trade.own) put(trade.fellows[i], at, trade.row(received, i), part);
+    for (size_t i = 0; i < rows.size(); ++i)
+      if (i != trade.own) put(rows[i], at, trade.row(received, i), part);
   };
   ZERO_TRY(trade_parts(trade, patience, pack, unpack));
   return show(patience, recv, 0).status();

@@ -175,7 +175,7 @@ Status Walk::advance(StreamHandle stream, bool fused) {
   return launch(
       stream, launch::Advance{
                   .optimizer = optim_.options.optimizer,
-                  .world = static_cast<uint32_t>(optim_.world()),
+                  .world = static_cast<uint32_t>(optim_.places()),  // each share once
                   .records = fused ? queue().records_of_all() : nullptr,
                   .count = static_cast<uint32_t>(optim_.params.size()),
                   .present = tables.all_present ? nullptr : table<uint8_t>(tables.present),

@@ -49,7 +49,7 @@ Status Walk::send_packed(const Travel& travel, std::byte* sums) {
   const Section& of = section(transfer.section);
   const DType wire = travel::wire(optim_, of);
   const StreamHandle stream = queue().reduces.handle();
-  const size_t bytes = travel::bytes_of(optim_, transfer.chunk, wire);
+  const size_t bytes = travel::summed_bytes(optim_, transfer, wire);
   ZERO_TRY(device().fill(stream, memory_.send.data(), 0, bytes));
   ZERO_TRY(move(stream, of.grad_dtype, wire, optim_.rounding_of(of), travel.packed));
   optim_.counters.copied_bytes += static_cast<int64_t>(bytes);
@@ -208,7 +208,7 @@ Status Walk::clamp(double limit) {
 }
 
 Status Walk::decide(launch::Decide how, By by) {
-  how.world = static_cast<uint32_t>(optim_.world());
+  how.world = static_cast<uint32_t>(optim_.places());  // each share once
   how.records = by == By::records ? queue().records_of_all() : nullptr;
   how.broken = gates_ != nullptr ? gates_->broken() : nullptr;
   how.layout = queue().layout;

@@ -70,6 +70,9 @@ Status check_options(const Comm& comm, const OptimizerOptions& options) {
   if (options.rule->trust != nullptr) return cannot(text("optimizer ", options.rule->name));
   if (options.uneven_inputs != ZERO_UNEVEN_OFF) return cannot("uneven_inputs");
   if (options.predivide_factor != 1) return cannot("predivide_factor");
+  if (options.instances > 1 && !comm.direct())
+    return unsupported("instances is ", options.instances, ", which is not possible where ",
+                       comm.device()->kind(), " devices do not reach each other's memory");
   return options.max_grad_norm > 0 ? check_power(options.grad_norm_type) : Status();
 }
 

@@ -33,6 +33,7 @@ class Options(TypedDict, total=False):
     uneven_inputs: UnevenInputs
     share_dtype: Optional[HalfDtype]
     predivide_factor: float
+    instances: int
 
     lr: Union[float, torch.Tensor]
     betas: Sequence[Union[float, torch.Tensor]]

@@ -168,7 +168,7 @@ pub struct zero_options {
     pub predivide_factor: f64,
     pub custom: *const zero_custom_optimizer,
     pub overlap_gather: i32,
-    pub reserved: i32,
+    pub instances: i32,
 }
 
 #[repr(C)]
@@ -359,7 +359,7 @@ mod layout {
     const _: () = assert!(
         size_of::<zero_options>() == 144
             && offset_of!(zero_options, custom) == 128
-            && offset_of!(zero_options, overlap_gather) == 136
+            && offset_of!(zero_options, instances) == 140
     );
     const _: () = assert!(
         size_of::<zero_group_options>() == 32

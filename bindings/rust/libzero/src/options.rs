@@ -204,6 +204,8 @@ pub struct Options {
     /// Whether [`Optim::step`](crate::Optim::step) returns before parameters are new: see
     /// [`Optim::param_wait`](crate::Optim::param_wait).
     pub overlap_gather: bool,
+    /// How often the state is kept, each time divided over world / instances neighbouring ranks; by default once.
+    pub instances: i32,
     /// Settings of every group, as `("lr", 3e-4)`; [`Optimizer`] names those of each rule.
     pub settings: Vec<(String, f64)>,
 }
@@ -257,6 +259,7 @@ impl Options {
                 UnevenInputs::Error => sys::ZERO_UNEVEN_ERROR,
             },
             overlap_gather: self.overlap_gather.into(),
+            instances: self.instances,
             ..init()
         }
     }

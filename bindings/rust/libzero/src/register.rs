@@ -15,13 +15,15 @@ use crate::slices::{Place, Slot};
 
 impl Optim {
     /// Add parameters as one group, with memory of the optimizer's own: parameters shared by the ranks
-    /// of a host, gradients one a rank, both zero and laid out so that nothing is ever copied.
-    /// Collective.
+    /// of a host (with several instances one a rank), gradients one a rank, both zero and laid out so
+    /// that nothing is ever copied. Collective.
     pub fn add(&mut self, shapes: &[Shape], settings: &[(&str, f64)]) -> Result<Group> {
         // SAFETY: the token is checked.
         let world = check(unsafe { sys::zero_comm_world(self.seat.token()) })?;
         let plan = plan_for(self.seat.token(), shapes, world, &self.options)?;
-        let weights = self.arena(plan.arena_bytes, Memory::Shared)?;
+        let several = self.options.instances > 1;
+        let kind = if several { Memory::PerRank } else { Memory::Shared };
+        let weights = self.arena(plan.arena_bytes, kind)?;
         let grads = self.arena(plan.grad_arena_bytes, Memory::PerRank)?;
         let mut slots = Vec::with_capacity(shapes.len());
         for (at, shape) in shapes.iter().enumerate() {

@@ -2,7 +2,7 @@
 //! From gradients to new parameters: what comes between and around.
 mod common;
 
-use common::{sgd, solo};
+use common::{run_ranks, sgd, solo};
 use libzero::{Nonfinite, Optim, Options, Reduction, Shape, Step};
 
 #[test]
@@ -80,6 +80,30 @@ fn a_step_may_end_in_the_background() {
     assert_ne!(optim.lend().unwrap().0[0][0], 0.0);
     optim.step().unwrap();
     assert_eq!(optim.result().unwrap().step, 2);
+}
+
+#[test]
+fn copies_of_the_state_train_alike() {
+    let results = run_ranks(4, |comm| {
+        let end = |instances| {
+            let options = Options { instances, ..sgd() };
+            let mut optim = Optim::new(&comm, &options).unwrap();
+            optim.add(&[Shape::new("w", &[3000])], &[]).unwrap();
+            for _ in 0..2 {
+                optim.lend().unwrap().1[0].fill(comm.rank() as f32);
+                optim.step().unwrap();
+            }
+            let weights = optim.params().unwrap()[0][2999];
+            (weights, optim.owned_ranges(comm.rank()).unwrap())
+        };
+        (end(1).0, end(2))
+    });
+    for (rank, (one, (two, owned))) in results.iter().enumerate() {
+        assert_eq!(one, two);
+        assert_eq!(owned, &results[rank % 2].1.1);
+    }
+    let error = Optim::new(&solo(), &Options { instances: 2, ..sgd() }).unwrap_err();
+    assert!(error.message().contains("instances is 2"), "{error}");
 }
 
 #[test]

@@ -3,8 +3,9 @@
 
     LIBZERO_PATH=build/src venv/bin/python bench/cluster.py --hosts 2 --ranks-per-host 2 --rate 1gbit
 
-In turns, in one run: libzero; torch's gloo with ZeroRedundancyOptimizer; and the floor, a plain TCP
-stream in both directions of the bytes that each host has to send, 2 (H - 1) / H of the parameters'.
+In turns, in one run: libzero under mpirun (an MPI of tests/mpi), with gradients as they are and with
+--wire; torch's gloo with ZeroRedundancyOptimizer; and the floor, a plain TCP stream in both directions
+of the bytes that each host has to send, 2 (H - 1) / H of the parameters'.
 Prints the time of a step, of the slowest rank, and what TCP carried out of and into a host, as the
 interfaces count it. Hosts share the cores of this machine: what computes is slower than on a
 cluster. Needs requirements.txt."""
@@ -27,34 +28,51 @@ sys.path[:0] = [str(ROOT / "tests" / "cluster"), str(ROOT / "bindings" / "python
 
 import cluster  # noqa: E402
 import launchers  # noqa: E402
+import mpis  # noqa: E402
 from gpt2 import gpt2_shapes  # noqa: E402
 
-SUBJECTS = {"libzero": "libzero", "torch": "zero_redundancy_optimizer"}  # variants of compare_torch
+SUBJECTS = ("libzero", "libzero bf16", "torch")
+Step = Callable[[], Any]
 
 
-def run_rank(subject: str, steps: int) -> None:
-    """One rank of a launcher's: prints what it took, and on one of each host what its link carried."""
+def libzero_step(wire: str | None) -> tuple[int, Step, Step]:
+    import libzero
+
+    comm = libzero.Comm.from_env()
+    memory = libzero.allocate(comm, gpt2_shapes())
+    for array in [*memory.data.values(), *memory.grads.values()]:
+        array[...] = 0.01
+    options = {"wire_dtype": wire} if wire else {}
+    optimizer = libzero.Optimizer(comm, "adamw", lr=1e-3, threads=1, **options)
+    optimizer.register(memory.params)
+    return comm.rank, optimizer.step, comm.barrier
+
+
+def torch_step() -> tuple[int, Step, Step]:
     import torch
     import torch.distributed as dist
-    from libzero.torch._group import comm_of
 
     from compare_torch import make_variants
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
-    variant = SUBJECTS[subject]
-    made, _ = make_variants(
-        [variant], rank, world, lambda: comm_of(dist.group.WORLD, torch.device("cpu"))
-    )
+    variant = "zero_redundancy_optimizer"
+    return rank, make_variants([variant], rank, world, lambda: None)[0][variant], dist.barrier
+
+
+def run_rank(subject: str, steps: int) -> None:
+    """One rank of a launcher's: prints what it took, and on one of each host what its link carried."""
+    wire = "bfloat16" if subject.endswith("bf16") else None
+    _, step, barrier = torch_step() if subject == "torch" else libzero_step(wire)
     seconds: list[float] = []
-    turn(made[variant], dist.barrier)  # it allocates
+    turn(step, barrier)  # it allocates
     before = cluster.traffic("eth0")
     for _ in range(steps):
-        seconds.append(turn(made[variant], dist.barrier))
+        seconds.append(turn(step, barrier))
     went = cluster.traffic("eth0").since(before).payload()
     print(json.dumps({"seconds": seconds, "payload": [each / steps for each in went]}), flush=True)
-    dist.barrier()
+    barrier()
 
 
 def turn(step: Callable[[], Any], barrier: Callable[[], Any]) -> float:
@@ -69,11 +87,16 @@ def turn(step: Callable[[], Any], barrier: Callable[[], Any]) -> float:
 def run_subject(made: Any, subject: str, asked: argparse.Namespace) -> tuple[float, list[float]]:
     """The median of steps, of the slowest rank each, and MB out of and into the busiest host."""
     program = [sys.executable, __file__, "--rank", subject, "--steps", str(asked.steps)]
-    status, said = launchers.NoLauncher().run(
-        made.hosts, asked.ranks_per_host, program, GLOO_SOCKET_IFNAME="eth0", OMP_NUM_THREADS="1"
-    )
+    environment = {"GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1"}
+    launcher: Any = launchers.NoLauncher()
+    if subject != "torch":
+        mpi = mpis.find(asked.mpi)
+        if mpi is None:
+            sys.exit(mpis.why_not(asked.mpi))
+        launcher, environment["ZERO_MPI_PATH"] = launchers.Mpirun(mpi), str(mpi.library)
+    status, said = launcher.run(made.hosts, asked.ranks_per_host, program, **environment)
     ranks = [json.loads(line) for line in said.splitlines() if line.startswith('{"seconds"')]
-    if status != 0 or len(ranks) != asked.hosts * asked.ranks_per_host:
+    if (subject == "torch" and status != 0) or len(ranks) != asked.hosts * asked.ranks_per_host:
         sys.exit(said)
     slowest = [max(step) for step in zip(*(rank["seconds"] for rank in ranks))]
     payload = [max(each) / 1e6 for each in zip(*(rank["payload"] for rank in ranks))]
@@ -97,6 +120,8 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hosts", type=int, default=2)
     parser.add_argument("--ranks-per-host", type=int, default=2)
+    parser.add_argument("--mpi", choices=mpis.NAMES, default="mpich")
+    parser.add_argument("--subjects", nargs="*", choices=SUBJECTS, default=SUBJECTS)
     parser.add_argument("--rate", default="1gbit", help="of each link, in tc's words")
     parser.add_argument("--rounds", type=int, default=3, help="each begins all ranks anew")
     parser.add_argument("--steps", type=int, default=3, help="in a round")
@@ -112,21 +137,21 @@ def main() -> None:
         sys.exit(why_not)
     elements = sum(math.prod(shape) for shape in gpt2_shapes().values())
     least = 2 * (asked.hosts - 1) * 4 * elements // asked.hosts
-    taken: dict[str, list[float]] = {name: [] for name in ("stream", *SUBJECTS)}
+    taken: dict[str, list[float]] = {name: [] for name in ("stream", *asked.subjects)}
     payloads: dict[str, list[float]] = {"stream": [least / 1e6, least / 1e6]}
     with cluster.Cluster(asked.hosts, asked.rate) as made:
         for _ in range(asked.rounds):
             taken["stream"].append(run_stream(made.hosts, least))
-            for subject in SUBJECTS:
+            for subject in asked.subjects:
                 seconds, payloads[subject] = run_subject(made, subject, asked)
                 taken[subject].append(seconds)
     print(f"{asked.hosts} hosts, {asked.ranks_per_host} ranks each, links of {asked.rate}, "
           f"{os.cpu_count()} cores; {asked.rounds} rounds of {asked.steps} steps")
-    print(f"{'subject':10}{'median s':>10}{'of stream':>11}{'MB out':>9}{'MB in':>9}")
+    print(f"{'subject':14}{'median s':>10}{'of stream':>11}{'MB out':>9}{'MB in':>9}")
     for name, rounds in taken.items():
         ratio = statistics.median(one / floor for one, floor in zip(rounds, taken["stream"]))
         out, into = payloads[name]
-        print(f"{name:10}{statistics.median(rounds):10.3f}{ratio:11.3f}{out:9.1f}{into:9.1f}")
+        print(f"{name:14}{statistics.median(rounds):10.3f}{ratio:11.3f}{out:9.1f}{into:9.1f}")
     return None
 
 

@@ -86,11 +86,11 @@ Status check_arenas(const Optimizer& optim) {
   };
   for (const Param& param : optim.params) {
     ZERO_TRY(check({"parameter", param.name}, param.data, param.bytes()));
-    const Location place = optim.comm->locate(param.data, param.bytes());
-    if (optim.options.instances > 1 && in_one_copy(*optim.comm, place))
+    if (optim.options.instances > 1 &&
+        in_one_copy(*optim.comm, optim.comm->locate(param.data, param.bytes())))
       return unsupported("parameter '", param.name,
-                         "' lies in a ZERO_MEMORY_SHARED arena, of which ",
-                         "there is one copy, and each of ", optim.options.instances,
+                         "' lies in a ZERO_MEMORY_SHARED arena, of which there is one copy, and ",
+                         "each of ", optim.options.instances,
                          " instances updates its own: use ZERO_MEMORY_PER_RANK");
     ZERO_TRY(check({kGradientOf, param.name}, param.grad, param.grad_bytes()));
   }

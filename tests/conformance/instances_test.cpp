@@ -155,6 +155,23 @@ TEST(Instances, parameters_come_from_owners_of_the_same_instance) {
   });
 }
 
+TEST(Instances, sums_of_the_engines_own_reach_every_copy) {
+  std::vector<Contents> ends_of_instances;
+  for (const int32_t instances : {1, 2, 4}) {
+    Contents& end = ends_of_instances.emplace_back();
+    on_ranks(CommKind::user_sums, 4, [&](zero_comm* comm, int number) {
+      Replica rank(comm, options_of(instances));
+      rank.add_tensors({{"cut", 3082}, {"one", 1}});
+      rank.broadcast(0);
+      rank.reduce(0, ZERO_REDUCE_ACCUMULATE);
+      EXPECT_OK(rank.step_with(rank.gradients(1), ZERO_REDUCE_ACCUMULATE));
+      const Contents all = rank.everything();
+      if (number == 0) end = all;
+    });
+    expect_same(end, ends_of_instances[0], std::to_string(instances));
+  }
+}
+
 TEST(Instances, a_gradient_that_is_not_finite_counts_once) {
   for (const int32_t handled : {ZERO_NONFINITE_IGNORE, ZERO_NONFINITE_SKIP}) {
     on_each_comm(4, [&](zero_comm* comm, int) {

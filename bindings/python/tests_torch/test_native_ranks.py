@@ -50,6 +50,17 @@ def late_groups_that_are_refused(rank: int, world: int) -> Any:
     return found
 
 
+def copies_of_the_state(rank: int, world: int) -> Any:
+    found = []
+    for arenas in (False, True):
+        pair = Pair(rank, world, arenas=arenas, instances=world)
+        pair.train([0, 1, 2])
+        params, others = pair.params
+        found.append((worst(params, others), everywhere(params)))
+        pair.optimizer.close()
+    return found
+
+
 def late_groups_between_backward_and_step(rank: int, world: int) -> Any:
     found = []
     for arenas in ARENAS:
@@ -190,6 +201,7 @@ def scales_and_masters_that_are_loaded(rank: int, world: int) -> Any:
 
 CASES = (
     late_groups_that_are_refused,
+    copies_of_the_state,
     late_groups_between_backward_and_step,
     refused_at_first,
     closures_that_raise,
@@ -217,6 +229,12 @@ class NativeRanks(InAllWorlds):
                     self.assertIn("rank", other_shapes)
                     self.assertEqual(count, 2)
                 self.assertLess(difference, 1)
+
+    def test_copies_of_the_state_train_alike(self) -> None:
+        for found in self.of(copies_of_the_state):
+            for difference, same in found:
+                self.assertLess(difference, 1)
+                self.assertTrue(same)
 
     def test_a_late_group_waits_for_no_step_but_after_a_clip(self) -> None:
         for found in self.of(late_groups_between_backward_and_step):

@@ -22,7 +22,7 @@ from ._state import Owned
 from ._tensors import Bound, Buffers, Homes
 from .typing import Reduction
 
-_PLANNED = ("partition", "bucket_bytes", "master")
+_PLANNED = ("partition", "bucket_bytes", "master", "instances")
 
 
 @dataclass(frozen=True)

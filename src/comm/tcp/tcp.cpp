@@ -148,7 +148,6 @@ bool TcpComm::pass_down(const Round& round) {
 void TcpComm::pump() {
   for (Peer& peer : peers_) {
     peer.link->flush();
-    if (is_parent(peer) && records_) continue;
     while (std::optional<Frame> frame = peer.link->take()) {
       handle(peer, std::move(*frame));
       if (is_parent(peer) && records_) break;

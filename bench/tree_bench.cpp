@@ -94,6 +94,6 @@ void measure(int32_t world, int32_t fan_out) {
 int main() {
   using namespace zero::tcp;
   zero::test::replace_call(&zero::SystemCalls::sendmsg, count_bytes);
-  for (const int32_t world : {16, 64, 273})
+  for (const int32_t world : {17, 64, 273})
     for (const int32_t fan_out : {Tree::kFanOut, world - 1}) measure(world, fan_out);
 }

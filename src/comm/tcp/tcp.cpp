@@ -153,7 +153,6 @@ void TcpComm::send(Peer& peer, FrameKind kind, std::span<const std::byte> payloa
 void TcpComm::pump() {
   for (Peer& peer : peers_) {
     peer.link->flush();
-    if (is_parent(peer) && records_) continue;
     while (std::optional<Frame> frame = peer.link->take()) {
       handle(peer, std::move(*frame));
       if (is_parent(peer) && records_) break;

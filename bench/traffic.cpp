@@ -88,6 +88,14 @@ Settings read_settings(int argc, char** argv) {
   return settings;
 }
 
+/// Ranks that are numbered host by host.
+zero::hosts::Layout layout_of(int32_t hosts, int32_t ranks) {
+  std::vector<std::string> names;
+  for (int32_t rank = 0; rank < hosts * ranks; rank++)
+    names.push_back(std::to_string(rank / ranks));
+  return zero::hosts::Layout::of(names);
+}
+
 Workload read_model(const std::string& name) {
   if (name == "gpt2") return gpt2();
   if (name == "gpt3") return gpt3();
@@ -144,17 +152,15 @@ void print_row(const Workload& model, const Settings& settings, const std::strin
                const Cluster& cluster) {
   int64_t plan_bytes = 0;
   const zero::Plan plan = plan_of(model, settings, cluster, plan_bytes);
-  Flow host;
-  for (int32_t rank = 0; rank < cluster.ranks; rank++)
-    host = host + sent_by(rank, cluster, plan).data();
   const Sent rank = sent_by(0, cluster, plan);
+  const zero::hosts::Layout& layout = cluster.layout;
+  const int32_t ranks = layout.places;  // all of which send as much
   const Tables tables = tables_of(cluster, plan);
-  const double seconds = static_cast<double>(host.bytes) * 8e-9 / settings.gigabits;
+  const double seconds = static_cast<double>(rank.data().bytes * ranks) * 8e-9 / settings.gigabits;
   printf("| %d | %d | %d | %s | %s | %s | %s | %s | %ld | %s | %ld | %s | %s | %.3g s |\n",
-         cluster.hosts, cluster.ranks, cluster.instances, wire.c_str(),
-         size(rank.gradients.bytes * cluster.ranks).c_str(),
-         size(rank.copies.bytes * cluster.ranks).c_str(),
-         size(rank.parameters.bytes * cluster.ranks).c_str(), size(rank.data().bytes).c_str(),
+         layout.hosts(), layout.places, cluster.instances, wire.c_str(),
+         size(rank.gradients.bytes * ranks).c_str(), size(rank.copies.bytes * ranks).c_str(),
+         size(rank.parameters.bytes * ranks).c_str(), size(rank.data().bytes).c_str(),
          static_cast<long>(rank.data().messages), size(rank.control.bytes).c_str(),
          static_cast<long>(rank.control.messages),
          size(plan_bytes + tables.segments + tables.placements + tables.records + tables.parts)
@@ -179,9 +185,12 @@ int main(int argc, char** argv) {
     for (const int32_t ranks : settings.ranks) {
       for (const int32_t instances : settings.instances) {
         for (const std::string& wire : settings.wires) {
-          const Cluster cluster{hosts, ranks, instances, dtype_of(wire)};
-          if (hosts < 1 || ranks < 1 || instances < 1 || cluster.world() % instances != 0)
+          if (hosts < 1 || ranks < 1 || instances < 1 || hosts * ranks % instances != 0)
             fail("instances have to divide hosts x ranks");
+          const Cluster cluster{layout_of(hosts, ranks), instances, dtype_of(wire)};
+          if (!cluster.layout.parts_evenly(cluster.copies(0)) ||
+              !cluster.layout.parts_evenly(cluster.instance(0)))
+            fail("an instance has to take whole hosts, or a host whole instances");
           print_row(model, settings, wire, cluster);
         }
       }

@@ -6,19 +6,22 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "comm/hosts/hosts.h"
 #include "plan/plan.h"
 
 namespace bench {
 
-/// Hosts with as many ranks each, which are numbered host by host.
+/// Hosts with as many ranks each.
 struct Cluster {
-  int32_t hosts = 1;
-  int32_t ranks = 1;                     // of a host
+  zero::hosts::Layout layout;
   int32_t instances = 1;                 // each keeps the whole state
   zero::DType wire = zero::DType::none;  // of gradients; none: as they are
 
-  int32_t world() const { return hosts * ranks; }
+  int32_t world() const { return static_cast<int32_t>(layout.seats.size()); }
   int32_t places() const { return world() / instances; }  // ranks that divide the state
+  /// Return the ranks that keep the same share as `rank`, and those that share parameters with it.
+  zero::Ranks copies(int32_t rank) const { return {rank % places(), places(), instances}; }
+  zero::Ranks instance(int32_t rank) const { return {rank / places() * places(), 1, places()}; }
 };
 
 struct Flow {
@@ -38,7 +41,7 @@ struct Sent {
   Flow data() const { return gradients + copies + parameters; }
 };
 
-/// `plan`: for the cluster's places.
+/// `plan`: for the cluster's places. Where copies or instances part hosts unevenly, more travels.
 Sent sent_by(int32_t rank, const Cluster& cluster, const zero::Plan& plan);
 
 /// Bytes of what grows with the ranks or the tensors, on a host's first rank.

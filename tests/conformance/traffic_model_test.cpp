@@ -23,9 +23,10 @@ constexpr int64_t kBucketBytes = 65'536;
 /// Tensors of one dtype, in memory that travels packed.
 class Model : public Optim {
  public:
-  Model(zero_comm* comm, int32_t wire)
+  Model(zero_comm* comm, int32_t instances, int32_t wire)
       : Optim(comm, options_with([&](zero_options& o) {
                 o.bucket_bytes = kBucketBytes;
+                o.instances = instances;
                 o.wire_dtype = wire;
               })) {
     std::vector<zero_param> params;
@@ -55,11 +56,18 @@ Plan plan_for(const bench::Cluster& cluster) {
   return plan;
 }
 
-struct Layout {
-  int32_t hosts, ranks;
+struct Shape {
+  int32_t world, instances;
 };
-// As hosts_of() makes them.
-constexpr Layout kLayouts[] = {{2, 1}, {3, 1}, {5, 1}, {2, 2}, {2, 3}, {2, 4}};
+// On hosts as hosts_of() says: two of several ranks, or each rank on its own.
+constexpr Shape kShapes[] = {{2, 1}, {2, 2}, {3, 1}, {3, 3}, {4, 1}, {4, 2},
+                             {4, 4}, {5, 1}, {6, 1}, {6, 3}, {8, 1}, {8, 4}};
+
+bench::Cluster cluster_of(const Shape& shape, DType wire) {
+  std::vector<std::string> names;
+  for (const int host : hosts_of(shape.world)) names.push_back(std::to_string(host));
+  return {hosts::Layout::of(names), shape.instances, wire};
+}
 
 bench::Flow between(int64_t bytes_before, int64_t bytes, int64_t messages_before,
                     int64_t messages) {
@@ -71,39 +79,40 @@ void expect_same(const bench::Flow& counted, const bench::Flow& modelled, const 
   EXPECT_EQ(counted.messages, modelled.messages) << what;
 }
 
+/// What the rank counts in a step that is not the first.
+void expect_counts(Model& model, std::barrier<>& together, const bench::Sent& sent) {
+  EXPECT_OK(model.step());
+  together.arrive_and_wait();
+  const zero_statistics before = model.statistics();
+  together.arrive_and_wait();
+  EXPECT_OK(model.step());
+  together.arrive_and_wait();
+  const zero_statistics after = model.statistics();
+  together.arrive_and_wait();
+  expect_same(between(before.sent_data_bytes, after.sent_data_bytes, before.sent_data_messages,
+                      after.sent_data_messages),
+              sent.data(), "data that is sent");
+  expect_same(between(before.received_data_bytes, after.received_data_bytes,
+                      before.received_data_messages, after.received_data_messages),
+              sent.data(), "data that comes");
+  expect_same(between(before.sent_control_bytes, after.sent_control_bytes,
+                      before.sent_control_messages, after.sent_control_messages),
+              sent.control, "control that is sent");
+  expect_same(between(before.received_control_bytes, after.received_control_bytes,
+                      before.received_control_messages, after.received_control_messages),
+              sent.control, "control that comes");
+}
+
 TEST(TrafficModel, says_what_ranks_count_in_a_step) {
-  for (const Layout& layout : kLayouts) {
+  for (const Shape& shape : kShapes) {
     for (const DType wire : {DType::none, DType::bf16}) {
-      const bench::Cluster cluster{layout.hosts, layout.ranks, 1, wire};
+      const bench::Cluster cluster = cluster_of(shape, wire);
       const Plan plan = plan_for(cluster);
-      std::barrier<> together(cluster.world());
-      on_ranks(CommKind::clustered, cluster.world(), [&](zero_comm* comm, int rank) {
-        SCOPED_TRACE(text(layout.hosts, " hosts of ", layout.ranks, ", wire ",
-                          static_cast<int>(wire), ", rank ", rank));
-        Model model(comm, wire == DType::none ? 0 : ZERO_BFLOAT16);
-        EXPECT_OK(model.step());
-        together.arrive_and_wait();
-        const zero_statistics before = model.statistics();
-        together.arrive_and_wait();
-        EXPECT_OK(model.step());
-        together.arrive_and_wait();
-        const zero_statistics after = model.statistics();
-        together.arrive_and_wait();
-        // Ranks take turns on hosts here, in the model they do not.
-        const int32_t place = rank / layout.hosts, host = rank % layout.hosts;
-        const bench::Sent sent = bench::sent_by(host * layout.ranks + place, cluster, plan);
-        expect_same(between(before.sent_data_bytes, after.sent_data_bytes,
-                            before.sent_data_messages, after.sent_data_messages),
-                    sent.data(), "data that is sent");
-        expect_same(between(before.received_data_bytes, after.received_data_bytes,
-                            before.received_data_messages, after.received_data_messages),
-                    sent.data(), "data that comes");
-        expect_same(between(before.sent_control_bytes, after.sent_control_bytes,
-                            before.sent_control_messages, after.sent_control_messages),
-                    sent.control, "control that is sent");
-        expect_same(between(before.received_control_bytes, after.received_control_bytes,
-                            before.received_control_messages, after.received_control_messages),
-                    sent.control, "control that comes");
+      std::barrier<> together(shape.world);
+      on_ranks(CommKind::clustered, shape.world, [&](zero_comm* comm, int rank) {
+        SCOPED_TRACE(text(shape.instances, " instances, wire ", static_cast<int>(wire)));
+        Model model(comm, shape.instances, wire == DType::none ? 0 : ZERO_BFLOAT16);
+        expect_counts(model, together, bench::sent_by(rank, cluster, plan));
       });
     }
   }

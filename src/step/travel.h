@@ -85,10 +85,12 @@ void for_each_owner(const Optimizer& optim, const Transfer& transfer, const Part
 // ---- Ranks that keep copies of a share sum a part of it each, and bring the parts together.
 
 /// Returns the elements of a part, the last of which may be shorter.
-inline int64_t part_elements(const Optimizer& optim, const Transfer& transfer) {
-  const int64_t copies = optim.options.instances;
+inline int64_t part_elements(const Transfer& transfer, int64_t copies) {
   return copies == 1 ? transfer.chunk
                      : round_up((transfer.chunk + copies - 1) / copies, kAlignment);
+}
+inline int64_t part_elements(const Optimizer& optim, const Transfer& transfer) {
+  return part_elements(transfer, optim.options.instances);
 }
 /// Returns the part that ranks of an instance sum.
 Transfer part_of(const Optimizer& optim, const Transfer& transfer, int32_t instance);

@@ -2,9 +2,6 @@
 #include "device/image.h"
 
 #include <sys/mman.h>
-#if defined(__x86_64__)
-#include <emmintrin.h>
-#endif
 
 #include <algorithm>
 #include <cstring>
@@ -13,6 +10,7 @@
 #include "base/checked.h"
 #include "base/os.h"
 #include "base/thread_sanitizer.h"
+#include "kernels/past_caches.h"
 
 namespace zero {
 namespace {
@@ -28,19 +26,6 @@ void populate(std::byte* data, size_t bytes) {
   os().mincore(data - into_page + bytes / 2 / page * page, 1, &there);
   if ((there & 1) != 0) return;
   os().madvise(data - into_page, bytes + into_page, MADV_POPULATE_WRITE);  // a wish
-}
-
-/// Copies to an aligned place past the caches, which have the source then for whoever changes it.
-void copy_past_caches(std::byte* to, const std::byte* from, size_t bytes) {
-  size_t done = 0;
-#if defined(__x86_64__)
-  for (; done + sizeof(__m128i) <= bytes; done += sizeof(__m128i)) {
-    const __m128i part = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + done));
-    _mm_stream_si128(reinterpret_cast<__m128i*>(to + done), part);
-  }
-  _mm_sfence();
-#endif
-  std::memcpy(to + done, from + done, bytes - done);
 }
 
 /// Joins ranges that overlap or touch.

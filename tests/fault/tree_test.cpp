@@ -225,11 +225,6 @@ TEST(Tree, rank_0_sends_a_record_to_its_children_and_no_more_however_many_ranks_
 
 // ---- Ranks that die, stop or leave.
 
-/// Two exchanges in which a rank may be struck, and then others until one fails.
-std::string live(TcpComm& seat, int64_t limit_ms = 20'000) {
-  return go_on(seat, kRanks, within(limit_ms));
-}
-
 /// The points of each rank in two exchanges.
 PointsOfRanks points_of_tree() {
   const Root root = make_root();
@@ -243,14 +238,26 @@ PointsOfRanks points_of_tree() {
   });
 }
 
+/// Exchanges until one fails, soon after its deadline at the latest.
+std::string go_on_in_time(TcpComm& seat, int64_t limit_ms) {
+  for (;;) {
+    const Deadline latest(limit_ms + 500);
+    const Status status = exchange(seat, kRanks, within(limit_ms));
+    if (status.ok()) continue;
+    EXPECT_FALSE(latest.passed());
+    return outcome(status);
+  }
+}
+
 /// What seven processes say of which one is struck.
 std::vector<RankEnd> strike(const Victim& victim, void (*blow)(), int64_t limit_ms) {
   const Root root = make_root();
   return run_struck_ranks(kRanks, [&](int rank) {
     const Seat seat = sit(root, rank, kRanks, kFanOut);
     EXPECT_EQ(outcome(exchange(*seat, kRanks)), "ok");
-    if (rank == victim.rank) watch_points(victim.point, blow);
-    return live(*seat, limit_ms);
+    if (rank != victim.rank) return go_on_in_time(*seat, limit_ms);
+    watch_points(victim.point, blow);
+    return go_on(*seat, kRanks, within(limit_ms));
   });
 }
 

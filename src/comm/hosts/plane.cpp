@@ -231,8 +231,7 @@ Status HostsComm::gather(Call& call, const Ranks& among, const std::byte* send, 
   }
   trade.parts = {rows.size(), bytes};
   std::ranges::sort(all);  // ranks of a host may have one copy
-  const auto copies = std::ranges::unique(all);
-  all.erase(copies.begin(), copies.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
   const auto put = [&](size_t row, size_t at, const std::byte* from, size_t part) {
     for (std::byte* const one : all)
       if (std::byte* const to = one + row * bytes + at; to != from) memcpy(to, from, part);

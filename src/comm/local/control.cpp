@@ -45,8 +45,7 @@ std::vector<const Peer*> others_of(std::span<const std::shared_ptr<Peer>> peers,
   for (const std::shared_ptr<Peer>& peer : peers)
     if (peer.get() != self) others.push_back(peer.get());
   std::ranges::sort(others);
-  const auto twice = std::ranges::unique(others);
-  others.erase(twice.begin(), twice.end());
+  others.erase(std::unique(others.begin(), others.end()), others.end());
   return others;
 }
 

@@ -16,6 +16,7 @@ import argparse
 import json
 import math
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -35,15 +36,19 @@ SUBJECTS = ("libzero", "libzero bf16", "torch")
 Step = Callable[[], Any]
 
 
+# Of a transfer. Each begins and ends with a meeting of a host's ranks, in which its link may be idle.
+BUCKET_BYTES = 1 << 28
+
+
 def libzero_step(wire: str | None) -> tuple[int, Step, Step]:
     import libzero
 
     comm = libzero.Comm.from_env()
-    memory = libzero.allocate(comm, gpt2_shapes())
+    memory = libzero.allocate(comm, gpt2_shapes(), bucket_bytes=BUCKET_BYTES)
     for array in [*memory.data.values(), *memory.grads.values()]:
         array[...] = 0.01
-    options = {"wire_dtype": wire} if wire else {}
-    optimizer = libzero.Optimizer(comm, "adamw", lr=1e-3, threads=1, **options)
+    options: dict[str, Any] = {"wire_dtype": wire} if wire else {}
+    optimizer = libzero.Optimizer(comm, "adamw", lr=1e-3, bucket_bytes=BUCKET_BYTES, **options)
     optimizer.register(memory.params)
     return comm.rank, optimizer.step, comm.barrier
 
@@ -95,7 +100,7 @@ def run_subject(made: Any, subject: str, asked: argparse.Namespace) -> tuple[flo
             sys.exit(mpis.why_not(asked.mpi))
         launcher, environment["ZERO_MPI_PATH"] = launchers.Mpirun(mpi), str(mpi.library)
     status, said = launcher.run(made.hosts, asked.ranks_per_host, program, **environment)
-    ranks = [json.loads(line) for line in said.splitlines() if line.startswith('{"seconds"')]
+    ranks = [json.loads(one) for one in re.findall(r'{"seconds".*?}', said)]  # lines may run together
     if (subject == "torch" and status != 0) or len(ranks) != asked.hosts * asked.ranks_per_host:
         sys.exit(said)
     slowest = [max(step) for step in zip(*(rank["seconds"] for rank in ranks))]
@@ -123,6 +128,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--mpi", choices=mpis.NAMES, default="mpich")
     parser.add_argument("--subjects", nargs="*", choices=SUBJECTS, default=SUBJECTS)
     parser.add_argument("--rate", default="1gbit", help="of each link, in tc's words")
+    parser.add_argument("--packets", action="store_true", help="links count them as a wire would")
     parser.add_argument("--rounds", type=int, default=3, help="each begins all ranks anew")
     parser.add_argument("--steps", type=int, default=3, help="in a round")
     parser.add_argument("--rank", choices=SUBJECTS, help=argparse.SUPPRESS)
@@ -139,7 +145,7 @@ def main() -> None:
     least = 2 * (asked.hosts - 1) * 4 * elements // asked.hosts
     taken: dict[str, list[float]] = {name: [] for name in ("stream", *asked.subjects)}
     payloads: dict[str, list[float]] = {"stream": [least / 1e6, least / 1e6]}
-    with cluster.Cluster(asked.hosts, asked.rate) as made:
+    with cluster.Cluster(asked.hosts, asked.rate, asked.packets) as made:
         for _ in range(asked.rounds):
             taken["stream"].append(run_stream(made.hosts, least))
             for subject in asked.subjects:

@@ -2,6 +2,7 @@
 """What a cluster of namespaces is, and that ranks on its hosts keep the promises of comms and of equivalence."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -125,6 +126,20 @@ class OnHosts:
             _, said = self.started_by.run(made.hosts, 2, [sys.executable, "-c", say],
                                           ZERO_MPI_PATH=str(self.started_by.mpi.library))
         self.assertEqual(said.count("world 4"), 4, said)
+
+    def test_what_ranks_of_two_hosts_save_three_hosts_and_one_rank_load_bit_for_bit(self):
+        if self.name != "mpich" and not mpis.NIGHTLY:
+            self.skipTest("by day with one MPI")
+        ends = set()
+        with tempfile.TemporaryDirectory() as folder, cluster.Cluster(3) as made:
+            for hosts, ranks_per_host, steps in ((2, 2, 3), (3, 1, 1), (1, 1, 1)):
+                _, said = self.started_by.run(made.hosts[:hosts], ranks_per_host,
+                                              [sys.executable, f"{HERE}/trainer.py", f"{folder}/saved", str(steps)],
+                                              ZERO_MPI_PATH=str(self.started_by.mpi.library))
+                digests = re.findall("digest ([0-9a-f]{64})", said)
+                self.assertEqual(len(digests), hosts * ranks_per_host, said)
+                ends.update(digests)
+        self.assertEqual(len(ends), 1, ends)
 
     def test_ranks_live_on_when_one_is_killed(self):
         rank = self.started_by.mpi.rank

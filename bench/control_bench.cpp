@@ -13,14 +13,17 @@
 #include <thread>
 #include <vector>
 
+#include "thread_hosts.h"
 #include "zero.h"
 
 namespace {
 
 struct Settings {
   std::vector<int> worlds = {4, 16, 64, 256, 1024};
+  int hosts = 1;  // that the threads are divided over
   int steps = 20;
-  std::string model = "tensors";  // 148 of 16 elements; "block": one of 1,024; "blocks": one a rank
+  std::string model = "tensors";  // 148 of 16 elements; "block": one of 1,024; "blocks": one a
+                                  // rank; "barrier": none, and exchanges in place of steps
 };
 
 void check(zero_status status, const char* what) {
@@ -54,8 +57,27 @@ struct Times {
   double met = 0, sealed = 0, step = 0, processor_step = 0;
 };
 
+/// Makes so many steps of all ranks. Rank 0 reads the clocks.
+template <class Step>
+void time_steps(int rank, int world, const Settings& settings, std::barrier<>& together,
+                Times& times, const Step& step) {
+  for (int i = 0; i < 3; i++) step();
+  double begin = 0;
+  together.arrive_and_wait();
+  if (rank == 0) begin = processor();
+  const double start = wall();
+  for (int i = 0; i < settings.steps; i++) step();
+  together.arrive_and_wait();
+  if (rank == 0) {
+    times.step = (wall() - start) / settings.steps;
+    times.processor_step = (processor() - begin) / settings.steps / world;
+  }
+  together.arrive_and_wait();
+}
+
 /// One rank's life. Rank 0 reads the clocks.
-void live(int rank, int world, const Settings& settings, std::barrier<>& together, Times& times) {
+void live(int rank, int world, const Settings& settings, bench::ThreadHosts& hosts,
+          std::barrier<>& together, Times& times) {
   const std::string name = "control-" + std::to_string(getpid()) + "-" + std::to_string(world);
   const auto mark = [&](double& seconds, auto&& work) {
     together.arrive_and_wait();
@@ -65,8 +87,22 @@ void live(int rank, int world, const Settings& settings, std::barrier<>& togethe
     if (rank == 0) seconds = wall() - begin;
   };
   zero_comm* comm;
-  mark(times.met,
-       [&] { check(zero_comm_create_local(&comm, name.c_str(), rank, world, nullptr), "comm"); });
+  mark(times.met, [&] {
+    if (settings.hosts == 1)
+      return check(zero_comm_create_local(&comm, name.c_str(), rank, world, nullptr), "comm");
+    const zero::Result<zero_comm*> made = hosts.join(rank);
+    if (!made.ok()) {
+      fprintf(stderr, "comm: %s\n", made.failure().text().c_str());
+      exit(1);
+    }
+    comm = *made;
+  });
+  if (settings.model == "barrier") {
+    time_steps(rank, world, settings, together, times,
+               [&] { check(zero_comm_barrier(comm), "zero_comm_barrier"); });
+    zero_comm_free(comm);
+    return;
+  }
   zero_options options;
   ZERO_INIT(options);
   options.threads = 1;
@@ -92,19 +128,8 @@ void live(int rank, int world, const Settings& settings, std::barrier<>& togethe
   }
   check(zero_register_params(optim, nullptr, params.data(), params.size(), nullptr), "register");
   mark(times.sealed, [&] { check(zero_seal(optim), "zero_seal"); });
-  const auto step = [&] { check(zero_step(optim, nullptr), "zero_step"); };
-  for (int i = 0; i < 3; i++) step();
-  double begin = 0;
-  together.arrive_and_wait();
-  if (rank == 0) begin = processor();
-  mark(times.step, [&] {
-    for (int i = 0; i < settings.steps; i++) step();
-  });
-  if (rank == 0) {
-    times.step /= settings.steps;
-    times.processor_step = (processor() - begin) / settings.steps / world;
-  }
-  together.arrive_and_wait();
+  time_steps(rank, world, settings, together, times,
+             [&] { check(zero_step(optim, nullptr), "zero_step"); });
   zero_free(optim);
   zero_arena_free(data);
   zero_arena_free(grads);
@@ -114,9 +139,10 @@ void live(int rank, int world, const Settings& settings, std::barrier<>& togethe
 void measure(int world, const Settings& settings) {
   Times times;
   std::barrier<> together(world);
+  bench::ThreadHosts hosts(world, settings.hosts);
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < world; rank++)
-    ranks.emplace_back([&, rank] { live(rank, world, settings, together, times); });
+    ranks.emplace_back([&, rank] { live(rank, world, settings, hosts, together, times); });
   for (std::thread& one : ranks) one.join();
   printf(
       "%6d ranks: meet %8.3f s, seal %8.3f s, step %9.3f ms, processor %8.1f us a rank and step\n",
@@ -131,6 +157,8 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; i++) {
     if (strncmp(argv[i], "--steps=", 8) == 0) {
       settings.steps = atoi(argv[i] + 8);
+    } else if (strncmp(argv[i], "--hosts=", 8) == 0) {
+      settings.hosts = atoi(argv[i] + 8);
     } else if (strncmp(argv[i], "--model=", 8) == 0) {
       settings.model = argv[i] + 8;
     } else if (strncmp(argv[i], "--ranks=", 8) == 0) {
@@ -142,7 +170,8 @@ int main(int argc, char** argv) {
       }
     } else {
       fprintf(stderr,
-              "usage: control_bench [--ranks=N,N...] [--steps=N] [--model=tensors|block|blocks]\n");
+              "usage: control_bench [--ranks=N,N...] [--hosts=N] [--steps=N] "
+              "[--model=tensors|block|blocks|barrier]\n");
       return 2;
     }
   }

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "base/checked.h"
+
 namespace zero::hosts {
 
 /// Parts of `bytes` that go between each two of some fellows.
@@ -15,7 +17,10 @@ struct Parts {
 
   size_t fellows, bytes;
 
-  size_t most() const { return std::max(kRoomBytes / fellows / 64 * 64, kLeastBytes); }
+  size_t most() const {
+    const size_t all = std::max(bytes, size_t{1});
+    return std::min(std::max(kRoomBytes / fellows / 64 * 64, kLeastBytes), round_up(all, size_t{64}));
+  }
   size_t count() const { return (bytes + most() - 1) / most(); }
   size_t bytes_of(size_t part) const { return std::min(most(), bytes - part * most()); }
 };

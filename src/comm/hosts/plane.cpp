@@ -88,7 +88,9 @@ Status HostsComm::begin_part(const Trade& trade, Room& room, size_t part) {
 
 /// Waits until all messages of a part have ended.
 Status HostsComm::await_part(Room& room, const Patience& patience) {
-  constexpr int64_t kLookNs = 2'000'000, kBusyNs = 200'000, kPauseNs = 200'000;
+  constexpr int64_t kLookNs = 2'000'000;
+  const bool may_spin = host_->has_cores_for_all();
+  const int64_t busy_ns = may_spin ? 200'000 : 0, pause_ns = may_spin ? 200'000 : 1'000'000;
   const int64_t limit_ns = (patience.limit_ms + kGraceMs) * 1'000'000;
   int64_t start_ns = now_ns();
   for (int64_t looked_ns = start_ns;;) {
@@ -115,7 +117,7 @@ Status HostsComm::await_part(Room& room, const Patience& patience) {
       }
     }
     // Wait: a slice of the limit.
-    if (now - start_ns > kBusyNs) pause_between_looks(now - start_ns, 0, kPauseNs);
+    if (now - start_ns >= busy_ns) pause_between_looks(now - start_ns, 0, pause_ns);
   }
 }
 

@@ -75,6 +75,8 @@ class Control {
 
   int32_t rank() const { return rank_; }
   int32_t world() const { return world_; }
+  /// True if waits begin without sleep, because each rank has a core.
+  bool spins() const { return spin_ns_ != 0; }
   /// Returns "rank 2 (process 1234)".
   std::string name_of(int32_t rank) const;
   const Generation& generation() const { return header().generation; }

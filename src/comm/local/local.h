@@ -42,6 +42,8 @@ class LocalComm final : public Comm {
 
   /// Looks whether the others live.
   Status check_alive() { return control_->check({"", "", 0, false}); }
+  /// True if each rank has a core for itself. Known after the first exchange.
+  bool has_cores_for_all() const { return control_->spins(); }
   /// Returns "rank 2 (process 1234)".
   std::string name_of(int32_t rank) const { return control_->name_of(rank); }
   /// Makes it a part of a larger comm, or no longer.

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// Threads of one process that take themselves for ranks of several hosts. What they agree on goes
+// as between hosts, by shared memory and connections; messages of data are copied from thread to
+// thread.
+#pragma once
+
+#include <algorithm>
+#include <barrier>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "api/handles.h"
+#include "comm/hosts/form.h"
+#include "comm/tcp/rendezvous.h"
+
+namespace bench {
+
+class ThreadHosts {
+ public:
+  ThreadHosts(int world, int hosts)
+      : hosts_(hosts), offers_(size_t(world)), boxes_(size_t(world)), all_here_(world) {}
+
+  /// The handle of `rank`. Collective.
+  zero::Result<zero_comm*> join(int rank) {
+    const auto world = static_cast<int32_t>(offers_.size());
+    const zero::tcp::Tree tree{rank, world};
+    const zero::tcp::Root root = ZERO_TRY(zero::tcp::listen(tree, rank));
+    offers_[static_cast<size_t>(rank)] = root.offer;
+    all_here_.arrive_and_wait();
+    const zero::Bounds bounds{120'000, [] { return zero::Status(); }};
+    const auto first = std::make_shared<zero::tcp::TcpComm>(
+        rank, world, zero::CommOptions(), nullptr,
+        ZERO_TRY(zero::tcp::join(root, offers_, tree, bounds)));
+    std::vector<int32_t> all(offers_.size());
+    std::iota(all.begin(), all.end(), 0);
+    zero::Call call = ZERO_TRY(first->begin(zero::Operation::create));
+    const std::string host = "host " + std::to_string(rank / (world / hosts_));
+    return zero::api::add_handle(
+        ZERO_TRY(call.vote("ready", zero::hosts::form(call, all, rank, {}, host, [&] {
+                             return zero::Result<std::unique_ptr<zero::hosts::Messages>>(
+                                 std::make_unique<Messages>(*this, rank));
+                           }))));
+  }
+
+ private:
+  /// What has come to a rank, by sender.
+  struct Box {
+    std::mutex mutex;
+    std::map<int32_t, std::deque<std::vector<std::byte>>> came;
+  };
+
+  class Messages final : public zero::hosts::Messages {
+   public:
+    Messages(ThreadHosts& of, int32_t rank) : of_(of), rank_(rank) {}
+    const char* kind() const override { return "threads"; }
+    zero::Result<Request> send(int32_t to, std::span<const std::byte> data) override {
+      Box& box = of_.boxes_[static_cast<size_t>(to)];
+      const std::lock_guard lock(box.mutex);
+      box.came[rank_].emplace_back(data.begin(), data.end());
+      return Request{0};
+    }
+    zero::Result<Request> receive(int32_t from, std::span<std::byte> data) override {
+      waiting_[++requests_] = {from, data};
+      return requests_;
+    }
+    /// Those from one rank are asked for in their order.
+    zero::Result<bool> has_ended(Request& request) override {
+      if (request == 0) return true;
+      const auto& [from, data] = waiting_[request];
+      Box& box = of_.boxes_[static_cast<size_t>(rank_)];
+      const std::lock_guard lock(box.mutex);
+      auto& all = box.came[from];
+      if (all.empty()) return false;
+      std::copy(all.front().begin(), all.front().end(), data.begin());
+      all.pop_front();
+      waiting_.erase(request);
+      return true;
+    }
+    zero::Result<std::unique_ptr<zero::hosts::Messages>> of_some(
+        zero::Call&, std::span<const int32_t>) const override {
+      return zero::Status(ZERO_ERR_UNSUPPORTED, "no splits");
+    }
+
+   private:
+    ThreadHosts& of_;
+    const int32_t rank_;
+    Request requests_ = 0;
+    std::map<Request, std::pair<int32_t, std::span<std::byte>>> waiting_;
+  };
+
+  const int hosts_;
+  std::vector<zero::tcp::Offer> offers_;
+  std::vector<Box> boxes_;
+  std::barrier<> all_here_;
+};
+
+}  // namespace bench

@@ -205,8 +205,8 @@ struct StepMemory : StepLayout, Gradients, Placed {
   std::vector<Location> buffer_places;  // on direct comms: of each buffer on every rank
   std::unique_ptr<std::byte[]> batch;   // room to pack some
 
-  Memory reduced;                 // sums of this rank's share, if they are not in place
-  Memory incoming;                // sums to add to them, if adds_apart()
+  Memory reduced;   // sums of this rank's share, if they are not in place
+  Memory incoming;  // sums to add to them, if adds_apart()
   TravelRoom send, receive, scratch;
   Shadow shadow;
 

@@ -19,7 +19,8 @@ struct Parts {
 
   size_t most() const {
     const size_t all = std::max(bytes, size_t{1});
-    return std::min(std::max(kRoomBytes / fellows / 64 * 64, kLeastBytes), round_up(all, size_t{64}));
+    return std::min(std::max(kRoomBytes / fellows / 64 * 64, kLeastBytes),
+                    round_up(all, size_t{64}));
   }
   size_t count() const { return (bytes + most() - 1) / most(); }
   size_t bytes_of(size_t part) const { return std::min(most(), bytes - part * most()); }

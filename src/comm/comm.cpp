@@ -63,6 +63,7 @@ Result<Call> Comm::begin(Operation operation, uint32_t object) {
   if (in_call_.exchange(true, std::memory_order_acquire))
     return Status(ZERO_ERR_BUSY, text(operation_name(operation),
                                       ": another thread is inside a collective call of this comm"));
+  steps.deciding = false;
   return Call(shared_from_this(), operation, object);
 }
 

@@ -59,6 +59,7 @@ Result<std::vector<Writers>> writers_of_all(const Optimizer& optim, const StepMe
 }  // namespace
 
 Status copy_params(Call& call, Optimizer& optim, int32_t root) {
+  optim.comm->steps.deciding = true;
   const std::vector<Writers> writers =
       ZERO_TRY(call.vote("placements", writers_of_all(optim, step_memory(optim), root)));
   optim.comm->steps.publishing++;

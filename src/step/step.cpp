@@ -87,6 +87,7 @@ Status get_ready(Call& call, Optimizer& optim, Walk& walk, Views what, bool gath
   }
   if (ready.ok() && updates) ready = optim.allocate_slots();
   if (ready.ok()) ready = walk.get_ready(updates);
+  optim.comm->steps.deciding = updates;
   os().reached("ready.before");
   ZERO_TRY(vote_ready(call, optim, std::move(ready)));
   os().reached("ready.after");

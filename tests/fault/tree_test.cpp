@@ -361,6 +361,46 @@ TEST(Tree, who_waits_for_somebody_else_is_not_named_but_that_one) {
   }
 }
 
+std::atomic<bool> stops, is_stopped;
+thread_local bool may_stop = false;
+
+int poll_or_stop(pollfd* fds, nfds_t count, int timeout_ms) {
+  while (may_stop && stops) {
+    is_stopped = true;
+    usleep(1000);
+  }
+  return ::poll(fds, count, timeout_ms);
+}
+
+/// An inner node tells that it waits for its child, and stops; then the child comes.
+TEST(Tree, who_waits_and_stops_then_is_named_and_not_whom_it_waited_for) {
+  for (const bool progress : {false, true}) {
+    const Clock clock;
+    const ReplacedCall stopping(&SystemCalls::poll, poll_or_stop);
+    stops = is_stopped = false;
+    std::atomic<int> waiting{kRanks - 1};
+    std::jthread time;
+    for_each_but(2, run_tree([&](Seat seat, int rank) {
+                   may_stop = rank == 2;
+                   if (rank == 5) {
+                     Clock::pass(200, kRanks - 1);
+                     stops = true;
+                     while (!is_stopped) usleep(1000);
+                     time = Clock::run_once([] { return true; }, [&] { return waiting.load(); });
+                   }
+                   const std::string said =
+                       outcome(exchange(*seat, kRanks, within(1000, progress)));
+                   if (rank != 2 && --waiting == 0) stops = false;
+                   while (stops) usleep(1000);
+                   return said;
+                 }),
+                 [](const std::string& said) {
+                   EXPECT_TRUE(contains(said, "ZERO_ERR_TIMEOUT: zero_step: vote: rank 2 (process ",
+                                        " 1000 ms"));
+                 });
+  }
+}
+
 TEST(Tree, progress_extends_the_deadlines_of_all) {
   for (const int slow : {0, 1, 6}) {
     const Clock clock;

@@ -121,14 +121,15 @@ class PostMessages final : public hosts::Messages {
 
 }  // namespace
 
-std::vector<int> hosts_of(int32_t world) {
-  const int32_t hosts = world > 2 && world % 2 == 0 ? 2 : world;
+std::vector<int> hosts_of(int32_t world, int32_t hosts) {
+  if (hosts == 0) hosts = world > 2 && world % 2 == 0 ? 2 : world;
   std::vector<int> all;
   for (int32_t rank = 0; rank < world; ++rank) all.push_back(rank % hosts);
   return all;
 }
 
-HostsRanks::HostsRanks(int32_t world) : world_(world) {
+HostsRanks::HostsRanks(int32_t world, int32_t hosts)
+    : world_(world), hosts_(hosts_of(world, hosts)) {
   const auto ranks = static_cast<size_t>(world);
   for (size_t r = 0; r < ranks; ++r) posts_.push_back(std::make_shared<Post>(ranks));
   for (size_t a = 0; a < ranks; ++a) {
@@ -154,7 +155,7 @@ Result<std::shared_ptr<Comm>> HostsRanks::join(int32_t rank, const std::string& 
   std::iota(all.begin(), all.end(), 0);
   Call call = ZERO_TRY(first->begin(Operation::create));
   Result<std::shared_ptr<Comm>> made = hosts::form(
-      call, all, rank, options, text("host ", hosts_of(world_)[static_cast<size_t>(rank)]),
+      call, all, rank, options, text("host ", hosts_[static_cast<size_t>(rank)]),
       [&] { return PostMessages::make(call, posts_[static_cast<size_t>(rank)], all, all); });
   return call.vote("ready", std::move(made));
 }

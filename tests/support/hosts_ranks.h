@@ -14,13 +14,13 @@ namespace zero::test {
 
 class Post;
 
-/// Returns the host of each rank. There are two if each then has several ranks, which take turns;
-/// otherwise each rank is on a host of its own.
-std::vector<int> hosts_of(int32_t world);
+/// Returns the host of each rank; ranks take turns. By default there are two if each then has
+/// several ranks; otherwise each rank is on a host of its own.
+std::vector<int> hosts_of(int32_t world, int32_t hosts = 0);
 
 class HostsRanks {
  public:
-  explicit HostsRanks(int32_t world);
+  explicit HostsRanks(int32_t world, int32_t hosts = 0);
   ~HostsRanks();
 
   /// The seat of `rank` in a comm of all, which begins at the name.
@@ -29,6 +29,7 @@ class HostsRanks {
 
  private:
   const int32_t world_;
+  const std::vector<int> hosts_;              // by rank
   std::vector<std::shared_ptr<Post>> posts_;  // by rank
 };
 

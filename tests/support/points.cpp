@@ -31,15 +31,22 @@ void reached(const char* name) {
 
 /// What ranks of which one is struck and who lets time pass tell each other.
 struct Board {
-  std::atomic<int> through;    // ranks
+  std::atomic<int> through;  // ranks
+  std::atomic<int64_t> struck_ms;
   std::atomic<bool> struck;    // one of them
   std::atomic<pid_t> stopped;  // its process; 0: it died, or none
   std::atomic<bool> over;      // the others are through
 };
 Board* board = nullptr;
+int64_t last_struck_ms = 0;
 
 void await_others() {
   for (int ms = 0; ms < 60'000 && !board->over; ++ms) usleep(1'000);
+}
+
+void note_strike() {
+  board->struck_ms = now_ms();
+  board->struck = true;
 }
 
 /// Beside the ranks.
@@ -89,16 +96,18 @@ PointsOfRanks points_of_ranks(int world, const std::function<std::string(int ran
 }
 
 void die() {
-  if (board != nullptr) board->struck = true;
+  if (board != nullptr) note_strike();
   kill(getpid(), SIGKILL);
 }
 
 void stop() {
   board->stopped = getpid();
-  board->struck = true;
+  note_strike();
   kill(getpid(), SIGSTOP);
   await_others();  // the thread that stops its process may run on for a moment
 }
+
+int64_t struck_ms() { return last_struck_ms; }
 
 void leave_child_behind() {
   if (fork() != 0) return;
@@ -117,6 +126,7 @@ std::vector<RankEnd> run_struck_ranks(int world, const std::function<std::string
     board->through++;
     return said;
   });
+  last_struck_ms = board->struck_ms;
   EXPECT_TRUE(ends.back().returned && ends.back().exit_status == 0) << "time did not pass";
   ends.pop_back();
   return ends;

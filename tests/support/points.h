@@ -62,6 +62,8 @@ void for_each_victim(const PointsOfRanks& points, size_t stride, const Trial& tr
 /// Processes of which one may die or stop. Time stands still until then; afterwards it passes while
 /// all others that are not through wait. Who was stopped goes on behind them.
 std::vector<RankEnd> run_struck_ranks(int world, const std::function<std::string(int rank)>& body);
+/// Returns when that was in the last run, by the library's clock.
+int64_t struck_ms();
 
 /// check(rank, what it said) for all others, which must have come to their ends.
 template <class Check>

@@ -11,19 +11,6 @@
 #include "comm/hosts/room.h"
 
 namespace zero::hosts {
-namespace {
-
-// Whoever waits for one that may be waiting itself is patient for so much longer, so that the rank
-// that is late is named by those who wait for itself.
-constexpr int64_t kGraceMs = 400;
-
-Patience longer(Patience patience) {
-  patience.limit_ms += kGraceMs;
-  return patience;
-}
-
-}  // namespace
-
 Layout Layout::of(std::span<const std::string> names) {
   const auto world = static_cast<int32_t>(names.size());
   std::vector<std::vector<int32_t>> hosts;
@@ -71,6 +58,7 @@ class HostsComm::Links final : public tcp::TcpComm {
       : TcpComm(of.seat_.host, of.layout_.hosts(), of.options(), nullptr, std::move(leaders)),
         of_(of) {}
   Traffic& traffic() override { return of_.traffic(); }
+  const StepsSoFar& steps_so_far() const override { return of_.steps; }
   void heed_interrupt(std::string_view where) override {
     of_.look_from_links();
     of_.heed_interrupt(where);
@@ -120,7 +108,11 @@ void HostsComm::abort(const Failure& cause) {
   tell();
 }
 
-Failure HostsComm::failure() const { return host_->failure(); }
+Failure HostsComm::failure() const {
+  Failure failure = host_->failure();
+  if (undecided_ && steps.deciding) failure.params_consistent = false;
+  return failure;
+}
 
 Status HostsComm::check() {
   (void)host_->check_alive();
@@ -149,12 +141,12 @@ void HostsComm::look_from_host(std::span<const Missing> missing) {
 
 /// Called while a leader waits for the other hosts. Its own ranks wait for it meanwhile.
 void HostsComm::look_from_links() {
-  host_->note_progress();
+  note_progress();
   (void)host_->check_alive();
   tell();
 }
 
-// ---- The control plane.
+// ---- The control plane. A leader that waits for other hosts shows progress on its own.
 
 /// Returns how something ended on this host, or between hosts, once both know.
 Status HostsComm::told(Status done) {
@@ -163,11 +155,21 @@ Status HostsComm::told(Status done) {
   return failure_status();
 }
 
+/// Does what is `between` hosts, and tells this host the outcome.
+template <class Between>
+Status HostsComm::decide(std::span<std::byte> outcome, const Patience& patience,
+                         const Between& between) {
+  undecided_ = true;
+  if (links_ != nullptr) ZERO_TRY(told(between()));
+  ZERO_TRY(told(host_->broadcast_bytes(outcome, 0, later(patience))));
+  undecided_ = false;
+  return {};
+}
+
 Status HostsComm::combine_bytes(std::span<std::byte> data, const Combine& combine,
                                 const Patience& patience) {
   ZERO_TRY(told(host_->combine_bytes(data, combine, patience)));
-  if (links_ != nullptr) ZERO_TRY(told(links_->combine_bytes(data, combine, patience)));
-  return told(host_->broadcast_bytes(data, 0, longer(patience)));
+  return decide(data, patience, [&] { return links_->combine_bytes(data, combine, patience); });
 }
 
 Status HostsComm::exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
@@ -175,15 +177,17 @@ Status HostsComm::exchange_bytes(std::span<const std::byte> mine, std::span<std:
   const size_t bytes = mine.size(), places = static_cast<size_t>(layout_.places);
   std::vector<std::byte> on_this(places * bytes), of_place(all.size() / places);
   ZERO_TRY(told(host_->exchange_bytes(mine, on_this, patience)));
-  for (size_t place = 0; place < places && links_ != nullptr; ++place) {
-    const auto row = std::span(on_this).subspan(place * bytes, bytes);
-    ZERO_TRY(told(links_->exchange_bytes(row, of_place, patience)));
-    for (int32_t host = 0; host < layout_.hosts() && bytes > 0; ++host)
-      memcpy(
-          all.data() + bytes * static_cast<size_t>(layout_.rank(host, static_cast<int32_t>(place))),
-          of_place.data() + bytes * static_cast<size_t>(host), bytes);
-  }
-  return told(host_->broadcast_bytes(all, 0, longer(patience)));
+  return decide(all, patience, [&]() -> Status {
+    for (size_t place = 0; place < places; ++place) {
+      const auto row = std::span(on_this).subspan(place * bytes, bytes);
+      ZERO_TRY(links_->exchange_bytes(row, of_place, patience));
+      for (int32_t host = 0; host < layout_.hosts() && bytes > 0; ++host)
+        memcpy(all.data() +
+                   bytes * static_cast<size_t>(layout_.rank(host, static_cast<int32_t>(place))),
+               of_place.data() + bytes * static_cast<size_t>(host), bytes);
+    }
+    return {};
+  });
 }
 
 Status HostsComm::broadcast_bytes(std::span<std::byte> data, int32_t root,
@@ -191,9 +195,9 @@ Status HostsComm::broadcast_bytes(std::span<std::byte> data, int32_t root,
   const auto [host, place] = layout_.seat(root);
   const bool here = host == seat_.host;
   if (here) ZERO_TRY(told(host_->broadcast_bytes(data, place, patience)));
-  if (links_ != nullptr) ZERO_TRY(told(links_->broadcast_bytes(data, host, longer(patience))));
+  if (links_ != nullptr) ZERO_TRY(told(links_->broadcast_bytes(data, host, patience)));
   if (here) return {};
-  return told(host_->broadcast_bytes(data, 0, longer(longer(patience))));
+  return told(host_->broadcast_bytes(data, 0, later(patience)));
 }
 
 void HostsComm::note_progress() {

@@ -5,6 +5,7 @@
 // other hosts. So each byte goes between hosts once.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <span>
 #include <string>
@@ -103,6 +104,8 @@ class HostsComm final : public Comm {
   struct Trade;
 
   Status told(Status done);
+  template <class Between>
+  Status decide(std::span<std::byte> outcome, const Patience& patience, const Between& between);
   void look_from_host(std::span<const Missing> missing);
   void look_from_links();
   void tell();
@@ -122,9 +125,10 @@ class HostsComm final : public Comm {
   const Layout layout_;
   const Layout::Seat seat_;
   const std::shared_ptr<local::LocalComm> host_;
-  const std::shared_ptr<Links> links_;  // of a leader
+  const std::shared_ptr<tcp::TcpComm> links_;  // of a leader
   const std::string words_;
   const std::unique_ptr<Messages> messages_;
+  std::atomic<bool> undecided_{false};  // other hosts may know how the exchange at hand has ended
   std::vector<Room> rooms_;
 };
 

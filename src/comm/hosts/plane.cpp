@@ -82,6 +82,7 @@ Status HostsComm::begin_part(const Trade& trade, Room& room, size_t part) {
     room.messages.push_back({trade.fellows[i], false, 0});
     room.messages.back().request = ZERO_TRY(messages_->send(trade.fellows[i], {row, bytes}));
     traffic().data.sent.add(bytes);
+    os().reached("trade.sent");
   }
   return {};
 }
@@ -92,8 +93,8 @@ Status HostsComm::await_part(Room& room, const Patience& patience) {
   const bool may_spin = host_->has_cores_for_all();
   const int64_t busy_ns = may_spin ? 200'000 : 0, pause_ns = may_spin ? 200'000 : 1'000'000;
   const int64_t limit_ns = (patience.limit_ms + kGraceMs) * 1'000'000;
-  int64_t start_ns = now_ns();
-  for (int64_t looked_ns = start_ns;;) {
+  const int64_t begin_ns = now_ns();
+  for (int64_t start_ns = begin_ns, looked_ns = begin_ns;;) {
     for (size_t i = 0; i < room.messages.size();) {
       if (!ZERO_TRY(messages_->has_ended(room.messages[i].request))) {
         ++i;
@@ -106,8 +107,9 @@ Status HostsComm::await_part(Room& room, const Patience& patience) {
     const int64_t now = now_ns();
     if (now - looked_ns >= kLookNs) {
       looked_ns = now;
-      host_->note_progress();
+      note_progress();
       ZERO_TRY(check());
+      if (links_ != nullptr) links_->expect_signs(patience, begin_ns);
       if (now - start_ns >= limit_ns) {
         const auto late = std::ranges::find_if(room.messages, &Room::Message::comes);
         const int32_t rank = (late != room.messages.end() ? *late : room.messages[0]).rank;

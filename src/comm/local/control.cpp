@@ -356,8 +356,9 @@ Status Control::failure_status() const { return failure().status(); }
 
 Failure Control::make_failure(Code code, int32_t rank, const Patience& where,
                               std::string_view sentence) const {
-  return steps().fail(where.code != ZERO_OK ? where.code : code, called(rank), where.where(),
-                      text(where.where(), where.operation[0] == 0 ? "" : ": ", sentence));
+  const std::string at = where.operation[0] == 0 ? where_is(rank_) : where.where();
+  return steps().fail(where.code != ZERO_OK ? where.code : code, called(rank), at,
+                      text(at, at.empty() ? "" : ": ", sentence));
 }
 
 }  // namespace zero::local

@@ -57,7 +57,7 @@ class Control {
   /// breaks the comm.
   Status check(const Patience& where);
 
-  /// Makes a failure of the wait `where`.
+  /// Makes a failure of the wait `where`; one that has no name: of the exchange at hand.
   Failure make_failure(Code code, int32_t rank, const Patience& where,
                        std::string_view sentence) const;
 

@@ -166,6 +166,7 @@ void TcpComm::pump() {
 void TcpComm::handle(Peer& peer, Frame frame) {
   if (frame.kind == FrameKind::record || frame.kind == FrameKind::records)
     traffic().control.received.add(frame.payload.size());
+  peer.sign_ns = now_ns();
   switch (frame.kind) {
     case FrameKind::record:
       peer.record = std::move(frame);
@@ -178,7 +179,6 @@ void TcpComm::handle(Peer& peer, Frame frame) {
       hear_waiting(peer, frame);
       break;
     case FrameKind::progress:
-      peer.sign_ns = now_ns();
       news_ = true;
       break;
     case FrameKind::cause:
@@ -252,12 +252,13 @@ void TcpComm::blame(const Peer& peer, Code code, std::string_view sentence) {
 }
 
 Failure TcpComm::make_failure(Code code, int32_t rank, std::string_view sentence) const {
-  return steps.fail(code, rank, where_, text(where_, where_.empty() ? "" : ": ", sentence));
+  return steps_so_far().fail(code, rank, where_,
+                             text(where_, where_.empty() ? "" : ": ", sentence));
 }
 
 Failure TcpComm::failure() const {
   Failure failure = cause_.get();
-  failure.params_consistent = failure.params_consistent && steps.consistent();
+  failure.params_consistent = failure.params_consistent && steps_so_far().consistent();
   return failure;
 }
 

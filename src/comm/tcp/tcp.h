@@ -27,6 +27,7 @@ struct Awaited {
   int32_t rank = 0;
   std::string name;
   int64_t quiet_since_ns = 0;
+  int64_t until_ns = 0;  // it is told anew before, unless whoever tells it has stopped
 };
 
 /// The other end of a connection.
@@ -37,7 +38,7 @@ struct Peer {
   std::unique_ptr<Link> link;
   std::optional<Frame> record = {};     // of the exchange that comes, from a child
   std::optional<Awaited> awaited = {};  // whom it waits for itself, as it last said
-  int64_t sign_ns = 0;                  // when it last showed progress
+  int64_t sign_ns = 0;                  // when it last said anything
   bool left = false;                    // it has said goodbye
 };
 
@@ -84,11 +85,16 @@ class TcpComm : public Comm {
   /// Tells who may wait for this rank that it is here, but waits for another one, which is in no
   /// tree or elsewhere in it. Any thread may call it, as often as it likes.
   void tell_waiting(int32_t rank, std::string_view name, int64_t quiet_since_ns);
+  /// Breaks the comm for a neighbour that has said nothing for as long as `patience` allows, from
+  /// `start_ns` on. For waits on something else, while all note progress.
+  void expect_signs(const Patience& patience, int64_t start_ns);
 
  protected:
   Result<std::shared_ptr<Comm>> make_child(Call& call, std::span<const int32_t> members,
                                            int32_t place, int32_t color) override;
   int32_t called() const override { return called_; }
+  /// Returns the progress that failures tell.
+  virtual const StepsSoFar& steps_so_far() const { return steps; }
 
  private:
   class Wait;
@@ -121,8 +127,9 @@ class TcpComm : public Comm {
   void hear_cause(const Peer& peer, const Frame& frame);
   void hear_waiting(Peer& peer, const Frame& frame);
   Awaited awaited_of(const Peer& peer) const;
+  int64_t interval_ns() const;
   bool is_due(int64_t& told_ns) const;
-  static void send_waiting(Peer& peer, const Awaited& awaited);
+  static void send_waiting(Peer& peer, const Awaited& awaited, int64_t interval_ns);
 
   void set_cause(const Failure& cause, const Peer* told_by = nullptr);
   void propose(const Failure& cause, uint64_t sequence = 0, int64_t grace_ms = kGraceMs);

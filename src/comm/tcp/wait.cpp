@@ -12,10 +12,11 @@ namespace {
 
 constexpr int64_t kMillisecond = 1'000'000;
 constexpr int64_t kSliceMs = 20;
+constexpr int64_t kOnTheWayMs = 100;
 
 /// A rank's words about whom it waits for.
 struct Words {
-  int32_t rank, unused;
+  int32_t rank, good_for_ms;
   int64_t quiet_ms;
   char name[128];
 };
@@ -56,7 +57,9 @@ std::string TcpComm::Wait::look() {
   const int64_t absent_ns = watch_.look();
   for (Peer& peer : comm_.peers_) {
     peer.sign_ns += absent_ns;
-    if (peer.awaited) peer.awaited->quiet_since_ns += absent_ns;
+    if (!peer.awaited) continue;
+    peer.awaited->quiet_since_ns += absent_ns;
+    peer.awaited->until_ns += absent_ns;
   }
   look_for_left();
   if (comm_.aborted()) return {};
@@ -117,7 +120,7 @@ void TcpComm::Wait::tell_waiting() {
   words.quiet_since_ns = quietest->since_ns;
   for (Peer& peer : comm_.peers_)
     if (comm_.is_parent(peer) ? !comm_.risen() : comm_.risen() || peer.record)
-      send_waiting(peer, words);
+      send_waiting(peer, words, interval);
 }
 
 void TcpComm::Wait::be_late() {
@@ -174,7 +177,8 @@ void TcpComm::sleep(std::unique_lock<std::mutex>& lock, int milliseconds) {
 
 /// Returns whom a neighbour keeps this rank waiting for.
 Awaited TcpComm::awaited_of(const Peer& peer) const {
-  if (peer.awaited && peer.awaited->sequence == sequence_) return *peer.awaited;
+  const bool told = peer.awaited && peer.awaited->sequence == sequence_;
+  if (told && now_ns() < peer.awaited->until_ns) return *peer.awaited;
   return {sequence_, peer.rank, peer.name, peer.sign_ns};
 }
 
@@ -183,22 +187,27 @@ void TcpComm::hear_waiting(Peer& peer, const Frame& frame) {
   if (!words) return;
   const int64_t quiet_ms = std::clamp<int64_t>(words->quiet_ms, 0, now_ms());
   peer.awaited = Awaited{frame.sequence, words->rank, text_in(words->name),
-                         now_ns() - quiet_ms * kMillisecond};
+                         peer.sign_ns - quiet_ms * kMillisecond,
+                         peer.sign_ns + words->good_for_ms * kMillisecond};
   news_ = true;
 }
 
-void TcpComm::send_waiting(Peer& peer, const Awaited& awaited) {
-  Words words{awaited.rank, 0, (now_ns() - awaited.quiet_since_ns) / kMillisecond, {}};
+/// Whoever hears it, and no more of it in two intervals, takes the peer for the one that is late.
+void TcpComm::send_waiting(Peer& peer, const Awaited& awaited, int64_t interval_ns) {
+  const auto good_for_ms = static_cast<int32_t>(2 * interval_ns / kMillisecond + kOnTheWayMs);
+  Words words{awaited.rank, good_for_ms, (now_ns() - awaited.quiet_since_ns) / kMillisecond, {}};
   put_text(words.name, awaited.name);
   peer.link->send(FrameKind::waiting, awaited.sequence, as_payload(words));
 }
 
+int64_t TcpComm::interval_ns() const {
+  return std::clamp<int64_t>(options().timeout_ms / 8, 1, 1'000) * kMillisecond;
+}
+
 /// True if it is time again to tell something that keeps deadlines away.
 bool TcpComm::is_due(int64_t& told_ns) const {
-  const int64_t interval_ns =
-      std::clamp<int64_t>(options().timeout_ms / 8, 1, 1'000) * kMillisecond;
   const int64_t now = now_ns();
-  if (now - told_ns < interval_ns) return false;
+  if (now - told_ns < interval_ns()) return false;
   told_ns = now;
   return true;
 }
@@ -207,7 +216,18 @@ void TcpComm::tell_waiting(int32_t rank, std::string_view name, int64_t quiet_si
   const std::lock_guard lock(mutex_);
   if (!is_due(told_waiting_ns_)) return;
   const uint64_t sequence = answered_ == sequence_ ? sequence_ + 1 : sequence_;
-  for (Peer& peer : peers_) send_waiting(peer, {sequence, rank, std::string(name), quiet_since_ns});
+  for (Peer& peer : peers_)
+    send_waiting(peer, {sequence, rank, std::string(name), quiet_since_ns}, interval_ns());
+}
+
+void TcpComm::expect_signs(const Patience& patience, int64_t start_ns) {
+  const std::lock_guard lock(mutex_);
+  const int64_t earliest_ns = now_ns() - patience.limit_ms * kMillisecond;
+  for (const Peer& peer : peers_) {
+    if (aborted() || std::max(peer.sign_ns, start_ns) >= earliest_ns) continue;
+    where_ = patience.where();
+    blame(peer, ZERO_ERR_TIMEOUT, Watch(patience).late(peer.name));
+  }
 }
 
 void TcpComm::note_progress() {

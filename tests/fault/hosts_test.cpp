@@ -2,11 +2,13 @@
 // A rank of several hosts is killed, or stopped, at every numbered point of a whole training run:
 // of the ranks of a host, leaders between hosts, the root of their tree. The others say whom. Hosts
 // are simulated: what is not shown is how a real MPI takes it (tests/cluster).
+#include <atomic>
 #include <set>
 
 #include "api/handles.h"
 #include "fault/struck_training.h"
 #include "support/hosts_ranks.h"
+#include "support/system_calls.h"
 
 namespace zero::test {
 namespace {
@@ -86,6 +88,102 @@ TEST_F(HostsFaults, one_of_three_hosts_is_killed_or_stopped) {
   if (!nightly_run()) GTEST_SKIP() << "9 ranks, at thousands of points";
   strike_each(3, die, 7, expect_death);
   strike_each(3, stop, 7, expect_lateness);
+}
+
+// ---- Ranks that are threads. One that goes to sleep is what a thread has in place of a stop.
+
+constexpr int32_t kThreads = 64;
+
+thread_local int points_left = -1;  // to that at which this thread falls asleep
+std::atomic<int> points_passed;     // by rank 0
+thread_local bool is_first = false;
+std::atomic<bool> asleep, all_told;
+std::atomic<int64_t> asleep_ms;
+
+void pass_or_sleep(const char*) {
+  if (is_first) points_passed++;
+  if (points_left < 0 || points_left-- > 0) return;
+  asleep_ms = now_ms();
+  asleep = true;
+  while (!all_told) usleep(1000);
+}
+
+Status live(const std::shared_ptr<Comm>& seat, int rounds) {
+  for (int i = 0; i < rounds; ++i) {
+    Call call = ZERO_TRY(seat->begin(Operation::step, 1));
+    ZERO_TRY(call.vote("ready", {}));
+    ZERO_TRY(call.gather("names", text(seat->rank())).status());
+    std::byte data[100'000] = {};
+    ZERO_TRY(call.broadcast("data", data, seat->world() - 1));
+  }
+  return {};
+}
+
+/// All others are told who sleeps, from its n-th point on; n < 0: nobody does. Returns the points.
+int fall_asleep(int32_t hosts, int32_t sleeper, int point) {
+  const Clock clock;
+  const ReplacedCall reached(&SystemCalls::reached, pass_or_sleep);
+  const HostsRanks ranks(kThreads, hosts);
+  const std::string name = unique_name();
+  asleep = all_told = false;
+  points_passed = 0;
+  std::atomic<int> left{kThreads - 1};
+  const std::jthread time =
+      Clock::run_once([&] { return asleep || left < 0; }, [&] { return left.load(); });
+  run_sound_ranks(RankKind::threads, kThreads, [&](int rank) {
+    const auto joined = ranks.join(rank, name, {.timeout_ms = kDeadlineMs, .late_ms = kDeadlineMs});
+    EXPECT_TRUE(joined.ok()) << joined.failure().text();
+    if (!joined.ok()) std::abort();
+    EXPECT_EQ(outcome(live(*joined, 1)), "ok");
+    if (point < 0) {
+      is_first = rank == 0;
+      EXPECT_EQ(outcome(live(*joined, 1)), "ok");
+      is_first = false;
+      return left -= 2, std::string();
+    }
+    if (rank == sleeper) points_left = point;
+    const Status status = live(*joined, 1000);
+    if (rank == sleeper) return std::string();
+    EXPECT_EQ(status.code(), ZERO_ERR_TIMEOUT) << status.text();
+    EXPECT_EQ((*joined)->failure().rank, sleeper) << rank << ": " << status.text();
+    EXPECT_LE(now_ms() - asleep_ms, kDeadlineMs + kBehindDeadlineMs);
+    if (--left == 0) all_told = true;
+    while (!all_told) usleep(1000);
+    return std::string();
+  });
+  return points_passed;
+}
+
+TEST(ThreadsOnHosts, a_leaf_a_leader_an_inner_node_or_the_root_that_sleeps_is_named_by_63_others) {
+  const struct {
+    int32_t hosts, rank;
+  } sleepers[] = {{32, 0}, {32, 1}, {8, 63}, {32, 20}, {32, 33}, {8, 0}, {8, 1}};
+  const int points = fall_asleep(8, 0, -1);
+  EXPECT_GT(points, 10);
+  for (const auto& [hosts, rank] : std::span(sleepers).first(nightly_run() ? 7 : 3)) {
+    const int stride = nightly_run() ? 1 : points;
+    for (int point = nightly_run() ? 0 : 3 * rank % points; point < points; point += stride) {
+      SCOPED_TRACE(text("rank ", rank, " on ", hosts, " hosts sleeps at its point ", point));
+      count_trial();
+      fall_asleep(hosts, rank, point);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST(ThreadsOnHosts, a_leader_that_leaves_a_broken_comm_first_tells_the_other_hosts_why) {
+  const HostsRanks ranks(4, 2);
+  const std::string name = unique_name();
+  std::atomic<bool> aborted = false;
+  run_sound_ranks(RankKind::threads, 4, [&](int rank) {
+    const auto seat = made(ranks.join(rank, name, {}));
+    EXPECT_EQ(outcome(live(seat, 1)), "ok");
+    if (rank == 2) seat->abort({ZERO_ERR_ABORTED, 2, 0, true, "zero_comm_abort", "enough"});
+    if (rank == 2) aborted = true;
+    while (rank == 0 && !aborted) usleep(1000);
+    EXPECT_EQ(outcome(live(seat, 1000)), "ZERO_ERR_ABORTED: enough") << "rank " << rank;
+    return std::string();
+  });
 }
 
 }  // namespace

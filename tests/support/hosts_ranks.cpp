@@ -134,6 +134,7 @@ HostsRanks::HostsRanks(int32_t world, int32_t hosts)
   for (size_t r = 0; r < ranks; ++r) posts_.push_back(std::make_shared<Post>(ranks));
   for (size_t a = 0; a < ranks; ++a) {
     for (size_t b = 0; b < a; ++b) {
+      if (hosts > 0 && a / static_cast<size_t>(hosts) != b / static_cast<size_t>(hosts)) continue;
       int ends[2];
       constexpr int kKind = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
       if (socketpair(AF_UNIX, kKind, 0, ends) != 0) {

@@ -20,6 +20,7 @@ std::vector<int> hosts_of(int32_t world, int32_t hosts = 0);
 
 class HostsRanks {
  public:
+  /// With a number of hosts, of which each has as many ranks, their comm is not split.
   explicit HostsRanks(int32_t world, int32_t hosts = 0);
   ~HostsRanks();
 

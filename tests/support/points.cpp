@@ -72,6 +72,11 @@ void watch_points(const Point& point, void (*action)()) {
 
 void stop_watching_points() { replace_call(&SystemCalls::reached, real_system_calls().reached); }
 
+std::vector<Point> passed_points() {
+  const std::lock_guard lock(mutex);
+  return passed;
+}
+
 PointsOfRanks points_of_ranks(int world, const std::function<std::string(int rank)>& body) {
   constexpr size_t kListBytes = 65536;
   const SharedMemory lists(static_cast<size_t>(world) * kListBytes);
@@ -80,9 +85,8 @@ PointsOfRanks points_of_ranks(int world, const std::function<std::string(int ran
   };
   run_sound_ranks(RankKind::processes, world, [&](int rank) {
     const std::string said = body(rank);
-    const std::lock_guard lock(mutex);
     std::string list;
-    for (const Point& point : passed) list += text(point.name, " ", point.occurrence, "\n");
+    for (const Point& point : passed_points()) list += text(point.name, " ", point.occurrence, "\n");
     std::strcpy(list_of(rank), list.c_str());
     return said;
   });

@@ -23,6 +23,8 @@ struct Point {
 /// From now on this process notes its points, and does `action` at `point`.
 void watch_points(const Point& point = {}, void (*action)() = nullptr);
 void stop_watching_points();
+/// Those that it has passed since.
+std::vector<Point> passed_points();
 
 /// The points that each of `world` processes passes in `body` from its watch_points() on; `body`
 /// must succeed.

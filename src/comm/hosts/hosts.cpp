@@ -87,6 +87,7 @@ HostsComm::HostsComm(int32_t rank, const CommOptions& options, Layout layout,
 
 HostsComm::~HostsComm() {
   host_->be_part({});
+  tell();
   if (aborted()) messages_->give_up();
   for (Room& room : rooms_)
     if (!room.messages.empty()) keep_for_ever(std::move(room));
@@ -95,12 +96,19 @@ HostsComm::~HostsComm() {
 // ---- Failures.
 
 /// Tells the host what broke the links, and the other way round.
-void HostsComm::tell() {
+void HostsComm::tell() const {
   if (links_ == nullptr) return;
   if (host_->aborted())
     links_->abort(host_->failure());
   else if (links_->aborted())
     host_->abort(links_->failure());
+}
+
+/// A leader that finds it broken goes no further, so it tells the other hosts first.
+bool HostsComm::aborted() const {
+  if (!host_->aborted()) return false;
+  tell();
+  return true;
 }
 
 void HostsComm::abort(const Failure& cause) {
@@ -195,9 +203,8 @@ Status HostsComm::broadcast_bytes(std::span<std::byte> data, int32_t root,
   const auto [host, place] = layout_.seat(root);
   const bool here = host == seat_.host;
   if (here) ZERO_TRY(told(host_->broadcast_bytes(data, place, patience)));
-  if (links_ != nullptr) ZERO_TRY(told(links_->broadcast_bytes(data, host, patience)));
-  if (here) return {};
-  return told(host_->broadcast_bytes(data, 0, later(patience)));
+  return decide(here ? std::span<std::byte>() : data, patience,
+                [&, from = host] { return links_->broadcast_bytes(data, from, patience); });
 }
 
 void HostsComm::note_progress() {

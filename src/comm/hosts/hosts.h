@@ -72,7 +72,7 @@ class HostsComm final : public Comm {
   bool direct() const override { return false; }
   Status check_caller() override { return messages_->check_caller(); }
 
-  bool aborted() const override { return host_->aborted(); }
+  bool aborted() const override;
   Failure failure() const override;
   void abort(const Failure& cause) override;
   Status check() override;
@@ -108,7 +108,7 @@ class HostsComm final : public Comm {
   Status decide(std::span<std::byte> outcome, const Patience& patience, const Between& between);
   void look_from_host(std::span<const Missing> missing);
   void look_from_links();
-  void tell();
+  void tell() const;
 
   Status gather(Call& call, const Ranks& among, const std::byte* send, std::byte* recv,
                 size_t bytes);

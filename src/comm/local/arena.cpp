@@ -49,7 +49,14 @@ Result<std::shared_ptr<Mapping>> LocalComm::map_on_all(Call& call, uint32_t numb
     const int offered = memory.get();
     ZERO_TRY(offer_to_all(number, {&offered, 1}));
   } else {
-    memory = std::move(ZERO_TRY(take_offer(0, number, 1)).front());
+    Result<std::vector<Fd>> offered = take_offer(0, number, 1);
+    if (offered.failure().code() == ZERO_ERR_TIMEOUT) {  // a vote would wait for it once more
+      const Patience where = handing_out();
+      control_->abort(
+          control_->make_failure(ZERO_ERR_TIMEOUT, 0, where, Watch(where).late(name_of(0))));
+      return control_->failure_status();
+    }
+    memory = std::move(ZERO_TRY(std::move(offered)).front());
     ZERO_TRY(check_segment(memory.get(), layout.total()));
   }
   os().reached("arena.handed");

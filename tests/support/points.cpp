@@ -86,7 +86,8 @@ PointsOfRanks points_of_ranks(int world, const std::function<std::string(int ran
   run_sound_ranks(RankKind::processes, world, [&](int rank) {
     const std::string said = body(rank);
     std::string list;
-    for (const Point& point : passed_points()) list += text(point.name, " ", point.occurrence, "\n");
+    for (const Point& point : passed_points())
+      list += text(point.name, " ", point.occurrence, "\n");
     std::strcpy(list_of(rank), list.c_str());
     return said;
   });

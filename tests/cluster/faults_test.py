@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks of MPI on several hosts, of which one dies or stops at a numbered point of a training, or whose host is lost:
-what the others are told, and how soon."""
+what the others are told, and how soon. With ZERO_TEST_TIMES it prints what each was told, and when."""
 
 import os
 import sys

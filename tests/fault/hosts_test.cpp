@@ -77,7 +77,7 @@ void expect_lateness(int rank, bool, const std::string& result) {
 }
 
 TEST_F(HostsFaults, a_rank_killed_at_any_point_is_named_by_all_others_of_all_hosts_at_once) {
-  strike_each(2, die, nightly_run() ? 1 : 97, expect_death);
+  strike_each(2, die, nightly_run() ? 1 : 149, expect_death);
 }
 
 TEST_F(HostsFaults, a_rank_stopped_at_any_point_is_named_at_the_deadline_on_all_hosts) {
@@ -93,6 +93,8 @@ TEST_F(HostsFaults, one_of_three_hosts_is_killed_or_stopped) {
 // ---- Ranks that are threads. One that goes to sleep is what a thread has in place of a stop.
 
 constexpr int32_t kThreads = 64;
+// Their looks at the clock, which take time, are many before one sleeps.
+constexpr int64_t kLongDeadlineMs = 2'000;
 
 thread_local int points_left = -1;  // to that at which this thread falls asleep
 std::atomic<int> points_passed;     // by rank 0
@@ -131,22 +133,21 @@ int fall_asleep(int32_t hosts, int32_t sleeper, int point) {
   const std::jthread time =
       Clock::run_once([&] { return asleep || left < 0; }, [&] { return left.load(); });
   run_sound_ranks(RankKind::threads, kThreads, [&](int rank) {
-    const auto joined = ranks.join(rank, name, {.timeout_ms = kDeadlineMs, .late_ms = kDeadlineMs});
-    EXPECT_TRUE(joined.ok()) << joined.failure().text();
-    if (!joined.ok()) std::abort();
-    EXPECT_EQ(outcome(live(*joined, 1)), "ok");
+    const auto seat =
+        made(ranks.join(rank, name, {.timeout_ms = kLongDeadlineMs, .late_ms = kLongDeadlineMs}));
+    EXPECT_EQ(outcome(live(seat, 1)), "ok");
     if (point < 0) {
       is_first = rank == 0;
-      EXPECT_EQ(outcome(live(*joined, 1)), "ok");
+      EXPECT_EQ(outcome(live(seat, 1)), "ok");
       is_first = false;
       return left -= 2, std::string();
     }
     if (rank == sleeper) points_left = point;
-    const Status status = live(*joined, 1000);
+    const Status status = live(seat, 1000);
     if (rank == sleeper) return std::string();
     EXPECT_EQ(status.code(), ZERO_ERR_TIMEOUT) << status.text();
-    EXPECT_EQ((*joined)->failure().rank, sleeper) << rank << ": " << status.text();
-    EXPECT_LE(now_ms() - asleep_ms, kDeadlineMs + kBehindDeadlineMs);
+    EXPECT_EQ(seat->failure().rank, sleeper) << rank << ": " << status.text();
+    EXPECT_LE(now_ms() - asleep_ms, kLongDeadlineMs + kBehindDeadlineMs);
     if (--left == 0) all_told = true;
     while (!all_told) usleep(1000);
     return std::string();
@@ -157,10 +158,10 @@ int fall_asleep(int32_t hosts, int32_t sleeper, int point) {
 TEST(ThreadsOnHosts, a_leaf_a_leader_an_inner_node_or_the_root_that_sleeps_is_named_by_63_others) {
   const struct {
     int32_t hosts, rank;
-  } sleepers[] = {{32, 0}, {32, 1}, {8, 63}, {32, 20}, {32, 33}, {8, 0}, {8, 1}};
+  } sleepers[] = {{32, 1}, {32, 0}, {8, 63}, {32, 20}, {32, 33}, {8, 0}, {8, 1}};
   const int points = fall_asleep(8, 0, -1);
   EXPECT_GT(points, 10);
-  for (const auto& [hosts, rank] : std::span(sleepers).first(nightly_run() ? 7 : 3)) {
+  for (const auto& [hosts, rank] : std::span(sleepers).first(nightly_run() ? 7 : 1)) {
     const int stride = nightly_run() ? 1 : points;
     for (int point = nightly_run() ? 0 : 3 * rank % points; point < points; point += stride) {
       SCOPED_TRACE(text("rank ", rank, " on ", hosts, " hosts sleeps at its point ", point));

@@ -86,8 +86,8 @@ HostsComm::HostsComm(int32_t rank, const CommOptions& options, Layout layout,
 }
 
 HostsComm::~HostsComm() {
-  host_->be_part({});
   tell();
+  host_->be_part({});
   if (aborted()) messages_->give_up();
   for (Room& room : rooms_)
     if (!room.messages.empty()) keep_for_ever(std::move(room));

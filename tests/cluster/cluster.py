@@ -54,10 +54,16 @@ def why_not():
     return "" if trial.returncode == 0 else f"no cluster of namespaces: {trial.stderr.strip()}"
 
 
+inside = []  # something, once enter() has been there: each module of tests calls it
+
+
 def enter():
     """Starts this program anew, as root of namespaces of its own: when it ends, however it does, so does all that it
     has started. Returns "" in there; elsewhere it returns why that cannot be."""
+    if inside:
+        return ""
     if os.environ.pop(INSIDE, ""):
+        inside.append(True)
         socket.sethostname("front")
         return ""
     if reason := why_not():

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/text.h"
+#include "zero.h"
 
 namespace zero {
 namespace {
@@ -34,6 +35,11 @@ Registry& registry() {
 }
 
 }  // namespace
+
+const char* memory_kind_name(int32_t kind) {
+  if (kind == ZERO_MEMORY_PER_RANK) return "ZERO_MEMORY_PER_RANK";
+  return kind == ZERO_MEMORY_SHARED ? "ZERO_MEMORY_SHARED" : "an unknown kind";
+}
 
 void claim_arena(const std::shared_ptr<Arena>& arena) {
   const auto start = reinterpret_cast<uintptr_t>(arena->data());

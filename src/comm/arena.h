@@ -14,6 +14,9 @@ namespace zero {
 
 class Comm;
 
+/// Returns the name of a ZERO_MEMORY_*.
+const char* memory_kind_name(int32_t kind);
+
 /// The place of a rank's memory, in words that other ranks understand. Arena 0: they cannot address
 /// it.
 struct Location {

@@ -16,44 +16,6 @@
 
 namespace zero {
 
-// ---- Collective calls and kinds of memory, by the names that callers know.
-
-const char* operation_name(Operation operation) {
-  // In the order of Operation.
-  constexpr const char* kNames[] = {"zero_comm_create",
-                                    "zero_comm_barrier",
-                                    "zero_comm_broadcast",
-                                    "zero_comm_all_reduce",
-                                    "zero_comm_split",
-                                    "zero_arena_alloc",
-                                    "zero_seal",
-                                    "zero_broadcast_params",
-                                    "zero_reduce_grads",
-                                    "zero_clip_grad_norm",
-                                    "zero_step",
-                                    "zero_state_save",
-                                    "zero_state_load",
-                                    "zero_clip_grad_value",
-                                    "zero_state_gather",
-                                    "zero_share_params",
-                                    "zero_broadcast_buffers",
-                                    "zero_join",
-                                    "zero_rebalance",
-                                    "an optimizer with uneven_inputs",
-                                    "zero_step_begin",
-                                    "zero_comm_create_env",
-                                    "zero_state_save_begin",
-                                    "zero_state_save_wait"};
-  static_assert(std::size(kNames) == static_cast<size_t>(Operation::save_wait));
-  const size_t number = static_cast<size_t>(operation) - 1;
-  return number < std::size(kNames) ? kNames[number] : "an unknown call";
-}
-
-const char* memory_kind_name(int32_t kind) {
-  if (kind == ZERO_MEMORY_PER_RANK) return "ZERO_MEMORY_PER_RANK";
-  return kind == ZERO_MEMORY_SHARED ? "ZERO_MEMORY_SHARED" : "an unknown kind";
-}
-
 // ---- Calls that begin.
 
 Result<Call> Comm::begin(Operation operation, uint32_t object) {

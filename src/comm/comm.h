@@ -20,6 +20,8 @@
 #include "comm/clocks.h"
 #include "comm/combine.h"
 #include "comm/failure.h"
+#include "comm/operation.h"
+#include "comm/options.h"
 #include "comm/queued_plane.h"
 #include "comm/trace.h"
 #include "comm/traffic.h"
@@ -27,51 +29,6 @@
 #include "device/device.h"
 
 namespace zero {
-
-struct CommOptions {
-  int64_t timeout_ms = 300'000;
-  int64_t late_ms = 1'800'000;
-  int64_t rendezvous_ms = 120'000;
-  // For NCCL's work.
-  bool gathers_on_kernels = false;  // not by copy engines
-  int32_t reduce_ctas = 16;
-  // For devices that do not reach each other's memory: gradients and parameters go through the
-  // host's memory, of which each rank has staging_bytes. The same on every rank.
-  bool stages = true;
-  size_t staging_bytes = size_t{8} << 20;
-};
-
-/// The collective calls. A record carries its operation, so ranks in different calls notice.
-enum class Operation : uint32_t {
-  create = 1,
-  barrier,
-  broadcast,
-  all_reduce,
-  split,
-  arena_alloc,
-  seal,
-  broadcast_params,
-  reduce_grads,
-  clip_grad_norm,
-  step,
-  save,
-  load,
-  clip_grad_value,
-  state_gather,
-  share_params,
-  broadcast_buffers,
-  join,
-  rebalance,
-  roll_call,  // in front of one of the others, with uneven inputs
-  step_begin,
-  create_env,
-  save_begin,
-  save_wait,
-};
-/// Returns "zero_step" and so on, as callers know it.
-const char* operation_name(Operation operation);
-/// Returns the name of a ZERO_MEMORY_*.
-const char* memory_kind_name(int32_t kind);
 
 /// Some ranks of a comm: `count` of them, from `first` on, `stride` apart.
 struct Ranks {

@@ -30,8 +30,7 @@ struct Failure {
 struct StepsSoFar {
   std::atomic<int64_t> done{0};
   std::atomic<int32_t> publishing{0};  // optimizers that have written some parameters, not all
-  std::atomic<bool> deciding{
-      false};  // ranks that know how an exchange of this call ended may write
+  std::atomic<bool> deciding{false};   // whoever knows how an exchange ended may write
 
   bool consistent() const { return publishing.load() == 0; }
   /// Makes a failure with the present progress.

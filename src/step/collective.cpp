@@ -115,22 +115,21 @@ Status reduce_one(Call& call, Optimizer& optim, StepMemory& memory, const Travel
   std::byte* const to = moved(parts, part * optim.instance(), section.sum());
   const auto count = static_cast<size_t>(part);
   const bool adds = memory.adds && !adds_apart(optim, memory);
-  const float divisor = optim.rounding_of(section).divisor;
+  const Rounding rounding = optim.rounding_of(section);
   const auto multiply = [&](float by) {
     auto* const divided = reinterpret_cast<float*>(to);
-    if (divisor != 1) scale(divided, divided, count, by);
+    if (rounding.divisor != 1) scale(divided, divided, count, by);
   };
   if (adds && !alone) std::memcpy(parts, sums, size_of(section.sum(), transfer.chunk));
-  if (adds) multiply(1 / divisor);
+  if (adds) multiply(1 / rounding.divisor);
   const Span span(optim.comm->trace, Trace::Kind::transfer, "reduce_scatter",
                   summed_bytes(optim, transfer, wire(optim, section)));
-  const Rounding rounding = optim.rounding_of(section);
   const SumTypes types{.from = wire(optim, section),
                        .sum = section.sum(),
                        .adds = adds,
                        .travels = rounding.any() ? rounding.to : section.sum()};
   ZERO_TRY(optim.comm->reduce_scatter(call, types, send, to, count, memory.scratch.data()));
-  multiply(divisor);
+  multiply(rounding.divisor);
   count_moved(optim, travel, wire(optim, section));
   if (alone) return Status();
   const size_t bytes = size_of(section.sum(), part);

@@ -158,16 +158,7 @@ class OnHosts:
                 job.communicate()
 
 
-class OfMpicc(OnHosts, unittest.TestCase):
-    name = "mpicc"
-
-
-class Mpich(OnHosts, unittest.TestCase):
-    name = "mpich"
-
-
-class IntelMpi(OnHosts, unittest.TestCase):
-    name = "impi"
+globals().update(mpis.of_each(OnHosts))
 
 
 @unittest.skipIf(WHY_NOT, WHY_NOT)

@@ -127,16 +127,7 @@ class Faults:
             self.lose(2, 2, how)
 
 
-class FaultsOverMpicc(Faults, unittest.TestCase):
-    name = "mpicc"
-
-
-class FaultsOverMpich(Faults, unittest.TestCase):
-    name = "mpich"
-
-
-class FaultsOverIntelMpi(Faults, unittest.TestCase):
-    name = "impi"
+globals().update(mpis.of_each(Faults))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import unittest
 from dataclasses import dataclass
 from typing import Iterator
 
@@ -81,6 +82,12 @@ def of_compiler(folder: pathlib.Path) -> Mpi | None:
     shim, library = said.strip().split(", for ")
     rank = "OMPI_COMM_WORLD_RANK" if is_open_mpi(launcher) else "PMI_RANK"
     return Mpi(launcher, pathlib.Path(library), rank, {"ZERO_MPI_SHIM": shim})
+
+
+def of_each(tests: type) -> dict[str, type]:
+    """Makes of tests a class for each of NAMES, which has it as `name`."""
+    made = {f"{tests.__name__}_{name}": {"name": name} for name in NAMES}
+    return {one: type(one, (tests, unittest.TestCase), parts) for one, parts in made.items()}
 
 
 def why_not(name: str) -> str:

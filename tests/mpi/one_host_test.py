@@ -41,16 +41,7 @@ class OneHost:
         self.passes(mpis.program("mpi", "*funneled*"), ZERO_TEST_MPI_LEVEL="1")
 
 
-class OfMpicc(OneHost, unittest.TestCase):
-    name = "mpicc"
-
-
-class Mpich(OneHost, unittest.TestCase):
-    name = "mpich"
-
-
-class IntelMpi(OneHost, unittest.TestCase):
-    name = "impi"
+globals().update(mpis.of_each(OneHost))
 
 
 if __name__ == "__main__":

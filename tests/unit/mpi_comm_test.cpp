@@ -7,7 +7,6 @@
 #include <set>
 
 #include "comm/create.h"
-#include "comm/hosts/hosts.h"
 #include "comm/mpi/duplicates.h"
 #include "comm/mpi/library.h"
 #include "support/expect.h"
@@ -97,32 +96,6 @@ TEST(Mpi, a_duplicate_is_used_again_only_if_it_is_idle_on_all_ranks) {
   EXPECT_TRUE(stand_in.freed.empty());
   stand_in.attached_to_process->end(stand_in.attached_to_process);
   EXPECT_EQ(stand_in.freed, std::set<mpi_handle>{first->handle}) << "MPI still uses the second";
-}
-
-TEST(Hosts, are_numbered_by_their_lowest_ranks_and_places_by_rank) {
-  const std::vector<std::string> names = {"b", "a", "b", "a"};
-  const hosts::Layout layout = hosts::Layout::of(names);
-  EXPECT_EQ(layout.hosts(), 2);
-  EXPECT_EQ(layout.ranks, (std::vector<int32_t>{0, 2, 1, 3}));
-  EXPECT_EQ(layout.rank(1, 0), 1);
-  EXPECT_EQ(layout.seat(2).host, 0);
-  EXPECT_EQ(layout.seat(2).place, 1);
-}
-
-TEST(Hosts, with_unequal_numbers_of_ranks_are_as_many_as_ranks) {
-  const std::vector<std::string> names = {"a", "b", "a"};
-  const hosts::Layout layout = hosts::Layout::of(names);
-  EXPECT_EQ(layout.places, 1);
-  EXPECT_EQ(layout.hosts(), 3);
-}
-
-TEST(Hosts, gather_among_some_by_fellows_only_where_these_have_the_same_places) {
-  const std::vector<std::string> names = {"a", "a", "b", "b", "c", "c"};
-  const hosts::Layout layout = hosts::Layout::of(names);
-  EXPECT_TRUE(layout.parts_evenly({0, 1, 6}));
-  EXPECT_TRUE(layout.parts_evenly({2, 1, 2})) << "an instance a host";
-  EXPECT_TRUE(layout.parts_evenly({1, 2, 3})) << "copies, one a host";
-  EXPECT_FALSE(layout.parts_evenly({0, 1, 3})) << "instances of a host and a half";
 }
 
 }  // namespace

@@ -27,7 +27,6 @@ struct Forming {
   const CommOptions& options;
 
   bool takes_part() const { return !members.empty(); }
-  int32_t world() const { return static_cast<int32_t>(members.size()); }
   /// Returns what `all` ranks of the call have said, of the members.
   template <class Said>
   std::vector<Said> of_members(const std::vector<Said>& all) const {
@@ -35,7 +34,6 @@ struct Forming {
     for (const int32_t member : members) some.push_back(all[static_cast<size_t>(member)]);
     return some;
   }
-  std::string who() const { return text("rank ", place, " of a comm of ", world()); }
 };
 
 /// Returns a name that only those have who are on this rank's host by the layout.

@@ -10,41 +10,16 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "comm/comm.h"
+#include "comm/hosts/layout.h"
 #include "comm/hosts/messages.h"
 #include "comm/local/local.h"
 #include "comm/tcp/tcp.h"
 
 namespace zero::hosts {
-
-/// Where ranks are. Hosts are numbered by their lowest ranks, and the places on a host by rank.
-struct Layout {
-  struct Seat {
-    int32_t host, place;
-  };
-  int32_t places = 1;          // on each host
-  std::vector<int32_t> ranks;  // by host and place
-  std::vector<Seat> seats;     // by rank
-
-  /// `names`: of the host of each rank. If not all hosts have as many, each rank counts as one.
-  static Layout of(std::span<const std::string> names);
-
-  int32_t hosts() const { return static_cast<int32_t>(ranks.size()) / places; }
-  int32_t rank(int32_t host, int32_t place) const {
-    return ranks[static_cast<size_t>(host * places + place)];
-  }
-  const Seat& seat(int32_t rank) const { return seats[static_cast<size_t>(rank)]; }
-  /// True if of such ranks, and of all others that are divided as they are, those on each host have
-  /// the same places.
-  bool parts_evenly(const Ranks& among) const;
-  /// Returns the ranks of a host, by place.
-  std::span<const int32_t> on(int32_t host) const {
-    return std::span(ranks).subspan(static_cast<size_t>(host * places),
-                                    static_cast<size_t>(places));
-  }
-};
 
 /// An arena in which the ranks of a host reach each other's parts.
 class HostArena final : public Arena {
@@ -114,7 +89,7 @@ class HostsComm final : public Comm {
                 size_t bytes);
   Patience data_patience(const Call& call, const char* phase) const;
   Result<std::vector<std::byte*>> show(const Patience& patience, const void* data, size_t bytes);
-  Status begin_part(const Trade& trade, Room& room, size_t part);
+  Status begin_messages(const Trade& trade, Room& room, size_t part, bool come);
   Status await_part(Room& room, const Patience& patience);
   template <class Pack, class Unpack>
   Status trade_parts(const Trade& trade, const Patience& patience, const Pack& pack,
@@ -129,6 +104,7 @@ class HostsComm final : public Comm {
   const std::string words_;
   const std::unique_ptr<Messages> messages_;
   std::atomic<bool> undecided_{false};  // other hosts may know how the exchange at hand has ended
+  std::vector<std::pair<Ranks, bool>> parts_evenly_;  // of the kinds asked for, which are few
   std::vector<Room> rooms_;
 };
 

@@ -74,15 +74,19 @@ Result<std::vector<std::byte*>> HostsComm::show(const Patience& patience, const 
 
 // ---- Parts on their way.
 
-Status HostsComm::begin_part(const Trade& trade, Room& room, size_t part) {
+/// Begins the messages of a part that come, or those that go.
+Status HostsComm::begin_messages(const Trade& trade, Room& room, size_t part, bool come) {
   const size_t bytes = trade.parts.bytes_of(part);
   for (size_t i = 0; i < trade.fellows.size(); ++i) {
     if (i == trade.own) continue;
-    const std::byte* const row = trade.row(room.sent, trade.sends_same ? 0 : i);
-    room.messages.push_back({trade.fellows[i], false, 0});
-    room.messages.back().request = ZERO_TRY(messages_->send(trade.fellows[i], {row, bytes}));
-    traffic().data.sent.add(bytes);
-    os().reached("trade.sent");
+    const int32_t fellow = trade.fellows[i];
+    const std::span<std::byte> row{
+        come ? trade.row(room.received, i) : trade.row(room.sent, trade.sends_same ? 0 : i), bytes};
+    room.messages.push_back({fellow, come, 0});
+    room.messages.back().request =
+        ZERO_TRY(come ? messages_->receive(fellow, row) : messages_->send(fellow, row));
+    (come ? traffic().data.received : traffic().data.sent).add(bytes);
+    if (!come) os().reached("trade.sent");
   }
   return {};
 }
@@ -130,25 +134,15 @@ Status HostsComm::trade_parts(const Trade& trade, const Patience& patience, cons
                               const Unpack& unpack) {
   const size_t parts = trade.parts.count(), most = trade.parts.most();
   rooms_.resize(Parts::kRooms);
-  const auto receive = [&](Room& room, size_t part) -> Status {
+  const auto begin = [&](size_t part) -> Status {
+    Room& room = rooms_[part % Parts::kRooms];
     const size_t room_bytes = most * trade.fellows.size();
     for (Memory* const memory : {&room.sent, &room.received})
       if (memory->bytes() < room_bytes)
         *memory = ZERO_TRY(Memory::allocate(nullptr, room_bytes, "what travels between hosts"));
-    for (size_t i = 0; i < trade.fellows.size(); ++i) {
-      if (i == trade.own) continue;
-      const std::span<std::byte> row{trade.row(room.received, i), trade.parts.bytes_of(part)};
-      room.messages.push_back({trade.fellows[i], true, 0});
-      room.messages.back().request = ZERO_TRY(messages_->receive(trade.fellows[i], row));
-      traffic().data.received.add(row.size());
-    }
-    return {};
-  };
-  const auto begin = [&](size_t part) -> Status {
-    Room& room = rooms_[part % Parts::kRooms];
-    ZERO_TRY(receive(room, part));
+    ZERO_TRY(begin_messages(trade, room, part, true));
     pack(room, part * most, trade.parts.bytes_of(part));
-    return begin_part(trade, room, part);
+    return begin_messages(trade, room, part, false);
   };
   const auto run = [&]() -> Status {
     for (size_t begun = 0, ended = 0; ended < parts; ++ended) {
@@ -211,7 +205,11 @@ Status HostsComm::all_gather(Call& call, const void* send, void* recv, size_t by
 
 Status HostsComm::gather_some(Call& call, const Ranks& among, const std::byte* send,
                               std::byte* recv, size_t bytes, std::span<std::byte> scratch) {
-  if (layout_.parts_evenly(among)) return gather(call, among, send, recv, bytes);
+  const auto known = std::ranges::find(parts_evenly_, among, &std::pair<Ranks, bool>::first);
+  const bool evenly = known != parts_evenly_.end()
+                          ? known->second
+                          : parts_evenly_.emplace_back(among, layout_.parts_evenly(among)).second;
+  if (evenly) return gather(call, among, send, recv, bytes);
   return Comm::gather_some(call, among, send, recv, bytes, scratch);
 }
 

@@ -36,24 +36,27 @@ Status MpiMessages::check_caller() const {
   return check_thread(shared_->library);
 }
 
-Result<MpiMessages::Request> MpiMessages::send(int32_t to, std::span<const std::byte> data) {
+template <class Begin>
+Result<MpiMessages::Request> MpiMessages::begin(const char* what, int32_t with,
+                                                const Begin& begin) {
   caller_ = std::this_thread::get_id();
   Request request = 0;
-  ZERO_TRY(outcome(shared_->library, "MPI_Isend",
-                   shared_->library.calls->send(data.data(), static_cast<int>(data.size()),
-                                                ranks_[static_cast<size_t>(to)], tag_,
-                                                shared_->duplicate.handle, &request)));
+  ZERO_TRY(
+      outcome(shared_->library, what,
+              begin(ranks_[static_cast<size_t>(with)], tag_, shared_->duplicate.handle, &request)));
   return request;
 }
 
+Result<MpiMessages::Request> MpiMessages::send(int32_t to, std::span<const std::byte> data) {
+  return begin("MPI_Isend", to, [&](auto... how) {
+    return shared_->library.calls->send(data.data(), static_cast<int>(data.size()), how...);
+  });
+}
+
 Result<MpiMessages::Request> MpiMessages::receive(int32_t from, std::span<std::byte> data) {
-  caller_ = std::this_thread::get_id();
-  Request request = 0;
-  ZERO_TRY(outcome(shared_->library, "MPI_Irecv",
-                   shared_->library.calls->receive(data.data(), static_cast<int>(data.size()),
-                                                   ranks_[static_cast<size_t>(from)], tag_,
-                                                   shared_->duplicate.handle, &request)));
-  return request;
+  return begin("MPI_Irecv", from, [&](auto... how) {
+    return shared_->library.calls->receive(data.data(), static_cast<int>(data.size()), how...);
+  });
 }
 
 Result<bool> MpiMessages::has_ended(Request& request) {

@@ -42,6 +42,8 @@ class MpiMessages final : public hosts::Messages {
     ~Shared() { duplicate.state = state.load(); }
   };
 
+  template <class Begin>
+  Result<Request> begin(const char* what, int32_t with, const Begin& begin);
   MpiMessages(std::shared_ptr<Shared> shared, int32_t tag, std::vector<int32_t> ranks)
       : shared_(std::move(shared)), tag_(tag), ranks_(std::move(ranks)) {}
 

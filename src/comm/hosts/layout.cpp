@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/hosts/layout.h"
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+
+namespace zero::hosts {
+
+Layout Layout::of(std::span<const std::string> names) {
+  const auto world = static_cast<int32_t>(names.size());
+  std::vector<std::vector<int32_t>> hosts;
+  std::map<std::string_view, size_t> numbers;
+  for (int32_t r = 0; r < world; ++r) {
+    const auto [found, is_new] = numbers.emplace(names[static_cast<size_t>(r)], hosts.size());
+    if (is_new) hosts.emplace_back();
+    hosts[found->second].push_back(r);
+  }
+  Layout layout;
+  const size_t places = hosts[0].size();
+  const bool even = std::ranges::all_of(hosts, [&](const auto& on) { return on.size() == places; });
+  layout.places = even ? static_cast<int32_t>(places) : 1;
+  layout.seats.resize(names.size());
+  for (const std::vector<int32_t>& on : hosts) {
+    for (const int32_t r : on) {
+      const auto at = static_cast<int32_t>(layout.ranks.size());
+      layout.seats[static_cast<size_t>(r)] = {at / layout.places, at % layout.places};
+      layout.ranks.push_back(r);
+    }
+  }
+  return layout;
+}
+
+bool Layout::parts_evenly(const Ranks& among) const {
+  const auto world = static_cast<int32_t>(ranks.size());
+  const int32_t step = among.stride == 1 ? among.count : 1;  // to the first of the next ranks
+  const int32_t end = among.stride == 1 ? world : among.stride;
+  for (int32_t first = 0; first < end; first += step) {
+    std::map<int32_t, std::vector<int32_t>> places;  // by host
+    for (int32_t i = 0; i < among.count; ++i) {
+      const Seat& one = seat(first + i * among.stride);
+      places[one.host].push_back(one.place);
+    }
+    for (const auto& [host, of_host] : places)
+      if (of_host != places.begin()->second) return false;
+  }
+  return true;
+}
+
+}  // namespace zero::hosts

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which ranks are on which host: arithmetic.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/comm.h"
+
+namespace zero::hosts {
+
+/// Where ranks are. Hosts are numbered by their lowest ranks, and the places on a host by rank.
+struct Layout {
+  struct Seat {
+    int32_t host, place;
+  };
+  int32_t places = 1;          // on each host
+  std::vector<int32_t> ranks;  // by host and place
+  std::vector<Seat> seats;     // by rank
+
+  /// `names`: of the host of each rank. If not all hosts have as many, each rank counts as one.
+  static Layout of(std::span<const std::string> names);
+
+  int32_t hosts() const { return static_cast<int32_t>(ranks.size()) / places; }
+  int32_t rank(int32_t host, int32_t place) const {
+    return ranks[static_cast<size_t>(host * places + place)];
+  }
+  const Seat& seat(int32_t rank) const { return seats[static_cast<size_t>(rank)]; }
+  /// True if of such ranks, and of all others that are divided as they are, those on each host have
+  /// the same places.
+  bool parts_evenly(const Ranks& among) const;
+  /// Returns the ranks of a host, by place.
+  std::span<const int32_t> on(int32_t host) const {
+    return std::span(ranks).subspan(static_cast<size_t>(host * places),
+                                    static_cast<size_t>(places));
+  }
+};
+
+}  // namespace zero::hosts

@@ -15,6 +15,7 @@
 #include "equivalence.h"
 #include "floats.h"
 #include "step/queued/queue.h"
+#include "support/nightly.h"
 
 namespace zero::test {
 namespace {

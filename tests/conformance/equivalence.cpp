@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/text.h"
+#include "support/nightly.h"
 
 namespace zero::test {
 namespace {

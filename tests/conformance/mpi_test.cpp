@@ -13,6 +13,7 @@
 #include "comm/mpi/library.h"
 #include "comm_cases.h"
 #include "support/mpi_ranks.h"
+#include "support/nightly.h"
 
 namespace zero::test {
 namespace {

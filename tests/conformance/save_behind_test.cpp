@@ -20,6 +20,7 @@
 #include "step/step.h"
 #include "support/comms.h"
 #include "support/expect.h"
+#include "support/nightly.h"
 #include "support/place.h"
 #include "support/system_calls.h"
 

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/nightly.h"
 #include "support/perturb.h"
 #include "uneven.h"
 

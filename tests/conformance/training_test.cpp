@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "equivalence.h"
+#include "support/nightly.h"
 #include "support/watched.h"
 #include "uneven.h"
 

@@ -14,6 +14,7 @@
 #include "comm/create.h"
 #include "comm/local/control.h"
 #include "comm/local/rendezvous.h"
+#include "support/nightly.h"
 #include "support/points.h"
 #include "support/watched.h"
 

@@ -8,6 +8,7 @@
 #include "api/handles.h"
 #include "fault/struck_training.h"
 #include "support/hosts_ranks.h"
+#include "support/nightly.h"
 #include "support/system_calls.h"
 
 namespace zero::test {

@@ -11,6 +11,7 @@
 
 #include "fault/malloc_lives.h"
 #include "support/failing_mallocs.h"
+#include "support/nightly.h"
 #include "support/ranks.h"
 #include "support/scratch.h"
 #include "support/trials.h"

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "support/comms.h"
+#include "support/nightly.h"
 #include "support/optim.h"
 #include "support/points.h"
 #include "zero.h"

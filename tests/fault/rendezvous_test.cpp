@@ -18,6 +18,7 @@
 #include "base/os.h"
 #include "base/text.h"
 #include "fault/rendezvous_ranks.h"
+#include "support/nightly.h"
 #include "support/points.h"
 #include "support/scratch.h"
 

@@ -17,6 +17,7 @@
 
 #include "base/text.h"
 #include "support/failing_calls.h"
+#include "support/nightly.h"
 #include "support/place.h"
 #include "support/ranks.h"
 #include "support/scratch.h"

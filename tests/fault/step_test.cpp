@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include "fault/struck_training.h"
+#include "support/nightly.h"
 
 namespace zero::test {
 namespace {

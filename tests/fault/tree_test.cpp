@@ -13,6 +13,7 @@
 #include "comm/exchange_record.h"
 #include "fault/tcp_ranks.h"
 #include "support/clock.h"
+#include "support/nightly.h"
 #include "support/points.h"
 #include "support/system_calls.h"
 

@@ -16,9 +16,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
-#include <cstdlib>
 #include <mutex>
-#include <string_view>
 #include <thread>
 
 #include "support/perturb.h"
@@ -196,11 +194,6 @@ std::string unique_name() {
   static std::atomic<int> count{0};
   return "test-" + std::to_string(getpid()) + "-" +
          std::to_string(Wall::now().time_since_epoch().count()) + "-" + std::to_string(count++);
-}
-
-bool nightly_run() {
-  const char* const value = std::getenv("ZERO_TEST_NIGHTLY");
-  return value != nullptr && std::string_view(value) == "1";
 }
 
 SharedMemory::SharedMemory(size_t bytes) : bytes_(bytes) {

@@ -49,9 +49,6 @@ inline std::vector<std::string> (*run_among_launched)(
 /// processes, ask before they are forked.
 std::string unique_name();
 
-/// True where ZERO_TEST_NIGHTLY=1 asks for the exhaustive run: what lasts longer than a minute.
-bool nightly_run();
-
 /// Zeroed memory that forked children share with their parent.
 class SharedMemory {
  public:

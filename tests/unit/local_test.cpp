@@ -20,6 +20,7 @@
 #include "comm/local/life.h"
 #include "comm/local/segment.h"
 #include "comm/process.h"
+#include "support/nightly.h"
 #include "support/ranks.h"
 #include "support/scratch.h"
 #include "support/statuses.h"

@@ -12,7 +12,7 @@
 #include "kernels/kernels.h"
 #include "random_elements.h"
 #include "support/halves.h"
-#include "support/ranks.h"
+#include "support/nightly.h"
 
 namespace zero {
 namespace {

@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "support/json_of.h"
+#include "support/nightly.h"
 #include "support/ranks.h"
 #include "support/statuses.h"
 

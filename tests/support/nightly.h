@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdlib>
+#include <string_view>
+
+namespace zero::test {
+
+/// True where ZERO_TEST_NIGHTLY=1 asks for the exhaustive run: what lasts longer than a minute.
+inline bool nightly_run() {
+  const char* const value = std::getenv("ZERO_TEST_NIGHTLY");
+  return value != nullptr && std::string_view(value) == "1";
+}
+
+}  // namespace zero::test

@@ -36,19 +36,15 @@ SUBJECTS = ("libzero", "libzero bf16", "torch")
 Step = Callable[[], Any]
 
 
-# Of a transfer. Each begins and ends with a meeting of a host's ranks, in which its link may be idle.
-BUCKET_BYTES = 1 << 28
-
-
 def libzero_step(wire: str | None) -> tuple[int, Step, Step]:
     import libzero
 
     comm = libzero.Comm.from_env()
-    memory = libzero.allocate(comm, gpt2_shapes(), bucket_bytes=BUCKET_BYTES)
+    memory = libzero.allocate(comm, gpt2_shapes())
     for array in [*memory.data.values(), *memory.grads.values()]:
         array[...] = 0.01
     options: dict[str, Any] = {"wire_dtype": wire} if wire else {}
-    optimizer = libzero.Optimizer(comm, "adamw", lr=1e-3, bucket_bytes=BUCKET_BYTES, **options)
+    optimizer = libzero.Optimizer(comm, "adamw", lr=1e-3, **options)
     optimizer.register(memory.params)
     return comm.rank, optimizer.step, comm.barrier
 

@@ -96,35 +96,37 @@ Result<std::byte*> Comm::resolve(int32_t rank, const Location&, size_t) const {
                 text("memory of rank ", rank, " is not addressable on a comm of kind ", kind()));
 }
 
-Status Comm::all_gather(Call&, const void*, void*, size_t) {
+Status Comm::all_gather(Call&, std::span<const Gathered>) {
   return Status(ZERO_ERR_INTERNAL, text("all_gather of host memory on a comm of kind ", kind()));
 }
 
-Status Comm::gather_among(Call& call, const Ranks& among, const void* send, void* recv,
-                          size_t bytes, std::span<std::byte> scratch) {
-  if (among.count == world_) return all_gather(call, send, recv, bytes);
-  if (among.count > 1)
-    return gather_some(call, among, static_cast<const std::byte*>(send),
-                       static_cast<std::byte*>(recv), bytes, scratch);
-  if (bytes > 0) std::memmove(recv, send, bytes);
+Status Comm::gather_among(Call& call, const Ranks& among, std::span<const Gathered> all,
+                          std::span<std::byte> scratch) {
+  if (among.count == world_) return all_gather(call, all);
+  if (among.count > 1) return gather_some(call, among, all, scratch);
+  for (const Gathered& one : all)
+    if (one.bytes > 0) std::memmove(one.recv, one.send, one.bytes);
   return {};
 }
 
-Status Comm::gather_some(Call& call, const Ranks& among, const std::byte* send, std::byte* recv,
-                         size_t bytes, std::span<std::byte> scratch) {
+Status Comm::gather_some(Call& call, const Ranks& among, std::span<const Gathered> all,
+                         std::span<std::byte> scratch) {
   const size_t most = scratch.size() / static_cast<size_t>(world_);
-  for (size_t done = 0, part = 0; done < bytes; done += part) {
-    part = std::min(most, bytes - done);
-    ZERO_TRY(all_gather(call, send + done, scratch.data(), part));
-    for (int32_t i = 0; i < among.count; ++i) {
-      const auto rank = static_cast<size_t>(among.first + i * among.stride);
-      std::memcpy(recv + static_cast<size_t>(i) * bytes + done, &scratch[rank * part], part);
+  for (const auto& [send, recv, bytes] : all) {
+    for (size_t done = 0, part = 0; done < bytes; done += part) {
+      part = std::min(most, bytes - done);
+      ZERO_TRY(all_gather(call, static_cast<const std::byte*>(send) + done, scratch.data(), part));
+      for (int32_t i = 0; i < among.count; ++i) {
+        const auto rank = static_cast<size_t>(among.first + i * among.stride);
+        std::memcpy(static_cast<std::byte*>(recv) + static_cast<size_t>(i) * bytes + done,
+                    &scratch[rank * part], part);
+      }
     }
   }
   return {};
 }
 
-Status Comm::reduce_scatter(Call&, SumTypes, const void*, void*, size_t, void*) {
+Status Comm::reduce_scatter(Call&, std::span<const Scattered>, void*) {
   return Status(ZERO_ERR_INTERNAL,
                 text("reduce_scatter of host memory on a comm of kind ", kind()));
 }

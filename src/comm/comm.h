@@ -132,17 +132,23 @@ class Comm : public std::enable_shared_from_this<Comm> {
   // rank; called inside a Call; failures have aborted the comm. What is sent to be summed, and what
   // is gathered, lies in an arena of the comm, where other ranks of the host may reach it.
 
-  virtual Status all_gather(Call& call, const void* send, void* recv, size_t bytes);
-  /// Does the same among some ranks: every rank names those that it is one of, and as many. `recv`
-  /// has room for `bytes` of each of them. `scratch` has room for kGatherBytes of every rank.
-  Status gather_among(Call& call, const Ranks& among, const void* send, void* recv, size_t bytes,
+  // Transfers that are given together may go on behind each other without a stop.
+
+  virtual Status all_gather(Call& call, std::span<const Gathered> all);
+  Status all_gather(Call& call, const void* send, void* recv, size_t bytes) {
+    const Gathered one{send, recv, bytes};
+    return all_gather(call, {&one, 1});
+  }
+  /// Does the same among some ranks: every rank names those that it is one of, and as many. Each
+  /// `recv` has room for what each of them sends. `scratch` has room for kGatherBytes of every
+  /// rank.
+  Status gather_among(Call& call, const Ranks& among, std::span<const Gathered> all,
                       std::span<std::byte> scratch);
   static constexpr size_t kGatherBytes = 4096;
-  /// Sets recv to the sum over ranks of this rank's chunk of `send` (world chunks of `count`
+  /// Sets each `recv` to the sum over ranks of this rank's chunk of `send` (world chunks of `count`
   /// elements). If libzero sums itself, it does so in rank order, and may also add: recv + the
-  /// first + ... . `scratch` has room for as much as `send`.
-  virtual Status reduce_scatter(Call& call, SumTypes types, const void* send, void* recv,
-                                size_t count, void* scratch);
+  /// first + ... . `scratch` has room for as much as one `send`.
+  virtual Status reduce_scatter(Call& call, std::span<const Scattered> all, void* scratch);
   /// True if libzero sums itself, from any floating type. If not, data to send must have the sum's
   /// type.
   virtual bool sums_itself() const { return true; }
@@ -151,8 +157,8 @@ class Comm : public std::enable_shared_from_this<Comm> {
   friend class Call;
   /// Makes a gather among more than one rank, and fewer than all. This one gathers from all, and
   /// picks.
-  virtual Status gather_some(Call& call, const Ranks& among, const std::byte* send, std::byte* recv,
-                             size_t bytes, std::span<std::byte> scratch);
+  virtual Status gather_some(Call& call, const Ranks& among, std::span<const Gathered> all,
+                             std::span<std::byte> scratch);
   Comm(int32_t rank, int32_t world, const CommOptions& options,
        std::shared_ptr<Device> device = nullptr);
 

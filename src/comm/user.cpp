@@ -28,29 +28,23 @@ class UserComm final : public Comm {
 
   bool direct() const override { return false; }
 
-  Status all_gather(Call& call, const void* send, void* recv, size_t bytes) override {
-    if (bytes == 0) return {};
-    count_all(traffic().data, bytes);
-    return run("all_gather", data_plane(call, "all_gather"),
-               [&] { return functions_.all_gather(ctx_, send, recv, bytes, nullptr); });
+  Status all_gather(Call& call, std::span<const Gathered> all) override {
+    for (const auto& [send, recv, bytes] : all) {
+      if (bytes == 0) continue;
+      count_all(traffic().data, bytes);
+      ZERO_TRY(run("all_gather", data_plane(call, "all_gather"),
+                   [&, from = send, to = recv, each = bytes] {
+                     return functions_.all_gather(ctx_, from, to, each, nullptr);
+                   }));
+    }
+    return {};
   }
 
   bool sums_itself() const override { return functions_.all_to_all != nullptr; }
 
-  Status reduce_scatter(Call& call, SumTypes types, const void* send, void* recv, size_t count,
-                        void* scratch) override {
-    if (count == 0) return {};
-    const Patience patience = data_plane(call, "reduce_scatter");
-    count_all(traffic().data, count * size_of(sums_itself() ? types.from : types.sum));
-    if (!sums_itself())
-      return run("reduce_scatter", patience, [&] {
-        return functions_.reduce_scatter(ctx_, send, recv, count, static_cast<int32_t>(types.sum),
-                                         nullptr);
-      });
-    const size_t bytes = count * size_of(types.from);
-    ZERO_TRY(run("all_to_all", patience,
-                 [&] { return functions_.all_to_all(ctx_, send, scratch, bytes, nullptr); }));
-    sum_(types, scratch, recv, count);
+  Status reduce_scatter(Call& call, std::span<const Scattered> all, void* scratch) override {
+    for (const Scattered& one : all)
+      if (one.count > 0) ZERO_TRY(reduce_one(data_plane(call, "reduce_scatter"), one, scratch));
     return {};
   }
 
@@ -96,6 +90,21 @@ class UserComm final : public Comm {
   }
 
  private:
+  Status reduce_one(const Patience& patience, const Scattered& one, void* scratch) {
+    const auto& [types, send, recv, count] = one;
+    count_all(traffic().data, count * size_of(sums_itself() ? types.from : types.sum));
+    if (!sums_itself())
+      return run("reduce_scatter", patience, [&] {
+        return functions_.reduce_scatter(ctx_, one.send, one.recv, one.count,
+                                         static_cast<int32_t>(one.types.sum), nullptr);
+      });
+    const size_t bytes = count * size_of(types.from);
+    ZERO_TRY(run("all_to_all", patience,
+                 [&] { return functions_.all_to_all(ctx_, one.send, scratch, bytes, nullptr); }));
+    sum_(types, scratch, recv, count);
+    return {};
+  }
+
   /// Counts what every rank sends to every other, as if nothing that the engine does made it less.
   void count_all(Traffic::Flow& flow, size_t bytes) const {
     flow.sent.add(bytes, world() - 1);

@@ -102,12 +102,31 @@ std::span<std::byte> scratch_of(const StepMemory& memory) {
   return {memory.scratch.data(), memory.scratch.bytes()};
 }
 
-Status reduce_one(Call& call, Optimizer& optim, StepMemory& memory, const Travel& travel) {
+/// Gradients travel as they lie, one transfer behind the other.
+Status reduce_in_place(Call& call, Optimizer& optim, StepMemory& memory,
+                       std::span<const Travel> travels) {
+  size_t bytes = 0;
+  std::vector<Scattered> all;
+  for (const Travel& travel : travels) {
+    const Transfer& transfer = travel.transfer;
+    const Section& section = section_of(optim, transfer);
+    all.push_back({.types = {.from = section.grad_dtype,
+                             .sum = section.sum(),
+                             .adds = memory.adds && !adds_apart(optim, memory),
+                             .travels = section.sum()},
+                   .send = memory.grads_base + section.grad_at(transfer.layout),
+                   .recv = arriving_sums(optim, memory) + section.sum_at(transfer.share),
+                   .count = static_cast<size_t>(transfer.chunk)});
+    bytes += summed_bytes(optim, transfer, section.grad_dtype);
+    count_moved(optim, travel, section.grad_dtype);
+  }
+  const Span span(optim.comm->trace, Trace::Kind::transfer, "reduce_scatter", bytes);
+  return optim.comm->reduce_scatter(call, all, memory.scratch.data());
+}
+Status reduce_packed(Call& call, Optimizer& optim, StepMemory& memory, const Travel& travel) {
   const Transfer& transfer = travel.transfer;
   const Section& section = section_of(optim, transfer);
-  if (!travel.in_place) pack(optim, memory, travel);
-  const std::byte* const send =
-      travel.in_place ? memory.grads_base + section.grad_at(transfer.layout) : memory.send.data();
+  pack(optim, memory, travel);
   std::byte* const sums = arriving_sums(optim, memory) + section.sum_at(transfer.share);
   const bool alone = optim.options.instances == 1;
   std::byte* const parts = alone ? sums : memory.receive.data();
@@ -124,39 +143,63 @@ Status reduce_one(Call& call, Optimizer& optim, StepMemory& memory, const Travel
   if (adds) multiply(1 / rounding.divisor);
   const Span span(optim.comm->trace, Trace::Kind::transfer, "reduce_scatter",
                   summed_bytes(optim, transfer, wire(optim, section)));
-  const SumTypes types{.from = wire(optim, section),
+  const Scattered one{{.from = wire(optim, section),
                        .sum = section.sum(),
                        .adds = adds,
-                       .travels = rounding.any() ? rounding.to : section.sum()};
-  ZERO_TRY(optim.comm->reduce_scatter(call, types, send, to, count, memory.scratch.data()));
+                       .travels = rounding.any() ? rounding.to : section.sum()},
+                      memory.send.data(),
+                      to,
+                      count};
+  ZERO_TRY(optim.comm->reduce_scatter(call, {&one, 1}, memory.scratch.data()));
   multiply(rounding.divisor);
   count_moved(optim, travel, wire(optim, section));
   if (alone) return Status();
-  const size_t bytes = size_of(section.sum(), part);
-  ZERO_TRY(optim.comm->gather_among(call, optim.copies(), to, parts, bytes, scratch_of(memory)));
+  const Gathered own{to, parts, size_of(section.sum(), part)};
+  ZERO_TRY(optim.comm->gather_among(call, optim.copies(), {&own, 1}, scratch_of(memory)));
   std::memcpy(sums, parts, size_of(section.sum(), transfer.chunk));
   optim.counters.moved_bytes += 2 * static_cast<int64_t>(size_of(section.sum(), transfer.chunk));
   return Status();
 }
 
-Status publish_one(Call& call, Optimizer& optim, StepMemory& memory, const Travel& travel) {
+/// Brings this rank's parameters of some transfers to the ranks of its instance, and theirs here.
+Status gather(Call& call, Optimizer& optim, StepMemory& memory, std::span<const Travel> travels) {
+  size_t bytes = 0;
+  std::vector<Gathered> all;
+  for (const Travel& travel : travels) {
+    const Section& section = section_of(optim, travel.transfer);
+    const DType shared = optim.shared(section);
+    const size_t part = size_of(shared, travel.transfer.chunk);
+    std::byte* const place = memory.data_base + section.data_at(travel.transfer.layout);
+    if (travel.in_place)
+      all.push_back({place + static_cast<size_t>(optim.place()) * part, place, part});
+    else
+      all.push_back({memory.send.data(), memory.receive.data(), part});
+    bytes += gathered_bytes(optim, travel.transfer, shared);
+    count_moved(optim, travel, shared);
+  }
+  const Span span(optim.comm->trace, Trace::Kind::transfer, "all_gather", bytes);
+  return optim.comm->gather_among(call, optim.instance_ranks(), all, scratch_of(memory));
+}
+
+Status publish_packed(Call& call, Optimizer& optim, StepMemory& memory, const Travel& travel) {
   const Section& section = section_of(optim, travel.transfer);
   const DType shared = optim.shared(section);
-  const size_t bytes = size_of(shared, travel.transfer.chunk);
-  count_moved(optim, travel, shared);
-  const Span span(optim.comm->trace, Trace::Kind::transfer, "all_gather",
-                  gathered_bytes(optim, travel.transfer, shared));
-  const auto gather = [&](const void* send, void* recv) {
-    return optim.comm->gather_among(call, optim.instance_ranks(), send, recv, bytes,
-                                    scratch_of(memory));
-  };
-  if (travel.in_place) {
-    std::byte* const all = memory.data_base + section.data_at(travel.transfer.layout);
-    return gather(all + static_cast<size_t>(optim.place()) * bytes, all);
-  }
   copy_params(optim, section.dtype, shared, travel.pack);
-  ZERO_TRY(gather(memory.send.data(), memory.receive.data()));
+  ZERO_TRY(gather(call, optim, memory, {&travel, 1}));
   copy_params(optim, shared, section.dtype, travel.unpack);
+  return Status();
+}
+
+/// Makes all transfers. What lies in place goes on without a stop; buffers hold one at a time.
+template <class Together, class Alone>
+Status make(Call& call, const std::vector<Travel>& travels, const char* point,
+            const Together& together, const Alone& alone) {
+  const bool in_place = !travels.empty() && travels[0].in_place;  // all are alike
+  for (size_t i = 0; i < (in_place ? 1 : travels.size()); i++) {
+    ZERO_TRY(in_place ? together() : alone(travels[i]));
+    call.progress();
+    os().reached(point);
+  }
   return Status();
 }
 
@@ -168,22 +211,19 @@ Status reduce(Call& call, Optimizer& optim, StepMemory& memory) {
     return Status();
   }
   ZERO_TRY(make_room(call, optim, memory));
-  for (const Travel& travel : reductions(optim, memory)) {
-    ZERO_TRY(reduce_one(call, optim, memory, travel));
-    call.progress();
-    os().reached("gather.transfer");
-  }
-  return Status();
+  const std::vector<Travel> travels = reductions(optim, memory);
+  return make(
+      call, travels, "gather.transfer",
+      [&] { return reduce_in_place(call, optim, memory, travels); },
+      [&](const Travel& one) { return reduce_packed(call, optim, memory, one); });
 }
 
 Status publish(Call& call, Optimizer& optim, StepMemory& memory) {
   ZERO_TRY(make_room(call, optim, memory));
-  for (const Travel& travel : gathers(optim, memory)) {
-    ZERO_TRY(publish_one(call, optim, memory, travel));
-    call.progress();
-    os().reached("publish.transfer");
-  }
-  return Status();
+  const std::vector<Travel> travels = gathers(optim, memory);
+  return make(
+      call, travels, "publish.transfer", [&] { return gather(call, optim, memory, travels); },
+      [&](const Travel& one) { return publish_packed(call, optim, memory, one); });
 }
 
 }  // namespace zero::travel

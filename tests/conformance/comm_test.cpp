@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every comm promises: exchanges, votes and bulk data.
 #include <algorithm>
+#include <array>
 #include <random>
 
 #include "comm_cases.h"
@@ -308,12 +309,14 @@ TEST_P(Conformance, gather_among_gives_the_bytes_of_these_ranks_and_no_others) {
           const auto own = static_cast<size_t>((rank - among.first) / among.stride) * bytes;
           Call call = begin(seat, Operation::step, 1);
           const std::vector<std::byte> mine = bytes_of_rank(rank, bytes);
-          EXPECT_OK(seat->gather_among(call, among, mine.data(), all.data(), bytes, scratch));
+          const Gathered apart{mine.data(), all.data(), bytes};
+          EXPECT_OK(seat->gather_among(call, among, {&apart, 1}, scratch));
           EXPECT_TRUE(std::ranges::equal(all, expected)) << bytes << " of " << among.count;
           EXPECT_OK(call.vote("compared", {}));
           std::fill(all.begin(), all.end(), std::byte{0});
           std::copy(mine.begin(), mine.end(), all.begin() + static_cast<ptrdiff_t>(own));
-          EXPECT_OK(seat->gather_among(call, among, all.data() + own, all.data(), bytes, scratch));
+          const Gathered inside{all.data() + own, all.data(), bytes};
+          EXPECT_OK(seat->gather_among(call, among, {&inside, 1}, scratch));
           EXPECT_TRUE(std::ranges::equal(all, expected))
               << "in place " << bytes << " of " << among.count;
           EXPECT_OK(call.vote("compared", {}));
@@ -358,11 +361,43 @@ TEST_P(Conformance, reduce_scatter_sums_in_rank_order_on_each_host_and_then_over
       const std::span<float> from = in_arena<float>(seat, n * count, arena);
       std::ranges::copy(send[own], from.begin());
       Call call = begin(seat, Operation::step, 1);
-      EXPECT_OK(seat->reduce_scatter(call, {}, from.data(), sum.data(), count, scratch.data()));
+      const Scattered one{{}, from.data(), sum.data(), count};
+      EXPECT_OK(seat->reduce_scatter(call, {&one, 1}, scratch.data()));
       EXPECT_OK(call.vote("done", {}));  // others may still wait for what this rank has sent
       EXPECT_TRUE(count == 0 || memcmp(sum.data(), expected.data(), count * sizeof(float)) == 0)
           << count;
     }
+  });
+}
+
+TEST_P(Conformance, transfers_given_together_are_those_given_one_by_one) {
+  run([&](const Seat& seat) {
+    if (seat->direct() || seat->device() != nullptr) return;
+    const auto n = static_cast<size_t>(seat->world()), own = static_cast<size_t>(seat->rank());
+    std::vector<size_t> counts;  // small ones, none, and some that go in many parts
+    size_t together = 0;
+    for (size_t i = 0; i < 70; ++i)
+      together += counts.emplace_back(i % 24 == 5 ? 200'000 + i : i * i % 97);
+    std::array<std::shared_ptr<Arena>, 2> arenas;
+    const auto given = in_arena<float>(seat, n * together, arenas[0]);
+    const auto gathered = in_arena<float>(seat, n * together, arenas[1]);
+    for (size_t i = 0; i < given.size(); ++i) given[i] = static_cast<float>(i % 1009 + own);
+    std::vector<float> sums(together), scratch(n * 300'000);
+    std::vector<Scattered> scattered;
+    std::vector<Gathered> back;
+    for (size_t at = 0; const size_t count : counts) {
+      scattered.push_back({{}, &given[n * at], &sums[at], count});
+      back.push_back({&sums[at], &gathered[n * at], count * sizeof(float)});
+      at += count;
+    }
+    Call call = begin(seat, Operation::step, 1);
+    EXPECT_OK(seat->reduce_scatter(call, scattered, scratch.data()));
+    EXPECT_OK(seat->all_gather(call, back));
+    EXPECT_OK(call.vote("done", {}));  // others may still wait for what this rank has sent
+    size_t wrong = 0;
+    for (size_t i = 0; i < given.size(); ++i)
+      wrong += gathered[i] != static_cast<float>(n * (i % 1009) + n * (n - 1) / 2) ? 1u : 0u;
+    EXPECT_EQ(wrong, 0u);
   });
 }
 

@@ -111,7 +111,8 @@ TEST(UserComm, breaks_when_a_function_for_bulk_data_fails) {
     float data[4] = {}, scratch[4] = {};
     Call call = place.seat->begin(Operation::step, 1).value();
     EXPECT_EQ(place.seat->all_gather(call, data, scratch, 4).ok(), name != "all_gather");
-    EXPECT_EQ(place.seat->reduce_scatter(call, {}, data, data, 4, scratch).ok(), false);
+    const Scattered one{{}, data, data, 4};
+    EXPECT_EQ(place.seat->reduce_scatter(call, {&one, 1}, scratch).ok(), false);
     EXPECT_NE(place.seat->failure().text.find("zero_step: "), std::string::npos);
     EXPECT_NE(place.seat->failure().text.find(name + " returned -3"), std::string::npos);
   }

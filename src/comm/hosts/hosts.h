@@ -53,9 +53,8 @@ class HostsComm final : public Comm {
   Status check() override;
   void heed_interrupt(std::string_view where) override;
 
-  Status all_gather(Call& call, const void* send, void* recv, size_t bytes) override;
-  Status reduce_scatter(Call& call, SumTypes types, const void* send, void* recv, size_t count,
-                        void* scratch) override;
+  Status all_gather(Call& call, std::span<const Gathered> all) override;
+  Status reduce_scatter(Call& call, std::span<const Scattered> all, void* scratch) override;
 
  protected:
   bool combines() const override { return true; }
@@ -66,8 +65,8 @@ class HostsComm final : public Comm {
   Status broadcast_bytes(std::span<std::byte> data, int32_t root,
                          const Patience& patience) override;
   void note_progress() override;
-  Status gather_some(Call& call, const Ranks& among, const std::byte* send, std::byte* recv,
-                     size_t bytes, std::span<std::byte> scratch) override;
+  Status gather_some(Call& call, const Ranks& among, std::span<const Gathered> all,
+                     std::span<std::byte> scratch) override;
   Result<std::shared_ptr<Arena>> allocate(Call& call, uint32_t number, size_t bytes, int32_t kind,
                                           Side side) override;
   Result<std::shared_ptr<Comm>> make_child(Call& call, std::span<const int32_t> members,
@@ -85,11 +84,14 @@ class HostsComm final : public Comm {
   void look_from_links();
   void tell() const;
 
-  Status gather(Call& call, const Ranks& among, const std::byte* send, std::byte* recv,
-                size_t bytes);
+  Status sum_together(const Patience& patience, std::span<const Scattered> all);
+  Status gather(Call& call, const Ranks& among, std::span<const Gathered> all);
+  Status gather_together(const Patience& patience, const Ranks& among,
+                         std::span<const Gathered> all);
   Patience data_patience(const Call& call, const char* phase) const;
-  Result<std::vector<std::byte*>> show(const Patience& patience, const void* data, size_t bytes);
-  Status begin_messages(const Trade& trade, Room& room, size_t part, bool come);
+  Result<std::vector<std::byte*>> show(const Patience& patience,
+                                       std::span<const std::span<const std::byte>> own);
+  Status begin_messages(const Trade& trade, Room& room, bool come);
   Status await_part(Room& room, const Patience& patience);
   template <class Pack, class Unpack>
   Status trade_parts(const Trade& trade, const Patience& patience, const Pack& pack,

@@ -26,4 +26,10 @@ struct Parts {
   size_t bytes_of(size_t part) const { return std::min(most(), bytes - part * most()); }
 };
 
+/// A part of one of several transfers.
+struct Part {
+  size_t transfer = 0, at = 0, bytes = 0;
+  size_t most = 0;  // bytes of a part of this transfer
+};
+
 }  // namespace zero::hosts

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // How gradients and parameters travel: parts of a transfer are packed by sums over this host,
-// traded with the fellows, and unpacked in the order of hosts. Some are on their way at a time.
+// traded with the fellows, and unpacked in the order of hosts. Some are on their way at a time,
+// also from the end of one transfer to the beginning of the next.
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "base/float_environment.h"
 #include "base/os.h"
@@ -16,19 +18,24 @@ namespace {
 
 constexpr int64_t kGraceMs = 400;    // a rank that waits on its host for a late one names that
 constexpr int64_t kWitnessMs = 200;  // for a dead rank's connection to end as well
+constexpr size_t kTogether = 64;     // transfers without a stop between them
+
+/// Does `work` with so many transfers at a time.
+template <class Transfer, class Work>
+Status for_each_batch(std::span<const Transfer> all, const Work& work) {
+  for (size_t done = 0; done < all.size(); done += kTogether)
+    ZERO_TRY(work(all.subspan(done, std::min(kTogether, all.size() - done))));
+  return {};
+}
 
 }  // namespace
 
-/// A transfer to and from each of `fellows`. The row `own` is this rank's.
+/// Transfers to and from each of `fellows`. The row `own` is this rank's.
 struct HostsComm::Trade {
   std::vector<int32_t> fellows;
   size_t own;
-  Parts parts;
-  bool sends_same;  // to all, from the first row
-
-  std::byte* row(const Memory& rows, size_t fellow) const {
-    return rows.data() + fellow * parts.most();
-  }
+  std::vector<size_t> bytes;  // of each transfer, with each of them
+  bool sends_same;            // to all, from the first row
 };
 
 Patience HostsComm::data_patience(const Call& call, const char* phase) const {
@@ -52,36 +59,40 @@ Status HostsComm::broken(const Patience& patience, const Status& why) {
   return break_for(why.code(), -1, patience, text("rank ", rank(), ": ", why.text()));
 }
 
-/// Waits until all ranks of this host have come. Returns where `bytes` of each are, which it gives
-/// as its `data`.
-Result<std::vector<std::byte*>> HostsComm::show(const Patience& patience, const void* data,
-                                                size_t bytes) {
-  const Location own = place_in_arena(data, bytes);
-  std::vector<Location> all(static_cast<size_t>(layout_.places));
-  ZERO_TRY(told(host_->exchange_bytes(std::as_bytes(std::span(&own, 1)),
+/// Waits until all ranks of this host have come. Returns where their data are, which each gives as
+/// its `own`: of the first, a row of all ranks here, and so on.
+Result<std::vector<std::byte*>> HostsComm::show(const Patience& patience,
+                                                std::span<const std::span<const std::byte>> own) {
+  const auto places = static_cast<size_t>(layout_.places);
+  std::vector<Location> mine, all(own.size() * places);
+  for (const auto& data : own) mine.push_back(place_in_arena(data.data(), data.size()));
+  ZERO_TRY(told(host_->exchange_bytes(std::as_bytes(std::span(mine)),
                                       std::as_writable_bytes(std::span(all)), patience)));
-  std::vector<std::byte*> places;
-  for (const Location& one : all) {
-    const auto arena = std::static_pointer_cast<HostArena>(this->arena(one));
-    if (arena == nullptr || one.offset > arena->bytes() || bytes > arena->bytes() - one.offset)
-      return break_for(ZERO_ERR_STATE,
-                       layout_.rank(seat_.host, static_cast<int32_t>(places.size())), patience,
-                       "data that travels lies in no arena that this rank has, too");
-    places.push_back(arena->data_of(static_cast<int32_t>(places.size())) + one.offset);
+  std::vector<std::byte*> rows;
+  for (size_t i = 0; i < own.size(); ++i) {
+    for (int32_t place = 0; place < layout_.places; ++place) {
+      const Location& at = all[static_cast<size_t>(place) * own.size() + i];
+      const auto arena = std::static_pointer_cast<HostArena>(this->arena(at));
+      if (arena == nullptr || at.offset > arena->bytes() ||
+          own[i].size() > arena->bytes() - at.offset)
+        return break_for(ZERO_ERR_STATE, layout_.rank(seat_.host, place), patience,
+                         "data that travels lies in no arena that this rank has, too");
+      rows.push_back(arena->data_of(place) + at.offset);
+    }
   }
-  return places;
+  return rows;
 }
 
 // ---- Parts on their way.
 
 /// Begins the messages of a part that come, or those that go.
-Status HostsComm::begin_messages(const Trade& trade, Room& room, size_t part, bool come) {
-  const size_t bytes = trade.parts.bytes_of(part);
+Status HostsComm::begin_messages(const Trade& trade, Room& room, bool come) {
+  const size_t bytes = room.part.bytes;
   for (size_t i = 0; i < trade.fellows.size(); ++i) {
     if (i == trade.own) continue;
     const int32_t fellow = trade.fellows[i];
     const std::span<std::byte> row{
-        come ? trade.row(room.received, i) : trade.row(room.sent, trade.sends_same ? 0 : i), bytes};
+        come ? room.row(room.received, i) : room.row(room.sent, trade.sends_same ? 0 : i), bytes};
     room.messages.push_back({fellow, come, 0});
     room.messages.back().request =
         ZERO_TRY(come ? messages_->receive(fellow, row) : messages_->send(fellow, row));
@@ -127,29 +138,40 @@ Status HostsComm::await_part(Room& room, const Patience& patience) {
   }
 }
 
-/// pack(room, at, bytes) fills the rows that are sent, and this rank's own that is received;
-/// unpack(received, at, bytes) uses what has come.
+/// pack(room) fills the rows that are sent, and this rank's own that is received; unpack(room) uses
+/// what has come.
 template <class Pack, class Unpack>
 Status HostsComm::trade_parts(const Trade& trade, const Patience& patience, const Pack& pack,
                               const Unpack& unpack) {
-  const size_t parts = trade.parts.count(), most = trade.parts.most();
-  rooms_.resize(Parts::kRooms);
-  const auto begin = [&](size_t part) -> Status {
-    Room& room = rooms_[part % Parts::kRooms];
-    const size_t room_bytes = most * trade.fellows.size();
-    for (Memory* const memory : {&room.sent, &room.received})
-      if (memory->bytes() < room_bytes)
-        *memory = ZERO_TRY(Memory::allocate(nullptr, room_bytes, "what travels between hosts"));
-    ZERO_TRY(begin_messages(trade, room, part, true));
-    pack(room, part * most, trade.parts.bytes_of(part));
-    return begin_messages(trade, room, part, false);
+  const size_t fellows = trade.fellows.size();
+  size_t transfer = 0, at = 0;
+  const auto next = [&]() -> std::optional<Part> {
+    for (; transfer < trade.bytes.size() && at == trade.bytes[transfer]; at = 0) ++transfer;
+    if (transfer == trade.bytes.size()) return std::nullopt;
+    const size_t bytes = trade.bytes[transfer], most = Parts{fellows, bytes}.most();
+    const Part part{transfer, at, std::min(most, bytes - at), most};
+    at += part.bytes;
+    return part;
   };
+  const auto begin = [&](Room& room, const Part& part) -> Status {
+    room.part = part;
+    for (Memory* const memory : {&room.sent, &room.received})
+      if (memory->bytes() < part.most * fellows)
+        *memory =
+            ZERO_TRY(Memory::allocate(nullptr, part.most * fellows, "what travels between hosts"));
+    ZERO_TRY(begin_messages(trade, room, true));
+    pack(room);
+    return begin_messages(trade, room, false);
+  };
+  rooms_.resize(Parts::kRooms);
   const auto run = [&]() -> Status {
-    for (size_t begun = 0, ended = 0; ended < parts; ++ended) {
-      for (; begun < std::min(parts, ended + Parts::kRooms); ++begun) ZERO_TRY(begin(begun));
+    std::optional<Part> part = next();
+    for (size_t begun = 0, ended = 0; part || ended < begun; ++ended) {
+      for (; part && begun < ended + Parts::kRooms; part = next())
+        ZERO_TRY(begin(rooms_[begun++ % Parts::kRooms], *part));
       Room& room = rooms_[ended % Parts::kRooms];
       ZERO_TRY(await_part(room, patience));
-      unpack(room.received, ended * most, trade.parts.bytes_of(ended));
+      unpack(room);
       host_->note_progress();
     }
     return {};
@@ -159,95 +181,123 @@ Status HostsComm::trade_parts(const Trade& trade, const Patience& patience, cons
   return status.ok() || aborted() ? status : broken(patience, status);
 }
 
-// ---- What travels.
+// ---- What travels. Before, all ranks of a host have come; behind, all have read what is theirs.
 
-Status HostsComm::reduce_scatter(Call& call, SumTypes types, const void* send, void* recv,
-                                 size_t count, void*) {
-  const Patience patience = data_patience(call, "reduce_scatter");
-  const bool alone = layout_.places == 1;
-  const DType travels = alone ? types.from : types.travels;
-  const std::vector<std::byte*> sends =
-      ZERO_TRY(show(patience, send, count * static_cast<size_t>(world()) * size_of(types.from)));
-  const auto hosts = static_cast<size_t>(layout_.hosts());
-  Trade trade{{}, static_cast<size_t>(seat_.host), {hosts, count * size_of(travels)}, false};
+Status HostsComm::reduce_scatter(Call& call, std::span<const Scattered> all, void*) {
+  return for_each_batch(all, [&](std::span<const Scattered> some) {
+    return sum_together(data_patience(call, "reduce_scatter"), some);
+  });
+}
+
+Status HostsComm::sum_together(const Patience& patience, std::span<const Scattered> all) {
+  const auto places = static_cast<size_t>(layout_.places);
+  const auto travels = [&](const SumTypes& types) {
+    return places == 1 ? types.from : types.travels;
+  };
+  Trade trade{{}, static_cast<size_t>(seat_.host), {}, false};
   for (int32_t host = 0; host < layout_.hosts(); ++host)
     trade.fellows.push_back(layout_.rank(host, seat_.place));
+  std::vector<std::span<const std::byte>> own;
+  for (const auto& [types, send, recv, count] : all) {
+    own.emplace_back(static_cast<const std::byte*>(send),
+                     count * static_cast<size_t>(world()) * size_of(types.from));
+    trade.bytes.push_back(count * size_of(travels(types)));
+  }
+  const std::vector<std::byte*> sends = ZERO_TRY(show(patience, own));
   const FloatEnvironment environment;
   RankSum host_sum(layout_.places), sum(layout_.hosts());
-  const auto pack = [&](Room& room, size_t at, size_t bytes) {
-    const size_t first = at / size_of(travels), elements = bytes / size_of(travels);
+  const auto pack = [&](Room& room) {
+    const Part& part = room.part;
+    const auto& [types, send, recv, count] = all[part.transfer];
+    const DType travel = travels(types);
+    const size_t first = part.at / size_of(travel), elements = part.bytes / size_of(travel);
     for (size_t i = 0; i < trade.fellows.size(); ++i) {
-      std::byte* const to = trade.row(i == trade.own ? room.received : room.sent, i);
-      const size_t place = static_cast<size_t>(trade.fellows[i]) * count + first;
-      for (size_t l = 0; l < sends.size(); ++l)
-        host_sum.parts()[l] = sends[l] + place * size_of(types.from);
-      if (alone)
-        memcpy(to, host_sum.parts()[0], bytes);
+      std::byte* const to = room.row(i == trade.own ? room.received : room.sent, i);
+      const size_t chunk = static_cast<size_t>(trade.fellows[i]) * count + first;
+      for (size_t l = 0; l < places; ++l)
+        host_sum.parts()[l] = sends[part.transfer * places + l] + chunk * size_of(types.from);
+      if (places == 1)
+        memcpy(to, host_sum.parts()[0], part.bytes);
       else
-        host_sum.make(types.from, travels, to, elements);
+        host_sum.make(types.from, travel, to, elements);
       messages_->progress();
     }
   };
-  const auto unpack = [&](const Memory& received, size_t at, size_t bytes) {
-    const size_t first = at / size_of(travels);
-    for (size_t i = 0; i < trade.fellows.size(); ++i) sum.parts()[i] = trade.row(received, i);
-    sum.add({travels, types.sum, types.adds},
-            static_cast<std::byte*>(recv) + first * size_of(types.sum), bytes / size_of(travels));
+  const auto unpack = [&](const Room& room) {
+    const Part& part = room.part;
+    const auto& [types, send, recv, count] = all[part.transfer];
+    const DType travel = travels(types);
+    for (size_t i = 0; i < trade.fellows.size(); ++i) sum.parts()[i] = room.row(room.received, i);
+    sum.add({travel, types.sum, types.adds},
+            static_cast<std::byte*>(recv) + part.at / size_of(travel) * size_of(types.sum),
+            part.bytes / size_of(travel));
   };
   ZERO_TRY(trade_parts(trade, patience, pack, unpack));
-  return show(patience, send, 0).status();
+  return show(patience, {}).status();
 }
 
-Status HostsComm::all_gather(Call& call, const void* send, void* recv, size_t bytes) {
-  return gather(call, {0, 1, world()}, static_cast<const std::byte*>(send),
-                static_cast<std::byte*>(recv), bytes);
+Status HostsComm::all_gather(Call& call, std::span<const Gathered> all) {
+  return gather(call, {0, 1, world()}, all);
 }
 
-Status HostsComm::gather_some(Call& call, const Ranks& among, const std::byte* send,
-                              std::byte* recv, size_t bytes, std::span<std::byte> scratch) {
+Status HostsComm::gather_some(Call& call, const Ranks& among, std::span<const Gathered> all,
+                              std::span<std::byte> scratch) {
   const auto known = std::ranges::find(parts_evenly_, among, &std::pair<Ranks, bool>::first);
   const bool evenly = known != parts_evenly_.end()
                           ? known->second
                           : parts_evenly_.emplace_back(among, layout_.parts_evenly(among)).second;
-  if (evenly) return gather(call, among, send, recv, bytes);
-  return Comm::gather_some(call, among, send, recv, bytes, scratch);
+  if (evenly) return gather(call, among, all);
+  return Comm::gather_some(call, among, all, scratch);
+}
+
+Status HostsComm::gather(Call& call, const Ranks& among, std::span<const Gathered> all) {
+  return for_each_batch(all, [&](std::span<const Gathered> some) {
+    return gather_together(data_patience(call, "all_gather"), among, some);
+  });
 }
 
 /// Brings what the ranks `among` send to all of them: each gets its fellows', for all of its host.
-Status HostsComm::gather(Call& call, const Ranks& among, const std::byte* send, std::byte* recv,
-                         size_t bytes) {
-  const Patience patience = data_patience(call, "all_gather");
-  const std::vector<std::byte*> shown =
-      ZERO_TRY(show(patience, recv, bytes * static_cast<size_t>(among.count)));
-  std::vector<std::byte*> all;  // of this host's
-  std::vector<size_t> rows;     // of the fellows, in what is gathered
+Status HostsComm::gather_together(const Patience& patience, const Ranks& among,
+                                  std::span<const Gathered> all) {
   Trade trade{{}, 0, {}, true};
+  std::vector<std::span<const std::byte>> own;
+  for (const auto& [send, recv, bytes] : all) {
+    own.emplace_back(static_cast<const std::byte*>(recv), bytes * static_cast<size_t>(among.count));
+    trade.bytes.push_back(bytes);
+  }
+  const std::vector<std::byte*> shown = ZERO_TRY(show(patience, own));
+  std::vector<size_t> here;  // places of this host that are among them
+  std::vector<size_t> rows;  // of the fellows, in what is gathered
   for (int32_t i = 0; i < among.count; ++i) {
     const int32_t rank = among.first + i * among.stride;
     const auto [host, place] = layout_.seat(rank);
-    if (host == seat_.host) all.push_back(shown[static_cast<size_t>(place)]);
+    if (host == seat_.host) here.push_back(static_cast<size_t>(place));
     if (place != seat_.place) continue;
     if (host == seat_.host) trade.own = rows.size();
     trade.fellows.push_back(rank);
     rows.push_back(static_cast<size_t>(i));
   }
-  trade.parts = {rows.size(), bytes};
-  std::ranges::sort(all);  // ranks of a host may have one copy
-  all.erase(std::unique(all.begin(), all.end()), all.end());
-  const auto put = [&](size_t row, size_t at, const std::byte* from, size_t part) {
-    for (std::byte* const one : all)
-      if (std::byte* const to = one + row * bytes + at; to != from) memcpy(to, from, part);
+  const auto put = [&](const Part& part, size_t row, const std::byte* from) {
+    const std::byte* before = nullptr;  // ranks of a host may have one copy
+    for (const size_t place : here) {
+      std::byte* const to = shown[part.transfer * static_cast<size_t>(layout_.places) + place] +
+                            row * all[part.transfer].bytes + part.at;
+      if (to != from && to != before) memcpy(to, from, part.bytes);
+      before = to;
+    }
   };
-  const auto pack = [&](Room& room, size_t at, size_t part) {
-    memcpy(room.sent.data(), send + at, part);
-    put(rows[trade.own], at, send + at, part);
+  const auto pack = [&](Room& room) {
+    const Part& part = room.part;
+    const std::byte* const send = static_cast<const std::byte*>(all[part.transfer].send) + part.at;
+    memcpy(room.sent.data(), send, part.bytes);
+    put(part, rows[trade.own], send);
   };
-  const auto unpack = [&](const Memory& received, size_t at, size_t part) {
+  const auto unpack = [&](const Room& room) {
     for (size_t i = 0; i < rows.size(); ++i)
-      if (i != trade.own) put(rows[i], at, trade.row(received, i), part);
+      if (i != trade.own) put(room.part, rows[i], room.row(room.received, i));
   };
   ZERO_TRY(trade_parts(trade, patience, pack, unpack));
-  return show(patience, recv, 0).status();
+  return show(patience, {}).status();
 }
 
 }  // namespace zero::hosts

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "comm/hosts/hosts.h"
+#include "comm/hosts/parts.h"
 #include "device/memory.h"
 
 namespace zero::hosts {
@@ -17,8 +18,13 @@ struct HostsComm::Room {
     bool comes;
     Messages::Request request;
   };
-  Memory sent, received;          // a row for each host
+  Part part;
+  Memory sent, received;          // a row for each host, as long as any part of the transfer
   std::vector<Message> messages;  // that have not ended
+
+  std::byte* row(const Memory& rows, size_t fellow) const {
+    return rows.data() + fellow * part.most;
+  }
 };
 
 }  // namespace zero::hosts

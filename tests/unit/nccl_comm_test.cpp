@@ -142,6 +142,22 @@ TEST(NcclComm, host_memory_does_not_travel_by_its_data_plane) {
   });
 }
 
+TEST(NcclComm, more_ranks_than_one_rank_keeps_connections_to_meet_and_agree) {
+  constexpr int32_t kWorld = 40;
+  const NcclRanks ranks(kWorld);
+  run(ranks, kWorld, [&](const Seat& seat, int rank) {
+    Result<Call> call = seat->begin(Operation::step);
+    ASSERT_TRUE(call.ok());
+    const Result<std::vector<int>> all = call->exchange("numbers", rank * rank);
+    ASSERT_TRUE(all.ok()) << all.failure().text();
+    for (int r = 0; r < kWorld; ++r) EXPECT_EQ((*all)[static_cast<size_t>(r)], r * r);
+    const Status voted =
+        call->vote("lots", rank == 33 ? Status(ZERO_ERR_MEMORY, "none left") : Status());
+    EXPECT_EQ(voted.code(), rank == 33 ? ZERO_ERR_MEMORY : ZERO_ERR_PEER);
+    EXPECT_TRUE(contains(voted.text(), rank == 33 ? "none left" : "rank 33 in zero_step"));
+  });
+}
+
 // ---- Ends.
 
 TEST(NcclComm, a_sound_comm_is_destroyed_and_a_broken_one_aborted) {

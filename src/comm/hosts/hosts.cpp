@@ -78,7 +78,7 @@ void HostsComm::abort(const Failure& cause) {
 
 Failure HostsComm::failure() const {
   Failure failure = host_->failure();
-  if (undecided_ && steps.deciding) failure.params_consistent = false;
+  if ((undecided_ || host_->may_have_ended()) && steps.deciding) failure.params_consistent = false;
   return failure;
 }
 
@@ -136,8 +136,9 @@ Status HostsComm::decide(std::span<std::byte> outcome, const Patience& patience,
 
 Status HostsComm::combine_bytes(std::span<std::byte> data, const Combine& combine,
                                 const Patience& patience) {
-  ZERO_TRY(told(host_->combine_bytes(data, combine, patience)));
-  return decide(data, patience, [&] { return links_->combine_bytes(data, combine, patience); });
+  return told(host_->combine_through(data, combine, patience, [&](std::span<std::byte> all) {
+    return told(links_->combine_bytes(all, combine, patience));
+  }));
 }
 
 Status HostsComm::exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,

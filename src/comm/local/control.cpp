@@ -80,7 +80,17 @@ void Control::format(std::byte* segment, int32_t world, const Generation& genera
 Status Control::combine(std::span<std::byte> data, const Combine& combine,
                         const Patience& patience) {
   ZERO_TRY(meet(data, &combine, patience));
-  std::memcpy(data.data(), node(nodes_of(world_) - 1).record[sequence_ % 2], data.size());
+  std::memcpy(data.data(), combined(sequence_), data.size());
+  os().reached("exchange.read");
+  return {};
+}
+
+Status Control::combine_through(std::span<std::byte> data, const Combine& combine,
+                                const Patience& patience, const Patience& rest,
+                                const Between& between) {
+  const Through through{rest, between};
+  ZERO_TRY(meet(data, &combine, patience, &through));
+  std::memcpy(data.data(), combined(sequence_), data.size());
   os().reached("exchange.read");
   return {};
 }
@@ -97,7 +107,7 @@ Status Control::exchange(std::span<const std::byte> mine, std::span<std::byte> a
 
 /// Shows `mine`, and waits until all have shown theirs. Without `combine` nodes get no records.
 Status Control::meet(std::span<const std::byte> mine, const Combine* combine,
-                     const Patience& patience) {
+                     const Patience& patience, const Through* through) {
   if (mine.size() > kRecordRoom)
     return Status(ZERO_ERR_INTERNAL, text("a record of ", mine.size(), " bytes"));
   if (aborted()) return failure_status();
@@ -108,10 +118,17 @@ Status Control::meet(std::span<const std::byte> mine, const Combine* combine,
   os().reached("exchange.written");
   sequence_ = k;
   const bool last = climb(k, mine.size(), combine);
-  Status decided = last ? conclude(k, 0) : Status();
+  Status decided = last && through == nullptr ? conclude(k, 0) : Status();
+  if (last && through != nullptr) {
+    header().came.store(k);
+    ring(header().leader_bell);
+  }
   own.arrived.store(k, std::memory_order_release);  // nobody waits for more of this rank
   os().reached("exchange.arrived");
-  ZERO_TRY(last ? std::move(decided) : await(k, patience));
+  if (through != nullptr)
+    ZERO_TRY(decide_through(k, mine.size(), patience, *through));
+  else
+    ZERO_TRY(last ? std::move(decided) : await(k, patience));
   os().reached("exchange.decided");
   if constexpr (kThreadSanitizer) {
     // The decision orders what came before it by way of ranks in other processes, which the
@@ -121,6 +138,28 @@ Status Control::meet(std::span<const std::byte> mine, const Combine* combine,
   }
   if (k == 1 && cores_for_all()) spin_ns_ = kSpinNs;
   return {};
+}
+
+/// Waits until all have come, and lets the leader take what they have combined to other hosts.
+Status Control::decide_through(uint64_t k, size_t bytes, const Patience& patience,
+                               const Through& through) {
+  ZERO_TRY(await(k, patience, For::all));
+  if (rank_ != 0) return await(k, through.rest, For::leader);
+  header().out.store(k);
+  // Whoever gives up from here on sees that other hosts may know another end.
+  if (std::optional<Status> end = look(k, For::leader)) {
+    header().out.store(0);
+    return *std::move(end);
+  }
+  os().reached("exchange.out");
+  ZERO_TRY(through.between({combined(k), bytes}));
+  return conclude(k, 0);
+}
+
+bool Control::may_have_ended() const {
+  const uint64_t out = header().out.load();
+  const Decision standing = Decision::of(header().decision.load());
+  return out > (standing.aborted_by == 0 ? standing.sequence : standing.sequence - 1);
 }
 
 /// Counts this rank at its node and, as long as it is the last to come, that node at its parent.
@@ -169,8 +208,9 @@ Status Control::broadcast(std::span<std::byte> data, int32_t root, Patience firs
   return {};
 }
 
-/// Returns how exchange k ended, or nothing if it has not. Ends it if the comm is broken.
-std::optional<Status> Control::look(uint64_t k) {
+/// Returns how exchange k ended, or nothing if it has not; also OK if all have come and that is
+/// what the wait is for. Ends the exchange if the comm is broken.
+std::optional<Status> Control::look(uint64_t k, For what) {
   const Decision standing = Decision::of(header().decision.load(std::memory_order_acquire));
   if (standing.sequence > k) return Status();  // others are further on, so k was committed
   if (standing.sequence == k) {
@@ -179,6 +219,7 @@ std::optional<Status> Control::look(uint64_t k) {
   }
   if (const uint32_t word = header().abort.load(std::memory_order_acquire))
     return conclude(k, word);
+  if (what == For::all && header().came.load(std::memory_order_acquire) >= k) return Status();
   return std::nullopt;
 }
 
@@ -197,10 +238,10 @@ Status Control::conclude(uint64_t k, uint32_t aborted_by) {
   return damaged();
 }
 
-Status Control::await(uint64_t k, const Patience& patience) {
+Status Control::await(uint64_t k, const Patience& patience, For what) {
   int64_t spin_end_ns = 0;
   for (unsigned spins = 0;; ++spins) {
-    if (std::optional<Status> end = look(k)) return *std::move(end);
+    if (std::optional<Status> end = look(k, what)) return *std::move(end);
     if (spins % kSpinsPerClock == 0) {
       const int64_t now = now_ns();
       if (spin_end_ns == 0) spin_end_ns = now + spin_ns_;
@@ -209,7 +250,7 @@ Status Control::await(uint64_t k, const Patience& patience) {
     // Wait: spin_ns_ at most, then asleep.
     pause_cpu();
   }
-  return await_asleep(k, patience);
+  return await_asleep(k, patience, what);
 }
 
 /// Aborts exchange k for `cause`, unless it has been decided; look() tells.
@@ -233,28 +274,40 @@ void Control::give_up(uint64_t k, const Failure& cause) {
   ring();
 }
 
-void Control::doze(uint64_t k, int64_t nanoseconds) {
+/// Others need not wake while the leader waits for the last of them.
+Bell& Control::bell_of(For what) const {
+  return what == For::all && rank_ == 0 ? header().leader_bell : header().bell;
+}
+
+void Control::doze(uint64_t k, int64_t nanoseconds, For what) {
   // The sleeper is counted before the last look, so a rank that decides or aborts after that look
-  // sees it, and rings. Both sides write and then read, so all four must be in one order.
-  header().sleepers.fetch_add(1, std::memory_order_seq_cst);
-  const uint32_t bell = header().bell.load(std::memory_order_seq_cst);
+  // sees it, and rings. Both sides write and then read, so all must be in one order.
+  Bell& bell = bell_of(what);
+  bell.sleepers.fetch_add(1, std::memory_order_seq_cst);
+  const uint32_t rings = bell.rings.load(std::memory_order_seq_cst);
   const bool decided =
       Decision::of(header().decision.load(std::memory_order_seq_cst)).sequence >= k;
-  if (!decided && !aborted()) {
+  const bool came = what == For::all && header().came.load(std::memory_order_seq_cst) >= k;
+  if (!decided && !came && !aborted()) {
     const timespec timeout{nanoseconds / 1'000'000'000, nanoseconds % 1'000'000'000};
     // Wait: a slice: await_asleep() looks at deaths and the deadline.
-    if (os().futex(futex_word(header().bell), FUTEX_WAIT, bell, &timeout) != 0 && errno != EAGAIN &&
+    if (os().futex(futex_word(bell.rings), FUTEX_WAIT, rings, &timeout) != 0 && errno != EAGAIN &&
         errno != EINTR && errno != ETIMEDOUT)
       // Wait: the same slice.
       sleep_ms(1);
   }
-  header().sleepers.fetch_sub(1, std::memory_order_seq_cst);
+  bell.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+void Control::ring(Bell& bell) {
+  if (bell.sleepers.load(std::memory_order_seq_cst) == 0) return;
+  bell.rings.fetch_add(1, std::memory_order_seq_cst);
+  os().futex(futex_word(bell.rings), FUTEX_WAKE, INT_MAX, nullptr);
 }
 
 void Control::ring() {
-  if (header().sleepers.load(std::memory_order_seq_cst) == 0) return;
-  header().bell.fetch_add(1, std::memory_order_seq_cst);
-  os().futex(futex_word(header().bell), FUTEX_WAKE, INT_MAX, nullptr);
+  ring(header().bell);
+  ring(header().leader_bell);
 }
 
 void Control::publish_cores() {
@@ -275,29 +328,6 @@ bool Control::cores_for_all() const {
     count += std::popcount(together);
   }
   return world_ <= std::min(count, granted_cores().value_or(count));
-}
-
-void Control::say_where(const char* operation, const char* phase) {
-  char words[sizeof Slot::where] = {};
-  size_t length = 0;
-  for (const std::string_view part : {operation, ": ", phase})
-    length += part.copy(words + length, sizeof words - 1 - length);
-  for (size_t i = 0; i < std::size(slot(rank_).where); ++i) {
-    uint64_t word;
-    std::memcpy(&word, words + i * sizeof word, sizeof word);
-    slot(rank_).where[i].store(word, std::memory_order_relaxed);
-  }
-}
-
-std::string Control::where_is(int32_t rank) const {
-  char words[sizeof Slot::where + 1] = {};
-  for (size_t i = 0; i < std::size(slot(rank).where); ++i) {
-    const uint64_t word = slot(rank).where[i].load(std::memory_order_relaxed);
-    std::memcpy(words + i * sizeof word, &word, sizeof word);
-  }
-  for (char* c = words; *c != 0; ++c)
-    if (*c < ' ' || *c > '~') *c = '?';
-  return words;
 }
 
 // ---- What breaks a comm.

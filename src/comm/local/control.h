@@ -27,6 +27,9 @@ struct Part {
   std::function<void(std::span<const Missing>)> look;  // called between two slices of a wait
 };
 
+/// What the hosts' leaders do together with what each host has combined.
+using Between = std::function<Status(std::span<std::byte>)>;
+
 class Control {
  public:
   /// `peers`: the process of each rank. The mapping holds control_bytes(world).
@@ -37,6 +40,14 @@ class Control {
   /// Sets `data` (at most kRecordRoom bytes, the same number everywhere), on every rank, to what
   /// all combine to. Every rank gets the same answer.
   Status combine(std::span<std::byte> data, const Combine& combine, const Patience& patience);
+
+  /// Does the same for a host that is a part of a larger comm: once all have come, rank 0, its
+  /// leader, calls between(data), which makes of it what all hosts' combine to. `rest`: the
+  /// patience with that.
+  Status combine_through(std::span<std::byte> data, const Combine& combine,
+                         const Patience& patience, const Patience& rest, const Between& between);
+  /// True if others may know an end of the exchange at hand that this host has not seen.
+  bool may_have_ended() const;
 
   /// Brings every rank's `mine` (as many bytes at most) into `all`. Every rank gets the same
   /// answer. `all` may be empty: then it only waits.
@@ -94,16 +105,29 @@ class Control {
   Header& header() const { return header_of(mapping_->data()); }
   Slot& slot(int32_t rank) const { return slot_of(mapping_->data(), rank); }
 
+  std::byte* combined(uint64_t k) const { return node(nodes_of(world_) - 1).record[k % 2]; }
   Node& node(int32_t place) const { return reinterpret_cast<Node*>(&slot(world_))[place]; }
 
-  Status meet(std::span<const std::byte> mine, const Combine* combine, const Patience& patience);
+  /// What a wait in exchange k is for: its decision, for which all others must come; that they
+  /// come; its decision, which the leader brings.
+  enum class For { decision, all, leader };
+
+  struct Through {
+    const Patience& rest;
+    const Between& between;
+  };
+  Status meet(std::span<const std::byte> mine, const Combine* combine, const Patience& patience,
+              const Through* through = nullptr);
   bool climb(uint64_t k, size_t bytes, const Combine* combine);
-  std::optional<Status> look(uint64_t k);
+  Status decide_through(uint64_t k, size_t bytes, const Patience& patience, const Through& through);
+  std::optional<Status> look(uint64_t k, For what);
   Status conclude(uint64_t k, uint32_t aborted_by);
-  Status await(uint64_t k, const Patience& patience);
-  Status await_asleep(uint64_t k, const Patience& patience);
+  Status await(uint64_t k, const Patience& patience, For what = For::decision);
+  Status await_asleep(uint64_t k, const Patience& patience, For what);
   void give_up(uint64_t k, const Failure& cause);
-  void doze(uint64_t k, int64_t nanoseconds);
+  void doze(uint64_t k, int64_t nanoseconds, For what);
+  Bell& bell_of(For what) const;
+  static void ring(Bell& bell);
   void ring();
 
   void publish_cores();

@@ -47,15 +47,23 @@ struct Node {
   alignas(kLine) std::byte record[2][kRecordRoom];  // of even and odd exchanges
 };
 
+/// Wakes those that sleep for the same.
+struct Bell {
+  alignas(kLine) std::atomic<uint32_t> rings;     // a futex
+  alignas(kLine) std::atomic<uint32_t> sleepers;  // who may have to be woken
+};
+
 struct Header {
   uint32_t magic;
   int32_t world;
   Generation generation;
   alignas(kLine) std::atomic<uint64_t> decision;  // see Decision
   alignas(kLine) std::atomic<uint32_t> abort;     // 0, or 1 + the rank whose cause stands
-  alignas(kLine) std::atomic<uint32_t> bell;      // a futex
-  alignas(kLine) std::atomic<uint32_t> sleepers;  // who may have to be woken
-  std::atomic<uint32_t> left;                     // ranks that have given up their seats
+  Bell bell;                                      // of those that wait for a decision
+  Bell leader_bell;                               // of a leader that waits until all have come
+  alignas(kLine) std::atomic<uint64_t> came;      // the last exchange to which all have, for it
+  std::atomic<uint64_t> out;   // the last exchange with which it has gone to other hosts
+  std::atomic<uint32_t> left;  // ranks that have given up their seats
   alignas(kLine) std::byte bounce[2][kBounceBytes / 2];
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The watch over the other ranks: who has died or left, and in a long wait who is missing, since
-// when, and whether that has been long enough.
+// The watch over the other ranks: where each is, who has died or left, and in a long wait who is
+// missing, since when, and whether that has been long enough.
 #include <algorithm>
 #include <optional>
 #include <vector>
@@ -13,6 +13,29 @@
 #include "comm/process.h"
 
 namespace zero::local {
+
+void Control::say_where(const char* operation, const char* phase) {
+  char words[sizeof Slot::where] = {};
+  size_t length = 0;
+  for (const std::string_view part : {operation, ": ", phase})
+    length += part.copy(words + length, sizeof words - 1 - length);
+  for (size_t i = 0; i < std::size(slot(rank_).where); ++i) {
+    uint64_t word;
+    std::memcpy(&word, words + i * sizeof word, sizeof word);
+    slot(rank_).where[i].store(word, std::memory_order_relaxed);
+  }
+}
+
+std::string Control::where_is(int32_t rank) const {
+  char words[sizeof Slot::where + 1] = {};
+  for (size_t i = 0; i < std::size(slot(rank).where); ++i) {
+    const uint64_t word = slot(rank).where[i].load(std::memory_order_relaxed);
+    std::memcpy(words + i * sizeof word, &word, sizeof word);
+  }
+  for (char* c = words; *c != 0; ++c)
+    if (*c < ' ' || *c > '~') *c = '?';
+  return words;
+}
 
 std::string Control::name_of(int32_t rank) const {
   return text("rank ", called(rank), " (process ", slot(rank).pid.load(std::memory_order_relaxed),
@@ -70,7 +93,7 @@ Status Control::check(const Patience& where) {
 
 class Control::Wait {
  public:
-  Wait(const Control& control, uint64_t k, const Patience& patience);
+  Wait(const Control& control, uint64_t k, const Patience& patience, For what);
 
   /// Returns a reason to give up: a death, a rank that left, the deadline.
   std::optional<Failure> find_cause();
@@ -79,7 +102,7 @@ class Control::Wait {
   /// Returns how long to sleep now. Many sleepers share the looks at who is alive.
   int64_t slice_ns() const {
     constexpr uint32_t kOften = 16, kLongestMs = 50;
-    const uint32_t sleepers = control_.header().sleepers.load(std::memory_order_relaxed);
+    const uint32_t sleepers = control_.bell_of(what_).sleepers.load(std::memory_order_relaxed);
     return watch_.slice_ns(missing_,
                            std::clamp<int64_t>(kSliceMs * sleepers / kOften, kSliceMs, kLongestMs));
   }
@@ -95,6 +118,7 @@ class Control::Wait {
 
   const Control& control_;
   const uint64_t k_;
+  const For what_;
   const Patience& patience_;
   Watch watch_;
   unsigned looks_ = 0;
@@ -104,9 +128,10 @@ class Control::Wait {
   std::vector<Missing> missing_;
 };
 
-Control::Wait::Wait(const Control& control, uint64_t k, const Patience& patience)
+Control::Wait::Wait(const Control& control, uint64_t k, const Patience& patience, For what)
     : control_(control),
       k_(k),
+      what_(what),
       patience_(patience),
       watch_(patience),
       next_(static_cast<size_t>(control.rank_)) {}
@@ -154,8 +179,9 @@ void Control::Wait::find_missing() {
   for (int32_t r = static_cast<int32_t>(seen_.size()); r < control_.world_; ++r)
     seen_.push_back({progress_of(r), now});
   missing_.clear();
-  for (int32_t r = 0; r < control_.world_; ++r) {
-    if (control_.slot(r).arrived.load(std::memory_order_acquire) >= k_) continue;
+  const bool for_leader = what_ == For::leader;
+  for (int32_t r = 0; r < (for_leader ? 1 : control_.world_); ++r) {
+    if (!for_leader && control_.slot(r).arrived.load(std::memory_order_acquire) >= k_) continue;
     Seen& one = seen_[static_cast<size_t>(r)];
     if (const uint64_t progress = progress_of(r); progress != one.progress) one = {progress, now};
     missing_.push_back({r, watch_.since_ns(one.since_ns)});
@@ -173,15 +199,15 @@ std::string Control::Wait::describe(std::span<const Missing> missing) const {
   return list_some(names);
 }
 
-Status Control::await_asleep(uint64_t k, const Patience& patience) {
-  Wait wait(*this, k, patience);
+Status Control::await_asleep(uint64_t k, const Patience& patience, For what) {
+  Wait wait(*this, k, patience, what);
   for (;;) {
-    if (std::optional<Status> end = look(k)) return *std::move(end);
+    if (std::optional<Status> end = look(k, what)) return *std::move(end);
     if (const std::optional<Failure> cause = wait.find_cause()) {
       give_up(k, *cause);
       continue;
     }
-    doze(k, wait.slice_ns());
+    doze(k, wait.slice_ns(), what);
     if (interrupted())
       give_up(k, make_failure(ZERO_ERR_ABORTED, rank_, patience, interruption_of(called(rank_))));
     if (part_.look) part_.look(wait.missing());

@@ -141,6 +141,15 @@ class OnHosts:
                 ends.update(digests)
         self.assertEqual(len(ends), 1, ends)
 
+    def test_hosts_of_different_numbers_of_ranks_train(self):
+        if self.name != "mpich" and not mpis.NIGHTLY:
+            self.skipTest("by day with one MPI")
+        with tempfile.TemporaryDirectory() as folder, cluster.Cluster(2) as made:
+            _, said = self.started_by.run(made.hosts, 2, [sys.executable, f"{HERE}/trainer.py", f"{folder}/saved", "3"],
+                                          ranks=3, ZERO_MPI_PATH=str(self.started_by.mpi.library))
+        digests = re.findall("digest ([0-9a-f]{64})", said)
+        self.assertEqual((len(digests), len(set(digests))), (3, 1), said)
+
     def test_ranks_live_on_when_one_is_killed(self):
         rank = self.started_by.mpi.rank
         with tempfile.TemporaryDirectory() as folder:

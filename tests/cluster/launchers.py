@@ -38,8 +38,10 @@ class Mpirun(Launcher):
         self.mpi = mpi
         self.words = open_mpi if mpis.is_open_mpi(mpi.launcher) else hydra
 
-    def start(self, hosts, ranks_per_host, program, **environment):
-        return [popen([self.mpi.launcher, *self.words(hosts, ranks_per_host), *program],
+    def start(self, hosts, ranks_per_host, program, ranks=None, **environment):
+        """`ranks`: of the job, if the last host has fewer than the others."""
+        count = ["-n", str(ranks or len(hosts) * ranks_per_host)]
+        return [popen([self.mpi.launcher, *count, *self.words(hosts, ranks_per_host), *program],
                       self.mpi.environment(**environment))]
 
 
@@ -63,5 +65,5 @@ KILLED_IN_SILENCE = 'trap "" USR1; "$@"; status=$?; [ $status -lt 128 ] || exit 
 def hydra(hosts, ranks_per_host):
     names = ",".join(host.name for host in hosts)
     words = shlex.split(f"-launcher ssh -launcher-exec {cluster.SSH} -hosts {names} -ppn {ranks_per_host} "
-                        f"-n {len(hosts) * ranks_per_host} -disable-auto-cleanup")
+                        "-disable-auto-cleanup")
     return [*words, "sh", "-c", KILLED_IN_SILENCE, "sh"]

@@ -186,7 +186,8 @@ class Trace(unittest.TestCase):
             with self.subTest(number):
                 (self.traces / "rank-0.json").write_bytes(bytes_)
                 self.assertIn("rank-0.json' is no trace of libzero", zero("trace", "merge", self.traces, status=1))
-        self.assertIn("ENOENT", zero("top", self.folder / "nowhere", status=1))
+        self.assertIn("has no traces", zero("top", self.folder / "nowhere", status=1))
+        self.assertIn("there is no process 4194305", zero("top", 1 << 22 | 1, status=1))
         self.assertIn("writes no trace", zero("top", os.getpid(), status=1))
 
     def test_top_finds_the_traces_of_a_process_and_ends_by_ctrl_c(self):

@@ -120,7 +120,9 @@ Result<std::vector<TraceFile>> open_traces(const std::string& directory) {
   for (std::filesystem::directory_iterator at(directory, error), end; !error && at != end;
        at.increment(error))
     if (names_trace(at->path())) all.push_back(ZERO_TRY(TraceFile::open(at->path())));
-  if (error) return Status(ZERO_ERR_SYSTEM, text("'", directory, "': ", errno_text(error.value())));
+  const bool is_missing = error == std::errc::no_such_file_or_directory;
+  if (error && !is_missing)
+    return Status(ZERO_ERR_SYSTEM, text("'", directory, "': ", errno_text(error.value())));
   if (all.empty())
     return wrong_state("'", directory,
                        "' has no traces: ZERO_TRACE or zero_trace_start makes them");

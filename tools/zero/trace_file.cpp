@@ -34,9 +34,11 @@ uint64_t inode_of(const std::string& path) {
 Result<TraceFile> TraceFile::open(const std::string& path) {
   TraceFile file;
   file.path_ = path;
-  file.in_.open(path, std::ios::binary);
-  if (!file.in_) return Status(ZERO_ERR_SYSTEM, text("'", path, "': ", errno_text(errno)));
-  file.inode_ = inode_of(path);
+  do {  // again if a job has put a new one there meanwhile
+    file.inode_ = inode_of(path);
+    file.in_ = std::ifstream(path, std::ios::binary);
+    if (!file.in_) return Status(ZERO_ERR_SYSTEM, text("'", path, "': ", errno_text(errno)));
+  } while (inode_of(path) != file.inode_);
   bool found = false;
   // What says whose file it is stands in front of all events.
   while (!found) {

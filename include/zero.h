@@ -270,7 +270,8 @@ ZERO_API zero_status zero_comm_failure(const zero_comm *comm, zero_failure *fail
  * environment starts a trace of each comm. ZERO_ERR_STATE while there is one. Local. */
 ZERO_API zero_status zero_trace_start(zero_comm *comm, const char *directory);
 
-/* End the trace, as the end of the comm does. ZERO_ERR_SYSTEM if its file is not whole. Local. */
+/* End the trace, as the end of the comm does; a program that exits before either loses up to 50 ms
+ * of it. ZERO_ERR_SYSTEM if its file is not whole. Local. */
 ZERO_API zero_status zero_trace_stop(zero_comm *comm);
 
 /* Give up this seat. It ends when its optimizers and arenas are freed too; then a collective call

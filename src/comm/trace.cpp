@@ -3,17 +3,23 @@
 // two writes, whenever its process is killed.
 #include "comm/trace.h"
 
+#include <linux/fs.h>
+
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdarg>
 #include <cstdio>
 #include <mutex>
+#include <span>
 #include <utility>
 #include <vector>
 
+#include "base/file_size_signal.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/refusals.h"
+#include "base/secret.h"
 #include "base/text.h"
 
 namespace zero {
@@ -98,39 +104,71 @@ class Lines {
   char chunk_[kChunkBytes + kMarkBytes];
 };
 
-/// True if a process, this or another, is writing a trace at `path`.
-bool in_use(const std::string& path) {
-  const Fd fd(uninterrupted([&] {
-    return os().openat(AT_FDCWD, path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
+/// Makes the file of a seat, locked, under a name that nobody reads.
+Result<std::unique_ptr<Lines>> make(const std::string& temporary, const std::string& path,
+                                    const Trace::Seat& seat) {
+  Fd fd(uninterrupted([&] {
+    return os().openat(AT_FDCWD, temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   }));
-  return fd.valid() && os().flock(fd.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  if (!fd.valid()) return refused(path, "making the file", errno);
+  (void)os().flock(fd.get(), LOCK_EX | LOCK_NB);  // some file systems have none
+  auto file = std::make_unique<Lines>(std::move(fd), path);
+  ZERO_TRY(
+      file->add("{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":0,"
+                "\"args\":{\"name\":\"%srank %d of %d\"}}",
+                seat.rank, seat.group.c_str(), seat.rank, seat.world));
+  ZERO_TRY(
+      file->add("{\"name\":\"libzero\",\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"args\":{"
+                "\"group\":\"%s\",\"rank\":%d,\"world\":%d,\"comm\":\"%s\",\"process\":%d}}",
+                seat.rank, seat.group.c_str(), seat.rank, seat.world, seat.comm, os().getpid()));
+  ZERO_TRY(file->flush());
+  return file;
 }
 
-/// Makes the file of this rank. It takes the place of one that an ended job left. `group` gets a
-/// number if the rank has another trace there.
-Result<std::unique_ptr<Lines>> create(const std::string& directory, std::string& group,
-                                      int32_t rank) {
+/// Locks a file that has a name, so that no other job takes its place. False if a trace is being
+/// written there, or if another job's file has just taken its place.
+bool take_place(const Fd& old) {
+  struct stat info;
+  return (os().flock(old.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) &&
+         os().fstat(old.get(), &info) == 0 && info.st_nlink > 0;
+}
+
+/// Gives a file its name, unless something stands there that is not `old`, which may be nothing.
+int rename_over(const Fd& old, const std::string& temporary, const std::string& path) {
+  const auto rename = [&](unsigned flags) {
+    return uninterrupted(
+        [&] { return os().renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(), flags); });
+  };
+  if (old.valid()) return rename(0);
+  const int answer = rename(RENAME_NOREPLACE);
+  return answer != 0 && (errno == EINVAL || errno == ENOSYS) ? rename(0) : answer;  // no such flag
+}
+
+/// Makes the file of a seat whole, so that nobody reads one that does not say whose it is. It takes
+/// the place of one that an ended job left. The group gets a number if the rank has another there.
+Result<std::unique_ptr<Lines>> create(const std::string& directory, Trace::Seat seat) {
   if (uninterrupted([&] { return os().mkdirat(AT_FDCWD, directory.c_str(), 0777); }) != 0 &&
       errno != EEXIST)
     return refused(directory, "making the directory", errno);
-  const std::string given = group;
-  for (int number = 2;; number++) {
-    const std::string path = text(directory, "/", group, "rank-", rank, ".json");
-    int error = EEXIST;
-    if (!in_use(path)) {
-      (void)os().unlinkat(AT_FDCWD, path.c_str(), 0);
-      Fd fd(uninterrupted([&] {
-        return os().openat(AT_FDCWD, path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-      }));
-      error = errno;
-      if (fd.valid()) {
-        (void)os().flock(fd.get(), LOCK_EX | LOCK_NB);  // some file systems have none
-        return std::make_unique<Lines>(std::move(fd), path);
-      }
+  uint64_t drawn = 0;
+  ZERO_TRY(draw_random(std::as_writable_bytes(std::span(&drawn, 1))));
+  const std::string temporary = text(directory, "/.trace-", hex(drawn)), given = seat.group;
+  for (int number = 2; number < kMostFiles; number++) {
+    const std::string path = text(directory, "/", seat.group, "rank-", seat.rank, ".json");
+    const Fd old(uninterrupted([&] {
+      return os().openat(AT_FDCWD, path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
+    }));
+    if (!old.valid() || take_place(old)) {
+      auto file = make(temporary, path, seat);
+      if (file.ok() && rename_over(old, temporary, path) == 0) return file;
+      const int error = errno;
+      (void)os().unlinkat(AT_FDCWD, temporary.c_str(), 0);
+      if (!file.ok()) return file;
+      if (error != EEXIST) return refused(path, "making the file", error);
     }
-    if (error != EEXIST || number > kMostFiles) return refused(path, "making the file", error);
-    group = text(given, number, ".");
+    seat.group = text(given, number, ".");
   }
+  return refused(directory, "making a file", EEXIST);
 }
 
 }  // namespace
@@ -236,17 +274,8 @@ Status Trace::start(const std::string& directory, const Seat& seat) {
   State& state = *state_;
   const std::lock_guard lock(state.mutex);
   if (state.file != nullptr) return wrong_state("'", state.file->path(), "' is being written");
-  std::string group = seat.group;
-  std::unique_ptr<Lines> file = ZERO_TRY(create(directory, group, seat.rank));
-  ZERO_TRY(
-      file->add("{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":0,"
-                "\"args\":{\"name\":\"%srank %d of %d\"}}",
-                seat.rank, group.c_str(), seat.rank, seat.world));
-  ZERO_TRY(
-      file->add("{\"name\":\"libzero\",\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"args\":{"
-                "\"group\":\"%s\",\"rank\":%d,\"world\":%d,\"comm\":\"%s\",\"process\":%d}}",
-                seat.rank, group.c_str(), seat.rank, seat.world, seat.comm, os().getpid()));
-  ZERO_TRY(file->flush());
+  const FileSizeSignal held;
+  std::unique_ptr<Lines> file = ZERO_TRY(create(directory, seat));
   state.events.clear();
   state.events.reserve(kEvents);
   state.dropped = 0;

@@ -3,13 +3,18 @@
 // of it holds up a step.
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <filesystem>
+#include <functional>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "base/os.h"
 #include "support/comms.h"
@@ -122,6 +127,61 @@ TEST(Trace, what_cannot_be_written_is_told_and_changes_nothing) {
   EXPECT_OK(zero_comm_barrier(comm));
   EXPECT_OK(zero_trace_stop(comm));
   start(comm, scratch.path());
+  EXPECT_OK(zero_comm_free(comm));
+}
+
+int locks_left = 0;
+std::function<void()> meanwhile;  // what another job does before so many more locks are taken
+
+TEST(Trace, a_file_that_another_job_makes_at_the_same_moment_stays_that_jobs) {
+  const ReplacedCall lock(&SystemCalls::flock, [](int fd, int operation) {
+    if (locks_left-- == 0) meanwhile();
+    return real_system_calls().flock(fd, operation);
+  });
+  for (const auto& [has_old, locks] : {std::pair(false, 0), {true, 0}, {true, 1}}) {
+    const Scratch scratch;
+    if (has_old) write_file(scratch / "rank-0.json", "of a job that has ended");
+    zero_comm* const first = solo();
+    zero_comm* const second = solo();
+    locks_left = locks;
+    meanwhile = [&] { start(second, scratch.path()); };
+    start(first, scratch.path());
+    EXPECT_OK(zero_comm_free(first));
+    EXPECT_OK(zero_comm_free(second));
+    EXPECT_EQ(entries_of(scratch.path()), 2) << has_old << locks;
+    for (const char* file : {"rank-0.json", "2.rank-0.json"})
+      EXPECT_NE(read_file(scratch / file).find("libzero end"), std::string::npos) << file;
+  }
+}
+
+std::string watched;
+
+TEST(Trace, a_file_that_does_not_say_yet_whose_it_is_has_no_name) {
+  const Scratch scratch;
+  watched = scratch / "rank-0.json";
+  const ReplacedCall write(&SystemCalls::pwrite,
+                           [](int fd, const void* data, size_t bytes, int64_t at) -> ssize_t {
+                             EXPECT_TRUE(at > 0 || !std::filesystem::exists(watched));
+                             return real_system_calls().pwrite(fd, data, bytes, at);
+                           });
+  zero_comm* const comm = solo();
+  start(comm, scratch.path());
+  EXPECT_TRUE(std::filesystem::exists(watched));
+  EXPECT_OK(zero_comm_free(comm));
+}
+
+TEST(Trace, no_room_for_any_file_is_told_and_ends_nothing) {
+  const Scratch scratch;
+  zero_comm* const comm = solo();
+  rlimit before;
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit none{0, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &none);
+  const zero_status started = zero_trace_start(comm, scratch.path().c_str());
+  setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_EQ(started, ZERO_ERR_SYSTEM);
+  EXPECT_TRUE(says("EFBIG"));
+  EXPECT_EQ(entries_of(scratch.path()), 0);
   EXPECT_OK(zero_comm_free(comm));
 }
 

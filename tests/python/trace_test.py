@@ -38,8 +38,6 @@ for step in range(int(steps)):
     optimizer.step()
     if "limit" in words and step == 0:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 14, 1 << 14))
-if "stop" in words:
-    comm.trace_stop()
 """
 ALONE = {key: value for key, value in os.environ.items() if not key.startswith("ZERO_")}
 
@@ -108,7 +106,7 @@ class Trace(unittest.TestCase):
                     file.unlink()
 
     def test_events_have_the_fields_of_the_format_and_lie_in_each_other(self):
-        self.run_job(4, 1, 0, "stop")
+        self.run_job(4, 1, 0)
         for rank in (0, 1):
             events = events_of(self.traces / f"rank-{rank}.json")
             threads = collections.defaultdict(list)
@@ -134,7 +132,10 @@ class Trace(unittest.TestCase):
             for phase in ("enter", "ready", "gather", "vote", "apply", "publish"):
                 self.assertEqual(found["phase", phase], 4, phase)
             self.assertEqual(found["wait", "publish"], 4)
-            self.assertEqual(events[-1]["args"], {"dropped": 0})
+
+    def test_a_program_that_only_exits_loses_no_event(self):
+        self.run_job(2, 0, 0)
+        self.assertEqual(events_of(self.traces / "rank-0.json")[-1]["args"], {"dropped": 0})
 
     def test_no_file_is_written_unasked(self):
         process = job(None, 2, 0, 0, env={"TMPDIR": str(self.folder)})
@@ -171,7 +172,7 @@ class Trace(unittest.TestCase):
         self.assertEqual([rank["rank"] for rank in comm["ranks"]], [0, 1])
 
     def test_merge_makes_one_file_of_all_events(self):
-        self.run_job(3, 1, 5, "stop")
+        self.run_job(3, 1, 5)
         one = self.folder / "one.json"
         self.assertIn("is the slowest", zero("trace", "merge", self.traces, "-o", one))
         events = [event for rank in (0, 1) for event in events_of(self.traces / f"rank-{rank}.json")]
@@ -186,7 +187,8 @@ class Trace(unittest.TestCase):
             with self.subTest(number):
                 (self.traces / "rank-0.json").write_bytes(bytes_)
                 self.assertIn("rank-0.json' is no trace of libzero", zero("trace", "merge", self.traces, status=1))
-        self.assertIn("ENOENT", zero("top", self.folder / "nowhere", status=1))
+        self.assertIn("has no traces", zero("top", self.folder / "nowhere", status=1))
+        self.assertIn("there is no process 4194305", zero("top", 1 << 22 | 1, status=1))
         self.assertIn("writes no trace", zero("top", os.getpid(), status=1))
 
     def test_top_finds_the_traces_of_a_process_and_ends_by_ctrl_c(self):

@@ -140,6 +140,14 @@ class Merge(ZeroTest):
             self.assertEqual((process.returncode, errors), (-number, b""))
             self.assertEqual(os.listdir(self.place), [])
 
+    def test_ctrl_c_where_it_has_just_made_its_directory_leaves_nothing(self):
+        library = os.path.join(self.folder, "flock.so")
+        subprocess.run([*os.environ.get("CC", "cc").split(), "-shared", "-fPIC", "-xc", "-o", library, "-"],
+                       input=INTERRUPTED, text=True, check=True)
+        done = zero("reshard", "--world", "2", self.checkpoint("1"), self.file, env=os.environ | {"LD_PRELOAD": library})
+        self.assertEqual((done.returncode, done.stderr), (-signal.SIGINT, ""))
+        self.assertEqual(os.listdir(self.place), [])
+
     def test_ctrl_c_when_it_has_its_name_leaves_it_whole(self):
         for attempt in range(5):
             process = subprocess.Popen([ZERO, "reshard", "--world", "3", self.checkpoint("2", 2), self.file],
@@ -320,6 +328,15 @@ class ExportAndImport(ZeroTest):
 
 
 # 64 MiB of parameters.
+# A signal comes where the process takes its first lock.
+INTERRUPTED = """
+#define _GNU_SOURCE
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int flock(int fd, int operation) { return raise(SIGINT), syscall(SYS_flock, fd, operation); }
+"""
+
 LARGE = """
 import sys
 import libzero

@@ -303,6 +303,10 @@ class Doctor(unittest.TestCase):
             self.assertRegex(done.stdout, rf"\[{rank}\] ok +launcher +zero-run: rank {rank} of 2\n")
         half = self.findings(env=self.CLEAN | {"RANK": "0"})["launcher"]
         self.assertEqual(half, (False, "RANK is '0', but WORLD_SIZE is not set: set both or neither"))
+        self.assertRegex(done.stdout, r"\[0\] ok +MPI +")
+        unopened = self.findings(env=self.CLEAN | {"ZERO_MPI_PATH": "/no/such.so"})["MPI"]
+        self.assertFalse(unopened[0])
+        self.assertIn("ZERO_MPI_PATH: /no/such.so: cannot open", unopened[1])
         wrong = self.findings(env=self.CLEAN | {"ZERO_TIMEOUT_MS": "soon"})["deadlines"]
         self.assertFalse(wrong[0])
         self.assertIn("ZERO_TIMEOUT_MS is 'soon'", wrong[1])

@@ -15,7 +15,9 @@
 #include "base/os.h"
 #include "base/text.h"
 #include "comm/launch.h"
+#include "comm/mpi/start.h"
 #include "comm/nccl/library.h"
+#include "comm/tcp/address.h"
 #include "commands.h"
 #include "device/device.h"
 #include "output.h"
@@ -140,6 +142,37 @@ Finding nccl_library() {
           has_driver() ? found.failure().text() : "not found; only ranks on GPUs need it"};
 }
 
+bool on_several_hosts() {
+  const auto launch = read_launch(getenv);
+  return launch.ok() && (*launch).hosts == Hosts::several;
+}
+
+Finding mpi_library() {
+  const auto found = mpi::open();
+  if (found.ok())
+    return {
+        "MPI", true,
+        text((*found)->path, (*found)->shim.empty() ? ", of the standard ABI" : ", by the shim ",
+             (*found)->shim)};
+  const bool needed = on_several_hosts() || value_of(getenv, "ZERO_MPI_PATH") != nullptr;
+  return {"MPI", !needed,
+          text(needed ? "" : "only ranks on several hosts need it: ", found.failure().text())};
+}
+
+Finding network() {
+  constexpr size_t kMost = 8;  // as many as a rank tells the others
+  const auto found = tcp::own_addresses(kMost);
+  if (!found.ok()) return {"network", false, found.failure().text()};
+  if ((*found).front().is_loopback())
+    return {"network", !on_several_hosts(),
+            "none but the loopback: this host can be the only one of a job"};
+  std::string words = "ranks of other hosts try ";
+  for (const tcp::Address& address : *found)
+    if (!address.is_loopback()) words += text(tcp::to_text(address), " ");
+  words.pop_back();
+  return {"network", true, words};
+}
+
 std::vector<Finding> examine() {
   return {
       library(),
@@ -156,7 +189,9 @@ std::vector<Finding> examine() {
       shared_memory(),
       huge_pages(),
       driver(),
-      nccl_library()};
+      nccl_library(),
+      mpi_library(),
+      network()};
 }
 
 }  // namespace

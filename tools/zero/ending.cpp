@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ending.h"
 
-#include <signal.h>
 #include <unistd.h>
 
 #include <utility>
@@ -23,6 +22,17 @@ void remove_and_end(int number) {
 }
 
 }  // namespace
+
+EndingHeld::EndingHeld() {
+  sigset_t before;
+  pthread_sigmask(SIG_BLOCK, nullptr, &before);
+  sigemptyset(&held_);
+  for (const int number : kEnding)
+    if (sigismember(&before, number) == 0) sigaddset(&held_, number);
+  pthread_sigmask(SIG_BLOCK, &held_, nullptr);
+}
+
+EndingHeld::~EndingHeld() { pthread_sigmask(SIG_UNBLOCK, &held_, nullptr); }
 
 void remove_on_signals(std::vector<std::string> files, std::string directory) {
   doomed_files = new std::vector(std::move(files));

@@ -2,10 +2,25 @@
 // What a signal that ends the program removes: files that are half written.
 #pragma once
 
+#include <signal.h>
+
 #include <string>
 #include <vector>
 
 namespace zero::tool {
+
+/// While it lives, such signals wait: for code that makes what remove_on_signals() is not told of
+/// yet.
+class EndingHeld {
+ public:
+  EndingHeld();
+  ~EndingHeld();
+  EndingHeld(const EndingHeld&) = delete;
+  EndingHeld& operator=(const EndingHeld&) = delete;
+
+ private:
+  sigset_t held_;  // by us, not by the caller before
+};
 
 /// Lets Ctrl-C and the like remove those files and then that directory, unless it is "", and end
 /// the program as they would have. Signals that are ignored stay so. To be called once. What has

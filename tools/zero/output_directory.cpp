@@ -17,6 +17,7 @@ Result<std::unique_ptr<OutputDirectory>> OutputDirectory::create(
   if (!replace && stat_entry(start_of_paths(), path, info) == 0)
     return wrong_state("'", path, "' exists: remove it, or give --replace");
   HostMemory block = ZERO_TRY(allocate_block());
+  const EndingHeld held;
   Staging staging = ZERO_TRY(Staging::begin(path, replace, files, [] {}));
   const Directory& directory = staging.directory();
   std::vector<std::string> paths;

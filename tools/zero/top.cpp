@@ -35,6 +35,8 @@ Result<std::string> directory_of(int64_t pid) {
     const std::filesystem::path target = std::filesystem::read_symlink(at->path(), ignored);
     if (names_trace(target)) return target.parent_path().string();
   }
+  if (error == std::errc::no_such_file_or_directory)
+    return wrong_state("there is no process ", pid, ", and no directory of that name");
   if (error) return Status(ZERO_ERR_SYSTEM, text("process ", pid, ": ", errno_text(error.value())));
   return wrong_state("process ", pid, " writes no trace: start it with ZERO_TRACE=DIRECTORY");
 }

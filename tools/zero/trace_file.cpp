@@ -34,9 +34,11 @@ uint64_t inode_of(const std::string& path) {
 Result<TraceFile> TraceFile::open(const std::string& path) {
   TraceFile file;
   file.path_ = path;
-  file.in_.open(path, std::ios::binary);
-  if (!file.in_) return Status(ZERO_ERR_SYSTEM, text("'", path, "': ", errno_text(errno)));
-  file.inode_ = inode_of(path);
+  do {  // again if a job has put a new one there meanwhile
+    file.inode_ = inode_of(path);
+    file.in_ = std::ifstream(path, std::ios::binary);
+    if (!file.in_) return Status(ZERO_ERR_SYSTEM, text("'", path, "': ", errno_text(errno)));
+  } while (inode_of(path) != file.inode_);
   bool found = false;
   // What says whose file it is stands in front of all events.
   while (!found) {
@@ -120,7 +122,9 @@ Result<std::vector<TraceFile>> open_traces(const std::string& directory) {
   for (std::filesystem::directory_iterator at(directory, error), end; !error && at != end;
        at.increment(error))
     if (names_trace(at->path())) all.push_back(ZERO_TRY(TraceFile::open(at->path())));
-  if (error) return Status(ZERO_ERR_SYSTEM, text("'", directory, "': ", errno_text(error.value())));
+  const bool is_missing = error == std::errc::no_such_file_or_directory;
+  if (error && !is_missing)
+    return Status(ZERO_ERR_SYSTEM, text("'", directory, "': ", errno_text(error.value())));
   if (all.empty())
     return wrong_state("'", directory,
                        "' has no traces: ZERO_TRACE or zero_trace_start makes them");

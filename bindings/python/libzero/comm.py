@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import ctypes as c
 import math
 import numbers
 import os
+import weakref
 from dataclasses import dataclass
 from typing import Any, TypeVar, Union, overload
 
@@ -70,6 +73,7 @@ class Comm(Closing):
     def __init__(self, handle: CommHandle, device: Device = "host") -> None:
         self._handle = handle
         self._device = device
+        _comms.add(self)
 
     @classmethod
     def solo(
@@ -395,8 +399,8 @@ class Comm(Closing):
         lib().zero_trace_start(self._handle.open(), _values.path(directory))
 
     def trace_stop(self) -> None:
-        """End the trace, as the end of the comm does; a program that only exits loses the last events.
-        Local. ZeroError with ZERO_ERR_SYSTEM if the file is not whole.
+        """End the trace, as the end of the comm and the interpreter's do. Local. ZeroError with
+        ZERO_ERR_SYSTEM if the file is not whole.
 
         >>> comm.trace_start("trace")
         >>> comm.trace_stop()
@@ -446,6 +450,17 @@ class Comm(Closing):
         if not self._handle.value:
             return "<Comm, closed>"
         return f"<Comm, rank {self.rank} of {self.world}>"
+
+
+_comms: weakref.WeakSet[Comm] = weakref.WeakSet()
+
+
+@atexit.register
+def _end_traces() -> None:
+    for comm in list(_comms):
+        # It is closed, has no trace, or the log has said what its trace lacks.
+        with contextlib.suppress(ValueError, ZeroError):
+            comm.trace_stop()
 
 
 def nccl_unique_id() -> bytes:

@@ -132,8 +132,8 @@ Result<const mpi_functions*> find_shim(const Loaded& loaded) {
   for (const std::string& place : places_of_shim(loaded)) {
     if (void* const shim = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL))
       return take_shim(shim, place, loaded);
-    const char* const words = dlerror();
-    tried += text("; ", place, ": ", words != nullptr ? words : "no reason given");
+    const char* const words = dlerror();  // begins with the place
+    tried += text("; ", words != nullptr ? words : place.c_str());
   }
   return Status(ZERO_ERR_UNSUPPORTED,
                 text(loaded.path,
@@ -165,7 +165,8 @@ Result<const Library*> loaded_library() {
   if (const Library* const ready = opened.load(std::memory_order_acquire)) return ready;
   Loaded loaded = ZERO_TRY(find_one());
   const mpi_functions* const calls = ZERO_TRY(take_functions(loaded));
-  auto made = std::make_unique<Library>(Library{calls, std::move(loaded.path)});
+  std::string shim = is_standard(loaded) ? "" : object_of(calls).dli_fname;
+  auto made = std::make_unique<Library>(Library{calls, std::move(loaded.path), std::move(shim)});
   opened.store(made.get(), std::memory_order_release);
   return static_cast<const Library*>(made.release());
 }

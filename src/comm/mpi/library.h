@@ -13,6 +13,7 @@ namespace zero::mpi {
 struct Library {
   const mpi_functions* calls;
   std::string path;
+  std::string shim = {};  // its path; "": none is needed
 };
 
 /// Returns the MPI that is loaded in this process, initialized. Fails with ZERO_ERR_UNSUPPORTED if

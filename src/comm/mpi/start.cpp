@@ -38,9 +38,13 @@ void finish() {
 
 }  // namespace
 
+Result<const Library*> open() {
+  if (!is_any_loaded()) ZERO_TRY(open_one());
+  return loaded_library();
+}
+
 Status start(bool may_open) {
-  if (may_open && !is_any_loaded()) ZERO_TRY(open_one());
-  const Library& library = *ZERO_TRY(loaded_library());
+  const Library& library = *ZERO_TRY(may_open ? open() : loaded_library());
   int initialized = 0, finalized = 0;
   ZERO_TRY(outcome(library, "MPI_Initialized", library.calls->state(&initialized, &finalized)));
   if (initialized != 0 || !may_open) return check_running(library);

@@ -3,12 +3,17 @@
 #pragma once
 
 #include "base/status.h"
+#include "comm/mpi/library.h"
 
 namespace zero::mpi {
 
-/// Makes sure that MPI is loaded and initialized. If nobody has loaded one and `may_open`, opens
-/// the first that is found: $ZERO_MPI_PATH, or by its usual names. What it has initialized ends
-/// when the process exits. Fails with ZERO_ERR_UNSUPPORTED, which says what is missing.
+/// Returns the MPI that is loaded. If nobody has loaded one, opens the first that is found:
+/// $ZERO_MPI_PATH, or by its usual names. Fails with ZERO_ERR_UNSUPPORTED, which says what is
+/// missing.
+Result<const Library*> open();
+
+/// Makes sure that MPI is loaded and initialized; if `may_open`, by open(). What it has initialized
+/// ends when the process exits. Fails as open() does.
 Status start(bool may_open);
 
 }  // namespace zero::mpi

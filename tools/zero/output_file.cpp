@@ -44,7 +44,8 @@ Result<std::unique_ptr<OutputFile>> OutputFile::create(const std::string& path, 
   file->block_ = ZERO_TRY(allocate_block());
   file->files_.emplace(BlockFiles{file->parent_, file->block_.data(), [] {}});
   remove_on_signals({file->parent_.path_of(file->temporary_)}, "");
-  file->writer_ = ZERO_TRY(BlockWriter::create(*file->files_, file->temporary_, bytes));
+  file->writer_ = ZERO_TRY(
+      BlockWriter::create(*file->files_, file->temporary_, bytes).within(text("'", path, "'")));
   return file;
 }
 

@@ -167,14 +167,17 @@ Status Trace::State::write(const std::vector<Event>& taken, int64_t offset) {
     }
     const auto kind = static_cast<size_t>(event.kind);
     const auto begin = event.begin_ns + offset, length = event.end_ns - event.begin_ns;
-    char arguments[64] = "";
+    char arguments[64] = "", waited[40] = "";
+    if (event.kind == Kind::wait && event.value >= 0 && event.value != rank)
+      std::snprintf(waited, sizeof waited,
+                    "wait for rank %lld: ", static_cast<long long>(event.value));
     if (kValues[kind] != nullptr && event.value >= 0)
       std::snprintf(arguments, sizeof arguments, ",\"args\":{\"%s\":%lld}", kValues[kind],
                     static_cast<long long>(event.value));
     ZERO_TRY(
-        file->add("{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"ts\":%lld.%03lld,"
+        file->add("{\"name\":\"%s%s\",\"cat\":\"%s\",\"ph\":\"X\",\"ts\":%lld.%03lld,"
                   "\"dur\":%lld.%03lld,\"pid\":%d,\"tid\":%d%s}",
-                  event.name, kKinds[kind], static_cast<long long>(begin / 1000),
+                  waited, event.name, kKinds[kind], static_cast<long long>(begin / 1000),
                   static_cast<long long>(begin % 1000), static_cast<long long>(length / 1000),
                   static_cast<long long>(length % 1000), rank, event.thread, arguments));
   }
@@ -238,10 +241,11 @@ Status Trace::start(const std::string& directory, const Seat& seat) {
   if (state.file != nullptr) return wrong_state("'", state.file->path(), "' is being written");
   std::string group = seat.group;
   std::unique_ptr<Lines> file = ZERO_TRY(create(directory, group, seat.rank));
+  const auto width = static_cast<int>(text(seat.world - 1).size());  // viewers sort names as texts
   ZERO_TRY(
       file->add("{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":0,"
-                "\"args\":{\"name\":\"%srank %d of %d\"}}",
-                seat.rank, group.c_str(), seat.rank, seat.world));
+                "\"args\":{\"name\":\"%srank %*d of %d\"}}",
+                seat.rank, group.c_str(), width, seat.rank, seat.world));
   ZERO_TRY(
       file->add("{\"name\":\"libzero\",\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"args\":{"
                 "\"group\":\"%s\",\"rank\":%d,\"world\":%d,\"comm\":\"%s\",\"process\":%d}}",

@@ -6,12 +6,12 @@
 #include <exception>
 #include <new>
 #include <string>
-#include <string_view>
 #include <system_error>
 
 #include "base/log.h"
 #include "base/text.h"
 #include "commands.h"
+#include "model.h"
 #include "state/json.h"
 
 namespace {
@@ -44,9 +44,9 @@ void warn(void*, int32_t, const char* message) {
 }
 
 /// Runs a command, and returns zero's exit status.
-int run(const char* name, Result<bool> (*command)(const Request&), const Request& request) {
+int run(const std::string& name, Result<bool> (*command)(const Request&), const Request& request) {
   const auto fail = [&](const char* why) {
-    std::fprintf(stderr, "zero %s: %s\n", name, tame(why).c_str());
+    std::fprintf(stderr, "%s: %s\n", name.c_str(), tame(why).c_str());
     return kBad;
   };
   try {
@@ -108,6 +108,11 @@ CLI::Option* add_list(CLI::App& app, const char* name, std::vector<T>& values, c
       ->option_text(example);
 }
 
+std::string check_rule(const std::string& name) {
+  const Result<int32_t> number = number_of_rule(name);
+  return number.ok() ? "" : number.failure().text();
+}
+
 std::string check_image(const std::string& name) {
   return name.ends_with(".svg") ? "" : shown(name) + " does not end with .svg, the only format";
 }
@@ -116,7 +121,7 @@ void add_estimate(CLI::App& app, Request& request) {
   add_model(app, request);
   add_list(app, "--world", request.worlds, "RANKS,...", "how many ranks (1,2,4,8,16,32,64)")
       ->check(kWorlds);
-  add_list(app, "--rule", request.rules, "NAME,...", "update rules (adamw)");
+  add_list(app, "--rule", request.rules, "NAME,...", "update rules (adamw)")->check(check_rule);
   add_list(app, "--dtype", request.dtypes, "DTYPE,...", "F32, F64, BF16, F16 (as in MODEL)")
       ->transform(kFloating);
   app.add_option("--grad-dtype", request.grad_dtype, "of gradients (that of parameters)")
@@ -154,14 +159,15 @@ void add_import(CLI::App& app, Request& request) {
   app.add_option("PATH", request.checkpoint, "to read; of hf also - for the standard input")
       ->required();
   add_output(app, request, "CHECKPOINT", "to write: the directory of a checkpoint of one rank");
-  app.add_option("--rule", request.rules[0], "update rule, where PATH tells none (adamw)");
+  app.add_option("--rule", request.rules[0], "update rule, where PATH tells none (adamw)")
+      ->check(check_rule);
   app.footer(text(kTorchFooter, kExitStatus));
 }
 
 void add_plan(CLI::App& app, Request& request) {
   add_model(app, request);
   app.add_option("--world", request.worlds[0], "how many ranks")->required()->check(kWorlds);
-  app.add_option("--rule", request.rules[0], "update rule (adamw)");
+  app.add_option("--rule", request.rules[0], "update rule (adamw)")->check(check_rule);
 }
 
 void add_trace(CLI::App& app, Request& request) {
@@ -208,15 +214,14 @@ constexpr Command kCommands[] = {
      "look at what ranks started here need, and say what is wrong"},
 };
 
-const Command* find_command(std::string_view name) {
-  const auto* const found = std::ranges::find(kCommands, name, &Command::name);
-  return found == std::end(kCommands) ? nullptr : found;
+/// Returns "zero trace merge", as far as the words on the command line say it.
+std::string name_of(const CLI::App& app) {
+  const auto commands = app.get_subcommands();
+  return app.get_name() + (commands.empty() ? "" : ' ' + name_of(*commands[0]));
 }
 
-/// `command`: which the words begin with, or null.
-int refuse(const std::string& why, const Command* command) {
-  const std::string of = command == nullptr ? "" : text(' ', command->name);
-  std::fprintf(stderr, "zero%s: %s; see zero%s --help\n", of.c_str(), why.c_str(), of.c_str());
+int refuse(const std::string& why, const std::string& name) {
+  std::fprintf(stderr, "%s: %s; see %s --help\n", name.c_str(), why.c_str(), name.c_str());
   return kUsage;
 }
 
@@ -241,13 +246,12 @@ int parse_and_run(int count, char** arguments) {
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);
     const std::string first = count > 1 ? arguments[1] : "-";
-    const Command* const command = find_command(first);
-    const bool is_other = command == nullptr && !first.starts_with('-');
-    return refuse(is_other ? "there is no command " + shown(first) : error.what(), command);
+    const bool is_other = app.get_subcommands().empty() && !first.starts_with('-');
+    return refuse(is_other ? "there is no command " + shown(first) : error.what(), name_of(app));
   }
   for (const Command& command : kCommands)
-    if (app.got_subcommand(command.name)) return run(command.name, command.run, request);
-  return refuse("a command is missing", nullptr);
+    if (app.got_subcommand(command.name)) return run(name_of(app), command.run, request);
+  return refuse("a command is missing", name_of(app));
 }
 
 }  // namespace

@@ -184,6 +184,10 @@ class Trace(unittest.TestCase):
         self.assertEqual(events_of(one), events)
         self.assertIn("--replace", zero("trace", "merge", self.traces, "-o", one, status=1))
         zero("trace", "merge", self.traces, "-o", one, "--replace")
+        own = self.traces / "rank-0.json"
+        before = own.read_bytes()
+        self.assertIn("is called as a rank's own", zero("trace", "merge", self.traces, "-o", own, "--replace", status=1))
+        self.assertEqual(own.read_bytes(), before)
 
     def test_the_summary_names_the_longest_waits(self):
         self.traces.mkdir()

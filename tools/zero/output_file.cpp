@@ -7,6 +7,7 @@
 #include "base/refusals.h"
 #include "base/secret.h"
 #include "ending.h"
+#include "state/file_names.h"
 
 namespace zero::tool {
 namespace {
@@ -14,6 +15,8 @@ namespace {
 Status check_place(const Directory& parent, const std::string& name, bool replace) {
   const std::string path = parent.path_of(name);
   struct stat info;
+  if (is_checkpoint_file(name) && stat_entry(parent, kManifestName, info) == 0)
+    return wrong_state("'", path, "' is for a file of the checkpoint there: write elsewhere");
   if (stat_entry(parent, name, info) != 0)
     return errno == ENOENT ? Status() : io_error(path, "stat", errno);
   if (!S_ISREG(info.st_mode))

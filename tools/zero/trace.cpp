@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/hash.h"
+#include "base/refusals.h"
 #include "base/text.h"
 #include "commands.h"
 #include "output.h"
@@ -79,7 +80,7 @@ std::string waits_text(const RankSum& sum, int32_t own) {
 }
 
 void print_group(const std::string& group, const RankSums& ranks) {
-  Rows rows = {{"rank", "steps", "seconds", "in calls", "exposed", "of this for", "transfers"}};
+  Rows rows = {{"rank", "steps", "seconds", "in calls", "waits", "for", "transfers"}};
   Rows phases = {{"rank"}};
   std::map<std::string, double> names;
   for (const auto& [rank, sum] : ranks) names.insert(sum.phases.begin(), sum.phases.end());
@@ -109,6 +110,8 @@ void print_group(const std::string& group, const RankSums& ranks) {
 }  // namespace
 
 Result<bool> merge_traces(const Request& request) {
+  if (names_trace(request.other))
+    return bad_argument("'", request.other, "' is called as a rank's own trace: name it one.json");
   std::vector<TraceFile> files = ZERO_TRY(open_traces(request.checkpoint));
   GroupSums groups;
   uint64_t bytes = kHead.size() + kTail.size() - kBetween.size();

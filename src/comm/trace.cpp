@@ -113,10 +113,11 @@ Result<std::unique_ptr<Lines>> make(const std::string& temporary, const std::str
   if (!fd.valid()) return refused(path, "making the file", errno);
   (void)os().flock(fd.get(), LOCK_EX | LOCK_NB);  // some file systems have none
   auto file = std::make_unique<Lines>(std::move(fd), path);
+  const auto width = static_cast<int>(text(seat.world - 1).size());  // viewers sort names as texts
   ZERO_TRY(
       file->add("{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":0,"
-                "\"args\":{\"name\":\"%srank %d of %d\"}}",
-                seat.rank, seat.group.c_str(), seat.rank, seat.world));
+                "\"args\":{\"name\":\"%srank %*d of %d\"}}",
+                seat.rank, seat.group.c_str(), width, seat.rank, seat.world));
   ZERO_TRY(
       file->add("{\"name\":\"libzero\",\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"args\":{"
                 "\"group\":\"%s\",\"rank\":%d,\"world\":%d,\"comm\":\"%s\",\"process\":%d}}",
@@ -205,14 +206,17 @@ Status Trace::State::write(const std::vector<Event>& taken, int64_t offset) {
     }
     const auto kind = static_cast<size_t>(event.kind);
     const auto begin = event.begin_ns + offset, length = event.end_ns - event.begin_ns;
-    char arguments[64] = "";
+    char arguments[64] = "", waited[40] = "";
+    if (event.kind == Kind::wait && event.value >= 0 && event.value != rank)
+      std::snprintf(waited, sizeof waited,
+                    "wait for rank %lld: ", static_cast<long long>(event.value));
     if (kValues[kind] != nullptr && event.value >= 0)
       std::snprintf(arguments, sizeof arguments, ",\"args\":{\"%s\":%lld}", kValues[kind],
                     static_cast<long long>(event.value));
     ZERO_TRY(
-        file->add("{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"ts\":%lld.%03lld,"
+        file->add("{\"name\":\"%s%s\",\"cat\":\"%s\",\"ph\":\"X\",\"ts\":%lld.%03lld,"
                   "\"dur\":%lld.%03lld,\"pid\":%d,\"tid\":%d%s}",
-                  event.name, kKinds[kind], static_cast<long long>(begin / 1000),
+                  waited, event.name, kKinds[kind], static_cast<long long>(begin / 1000),
                   static_cast<long long>(begin % 1000), static_cast<long long>(length / 1000),
                   static_cast<long long>(length % 1000), rank, event.thread, arguments));
   }

@@ -71,7 +71,8 @@ struct Constant {
 struct FormatNumber : Constant<kFormat> {
   static Status read(Manifest&, int64_t from) {
     if (from == kFormat) return {};
-    return unsupported("the checkpoint has format ", from, ", this libzero reads ", kFormat);
+    return unsupported("the checkpoint has format ", from, ", this libzero reads ", kFormat,
+                       from > kFormat ? ": take a newer one" : "");
   }
 };
 

@@ -173,7 +173,8 @@ Result<uint64_t> safetensors_header_bytes(std::string_view first_8, uint64_t fil
   for (unsigned i = 0; i < 8; i++)
     length |= static_cast<uint64_t>(static_cast<unsigned char>(first_8[i])) << (8 * i);
   if (length < 2 || length > kLongestHeader)
-    return invalid("a header of ", length, " bytes, must be 2 to ", kLongestHeader);
+    return invalid("a header of ", length, " bytes, must be 2 to ", kLongestHeader,
+                   ": this is no safetensors file");
   if (length > file_bytes - 8)
     return invalid("a header of ", length, " bytes in a file of ", file_bytes);
   return length;

@@ -49,10 +49,22 @@ TEST(Trace, names_the_rank_that_came_late_on_every_comm) {
     EXPECT_OK(zero_comm_barrier(comm));
     EXPECT_OK(zero_trace_stop(comm));
     const std::string file = file_of(scratch / "trace", rank);
-    const size_t last = file.rfind("\"name\":\"barrier\"");
+    const size_t last = file.rfind("barrier\",\"cat\":\"wait\"");
     ASSERT_NE(last, file.npos);
     EXPECT_NE(file.find("\"rank\":2}", last), file.npos) << file;
     EXPECT_EQ(count_of(file, "\"name\":\"zero_comm_barrier\",\"cat\":\"call\""), 2u);
+  });
+}
+
+TEST(Trace, names_of_ranks_are_in_their_order_as_texts) {
+  const Scratch scratch;
+  on_ranks(CommKind::local, 11, [&](zero_comm* comm, int rank) {
+    start(comm, scratch / "order");
+    EXPECT_OK(zero_trace_stop(comm));
+    const char* const name = rank < 10 ? "\"rank  %d of 11\"" : "\"rank %d of 11\"";
+    char words[32];
+    std::snprintf(words, sizeof words, name, rank);
+    EXPECT_EQ(count_of(file_of(scratch / "order", rank), words), 1u);
   });
 }
 

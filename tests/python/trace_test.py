@@ -102,6 +102,8 @@ class Trace(unittest.TestCase):
                 for rank in comm["ranks"]:
                     if rank["rank"] != slow:
                         self.assertEqual(max(rank["waits_for"], key=rank["waits_for"].get), str(slow))
+                        events = events_of(self.traces / f"rank-{rank['rank']}.json")
+                        self.assertIn(f"wait for rank {slow}: enter", [event["name"] for event in events])
                 for file in self.traces.iterdir():
                     file.unlink()
 
@@ -131,7 +133,11 @@ class Trace(unittest.TestCase):
             self.assertEqual(found["call", "zero_step"], 4)
             for phase in ("enter", "ready", "gather", "vote", "apply", "publish"):
                 self.assertEqual(found["phase", phase], 4, phase)
-            self.assertEqual(found["wait", "publish"], 4)
+            waits = [event for event in events if event["name"].endswith("publish") and event["cat"] == "wait"]
+            self.assertEqual(len(waits), 4)
+            for event in waits:
+                other = event["args"]["rank"]
+                self.assertEqual(event["name"], "publish" if other == rank else f"wait for rank {other}: publish")
 
     def test_a_program_that_only_exits_loses_no_event(self):
         self.run_job(2, 0, 0)
@@ -179,6 +185,20 @@ class Trace(unittest.TestCase):
         self.assertEqual(events_of(one), events)
         self.assertIn("--replace", zero("trace", "merge", self.traces, "-o", one, status=1))
         zero("trace", "merge", self.traces, "-o", one, "--replace")
+        own = self.traces / "rank-0.json"
+        before = own.read_bytes()
+        self.assertIn("is called as a rank's own", zero("trace", "merge", self.traces, "-o", own, "--replace", status=1))
+        self.assertEqual(own.read_bytes(), before)
+
+    def test_the_summary_names_the_longest_waits(self):
+        self.traces.mkdir()
+        events = [{"name": "libzero", "ph": "M", "args": {"group": "", "rank": 0, "world": 6}}]
+        events += [{"cat": "wait", "ph": "X", "ts": 1, "dur": 1000 * dur, "args": {"rank": rank}}
+                   for rank, dur in enumerate((99, 1, 5, 3, 4, 2))]
+        lines = ",\n".join(json.dumps(event) for event in events)
+        (self.traces / "rank-0.json").write_text(f"[\n{lines}\n]\n")
+        self.assertIn("  rank 2 5.00 ms, rank 4 4.00 ms, rank 3 3.00 ms, others 3.00 ms  ",
+                      zero("trace", "merge", self.traces))
 
     def test_what_is_no_trace_is_named(self):
         self.traces.mkdir()

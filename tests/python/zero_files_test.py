@@ -92,6 +92,12 @@ class Merge(ZeroTest):
                               (os.path.join(self.place, "no/such"), "No such file or directory")):
             self.refused(words, "merge", self.checkpoint("1"), target)
 
+    def test_a_file_of_a_checkpoint_is_left_alone(self):
+        directory = self.own()
+        for name in ("zero.json", "model-00001-of-00002.safetensors"):
+            self.refused("write elsewhere", "merge", "--replace", directory, os.path.join(directory, name))
+        self.assertEqual(zero("verify", directory).returncode, 0)
+
     def test_a_damaged_checkpoint_leaves_nothing(self):
         directory = self.own()
         flip(os.path.join(directory, "model-00002-of-00002.safetensors"), 5000)

@@ -53,6 +53,15 @@ class Inspect(ZeroTest):
         for words in ("world 2 ranks", "optimizer adamw", "random 2 ranks 201 bytes", "seen I64 [1]", "1"):
             self.assertIn(words.split(), lines)
 
+    def test_columns_are_as_wide_as_their_characters(self):
+        folder = pathlib.Path(tempfile.mkdtemp(dir=self.folder))
+        header = json.dumps({name: {"dtype": "F32", "shape": [], "data_offsets": [4 * i, 4 * i + 4]}
+                             for i, name in enumerate(("größe", "weight"))}, ensure_ascii=False).encode()
+        (folder / "model").write_bytes(struct.pack("<Q", len(header)) + header + bytes(8))
+        zero("import", "--from", "hf", folder / "model", folder / "saved")
+        lines = zero("inspect", folder / "saved").stdout.splitlines()
+        self.assertEqual([line.index("F32") for line in lines if "F32" in line], [10, 10])
+
     def test_a_folder_means_its_newest_checkpoint(self):
         folder = tempfile.mkdtemp(dir=self.folder)
         for steps in ("3", "1"):
@@ -181,6 +190,11 @@ class Terminal(ZeroTest):
             lines = self.drawn(100, *arguments)
             self.assertRegex(lines[1], r"^\[#* *\]  \d+ %, .* of .*, .*/s, \d+ s left$")
 
+    def test_a_verification_counts_the_bytes_that_are_there(self):
+        directory = self.checkpoint("2", 2)
+        (size,) = re.findall(r"files, (.*) at", zero("verify", directory).stdout)
+        self.assertIn(f" of {size}, ", self.drawn(100, "verify", directory)[1])
+
     def test_lines_fit_a_narrow_terminal(self):
         for columns in (5, 20, 50, 64):
             lines = self.drawn(columns, "verify", self.checkpoint("2", 2))
@@ -211,7 +225,8 @@ class Estimate(ZeroTest):
             self.assertEqual(one["total"], (size + 4) * n + state * n // world)
             self.assertEqual(one["total_with_shared_parameters"], 4 * n + (size + state) * n // world)
         self.assertEqual(len(said), 8)
-        self.assertIn("adamw  BF16   8", zero("estimate", "--world", 8, "--dtype", "BF16", file).stdout)
+        for dtype in ("BF16", "bf16"):
+            self.assertIn("adamw  BF16   8", zero("estimate", "--world", 8, "--dtype", dtype, file).stdout)
         one = json.loads(zero("estimate", "--json", "--world", "8", "--instances", "2", file).stdout)[0]
         self.assertEqual((one["state"], one["total_with_shared_parameters"]), (8 * n // 4, one["total"]))
         self.refused("instances is 2, which does not divide a world of 3 ranks", "estimate", "--world", "3",
@@ -224,6 +239,8 @@ class Estimate(ZeroTest):
         shapes = self.shapes("h.0.weight 50x70", "h.0.bias 3000", "none 0", "h.1.half 999 BF16", "wide 2x3 F64",
                              "seen 1 I64")
         said = {zero("estimate", "--json", model).stdout for model in (directory, file, shapes)}
+        with open(shapes, encoding="utf-8") as lines:
+            said.add(subprocess.check_output([ZERO, "estimate", "--json", "-"], stdin=lines, text=True, timeout=60))
         self.assertEqual(len(said), 1)
         self.assertEqual(json.loads(said.pop())[0]["parameters"], 4 * 6500 + 2 * 999 + 8 * 6 + 8)
 
@@ -248,6 +265,21 @@ class Estimate(ZeroTest):
         self.refused("exists: remove it, or give --replace", "estimate", *arguments)
         self.assertEqual(zero("estimate", "--replace", *arguments).returncode, 0)
 
+    def test_a_plot_can_be_read_or_is_refused(self):
+        file = self.shapes("w 1024")
+        image = file + ".svg"
+        worlds = [*range(1, 25), 1024, 4096, 65536]
+        zero("estimate", "--world", ",".join(map(str, worlds)), "--plot", image, file)
+        words = ElementTree.parse(image).iter("{http://www.w3.org/2000/svg}text")
+        numbers = [(float(word.get("x")), 8 * len(word.text)) for word in words if word.text.isdigit()]
+        self.assertGreater(len(numbers), 15)
+        for (x, width), (next_x, next_width) in zip(numbers, numbers[1:]):
+            self.assertGreater(next_x - x, (width + next_width) / 2)
+        rules = "adamw,adam,sgd,rmsprop,adagrad,lion,adamax,radam,nadam"
+        self.refused("at most 8 rules and dtypes apart, these are 9", "estimate", "--rule", rules, "--plot", image,
+                     "--replace", file)
+        self.assertEqual(zero("estimate", "--plot", file + ".png", file).returncode, 2)
+
     def test_a_plan_tells_owners_and_imbalance(self):
         file = self.shapes("a 1000", "b 3000", "c 2000", "d 2000")
         said = json.loads(zero("plan", "--json", "--world", 2, "--partition", "greedy", file).stdout)
@@ -260,7 +292,7 @@ class Estimate(ZeroTest):
         done = zero("plan", "--world", 3, self.shapes("a 1024x3"))
         self.assertEqual([line.split() for line in done.stdout.splitlines()[1:4]],
                          [[str(rank), "1024", "0"] for rank in range(3)])
-        self.assertIn("1 tensor split between ranks; the busiest rank has 1 of the mean", done.stdout)
+        self.assertIn("1 tensor split between ranks; the busiest rank has 1 times the mean", done.stdout)
 
     def test_what_is_no_model_is_a_sentence(self):
         for lines, words in ((["a"], "line 1 is not NAME SHAPE"), (["a 3", "b 3y4"], "line 2: '3y4' is no shape"),
@@ -268,7 +300,9 @@ class Estimate(ZeroTest):
                              (["a 4294967296x4294967296"], "tensor 'a' is too large")):
             self.refused(words, "estimate", self.shapes(*lines))
         self.refused("is missing", "estimate", "/no/such")
-        self.refused("there is no rule 'adamm', but adamw, adam", "estimate", "--rule", "adamm", self.shapes("a 3"))
+        done = zero("estimate", "--rule", "adamm", self.shapes("a 3"))
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("there is no rule 'adamm', but adamw, adam", done.stderr)
         text = os.path.join(tempfile.mkdtemp(dir=self.folder), "x.safetensors")
         pathlib.Path(text).write_text("no tensors at all", encoding="utf-8")
         self.refused("a header of ", "estimate", text)
@@ -331,7 +365,7 @@ class BadInput(ZeroTest):
         pathlib.Path(broken, "zero.json").write_text("{}")
         for path, words in [("/no/such", "there is no such directory"),
                             (empty, "is a complete checkpoint"),
-                            (newer, "has format 2, this libzero reads 1"),
+                            (newer, "has format 2, this libzero reads 1: take a newer one"),
                             (broken, "does not end as a complete manifest does"),
                             ("", "no such directory")]:
             for command in (["inspect"], ["verify"], ["diff", self.checkpoint("1")]):
@@ -341,6 +375,12 @@ class BadInput(ZeroTest):
             self.assertEqual(os.listdir(empty), [])
         pathlib.Path(file).write_text("")
         self.refused("is not a directory", "inspect", file)
+
+    def test_a_file_that_cannot_be_made_is_named(self):
+        self.refused("'/proc/model': ", "merge", self.checkpoint("1"), "/proc/model")
+
+    def test_a_name_does_not_steer_the_terminal(self):
+        self.refused(r"'/no/\?\[31msuch\?'", "verify", "/no/\033[31msuch\n")
 
     def test_a_directory_without_permission_is_a_sentence(self):
         directory = self.own()
@@ -362,12 +402,13 @@ class Usage(unittest.TestCase):
                           ["diff", "a"], ["merge", "a"], ["inspect", "--with-state", "a"], ["reshard", "a", "b"],
                           ["reshard", "--world", "0", "a", "b"], ["export", "a", "b"],
                           ["export", "--to", "hf", "--shard-bytes", "-5", "a", "b"],
-                          ["import", "--from", "onnx", "a", "b"]):
+                          ["import", "--from", "onnx", "a", "b"], ["trace"], ["trace", "merge"]):
             with self.subTest(arguments):
                 done = zero(*arguments)
                 self.assertEqual((done.returncode, done.stdout), (2, ""))
-                self.assertRegex(done.stderr, r"^zero((?: \w+)?): .+; see zero\1 --help\n$")
+                self.assertRegex(done.stderr, r"^zero((?: \w+)*): .+; see zero\1 --help\n$")
         self.assertEqual(zero("look").stderr, "zero: there is no command 'look'; see zero --help\n")
+        self.assertIn("see zero trace merge --help", zero("trace", "merge").stderr)
         self.assertEqual(zero("inspect").stderr, "zero inspect: CHECKPOINT is required; see zero inspect --help\n")
 
     def test_help_is_narrow_and_all_of_it_is_in_the_manual_page(self):

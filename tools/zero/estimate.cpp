@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "base/refusals.h"
 #include "base/text.h"
 #include "commands.h"
 #include "model.h"
@@ -100,6 +101,10 @@ Status write_plot(const std::vector<Estimate>& estimates, const Request& request
 }  // namespace
 
 Result<bool> estimate(const Request& request) {
+  const size_t kinds = request.rules.size() * request.dtypes.size();
+  if (!request.other.empty() && kinds > kMostColors)
+    return bad_argument("a plot tells at most ", kMostColors, " rules and dtypes apart, these are ",
+                        kinds, ": give fewer");
   const std::vector<ModelTensor> model = ZERO_TRY(read_model(request.checkpoint));
   std::vector<Estimate> estimates;
   for (const std::string& rule : request.rules) {
@@ -147,7 +152,7 @@ Result<bool> plan(const Request& request) {
       text(counted(static_cast<uint64_t>(std::ranges::count(divided.owners, ZERO_OWNER_SPLIT)),
                    "tensor"),
            " split between ranks; the busiest rank has ", std::round(imbalance * 100) / 100,
-           " of the mean, and ", size(static_cast<uint64_t>(divided.state_bytes)), " of state"));
+           " times the mean, and ", size(static_cast<uint64_t>(divided.state_bytes)), " of state"));
   return true;
 }
 

@@ -6,12 +6,12 @@
 #include <exception>
 #include <new>
 #include <string>
-#include <string_view>
 #include <system_error>
 
 #include "base/log.h"
 #include "base/text.h"
 #include "commands.h"
+#include "model.h"
 #include "state/json.h"
 
 namespace {
@@ -21,8 +21,7 @@ using namespace zero::tool;
 
 constexpr int kBad = 1, kUsage = 2;
 
-constexpr char kFooter[] =
-    "CHECKPOINT is the directory of one, or a folder of several, of which the newest is taken.\n"
+constexpr char kExitStatus[] =
     "Exit status: 0 if all is well; 1 if something is damaged, differs or failed; 2 for wrong "
     "usage.";
 
@@ -30,14 +29,24 @@ constexpr char kTorchFooter[] =
     "torch (a file of torch.save) and dcp (a directory of torch.distributed.checkpoint) are done "
     "by\n"
     "python -m libzero, with the same arguments; its import also takes --buffers PATTERN,... for\n"
-    "tensors that are not trained.";
+    "tensors that are not trained.\n";
 
-void warn(void*, int32_t, const char* message) { std::fprintf(stderr, "zero: %s\n", message); }
+/// Returns the words with a question mark for each character that a terminal obeys: names of
+/// files and tensors are in them.
+std::string tame(std::string words) {
+  for (char& c : words)
+    if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = '?';
+  return words;
+}
+
+void warn(void*, int32_t, const char* message) {
+  std::fprintf(stderr, "zero: %s\n", tame(message).c_str());
+}
 
 /// Runs a command, and returns zero's exit status.
-int run(const char* name, Result<bool> (*command)(const Request&), const Request& request) {
+int run(const std::string& name, Result<bool> (*command)(const Request&), const Request& request) {
   const auto fail = [&](const char* why) {
-    std::fprintf(stderr, "zero %s: %s\n", name, why);
+    std::fprintf(stderr, "%s: %s\n", name.c_str(), tame(why).c_str());
     return kBad;
   };
   try {
@@ -53,7 +62,8 @@ int run(const char* name, Result<bool> (*command)(const Request&), const Request
 }
 
 void add_checkpoint(CLI::App& app, Request& request) {
-  app.add_option("CHECKPOINT", request.checkpoint, "its directory, or a folder of several")
+  app.add_option("CHECKPOINT", request.checkpoint,
+                 "its directory, or a folder of several: the newest")
       ->required();
 }
 
@@ -74,12 +84,13 @@ void add_merge(CLI::App& app, Request& request) {
                "also the optimizer's state, as NAME.SLOT, and its settings");
 }
 
-const CLI::IsMember kFloating({"F32", "F64", "BF16", "F16"});
+const CLI::IsMember kFloating({"F32", "F64", "BF16", "F16"}, CLI::ignore_case);
 const CLI::Range kWorlds(1, 65536);
 
 void add_model(CLI::App& app, Request& request) {
   app.add_option("MODEL", request.checkpoint,
-                 "a checkpoint, a .safetensors file, or lines NAME 768x3072 [F32]")
+                 "a checkpoint, a .safetensors file, or lines NAME 768x3072 [F32]\n"
+                 "(- for those of the standard input)")
       ->required();
   app.add_option("--partition", request.partition, "who owns what (even)")
       ->check(CLI::IsMember({"even", "greedy", "greedy-in-order"}));
@@ -87,20 +98,37 @@ void add_model(CLI::App& app, Request& request) {
       ->check(kWorlds);
 }
 
-/// Adds an option whose values are divided by commas.
+/// Adds an option whose values, as in `example`, are divided by commas.
 template <class T>
-CLI::Option* add_list(CLI::App& app, const char* name, std::vector<T>& values, const char* help) {
-  return app.add_option(name, values, help)->delimiter(',')->allow_extra_args(false);
+CLI::Option* add_list(CLI::App& app, const char* name, std::vector<T>& values, const char* example,
+                      const char* help) {
+  return app.add_option(name, values, help)
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->option_text(example);
+}
+
+std::string check_rule(const std::string& name) {
+  const Result<int32_t> number = number_of_rule(name);
+  return number.ok() ? "" : number.failure().text();
+}
+
+std::string check_image(const std::string& name) {
+  return name.ends_with(".svg") ? "" : shown(name) + " does not end with .svg, the only format";
 }
 
 void add_estimate(CLI::App& app, Request& request) {
   add_model(app, request);
-  add_list(app, "--world", request.worlds, "how many ranks (1,2,4,8,16,32,64)")->check(kWorlds);
-  add_list(app, "--rule", request.rules, "update rules (adamw)");
-  add_list(app, "--dtype", request.dtypes, "of parameters (as in MODEL)")->check(kFloating);
+  add_list(app, "--world", request.worlds, "RANKS,...", "how many ranks (1,2,4,8,16,32,64)")
+      ->check(kWorlds);
+  add_list(app, "--rule", request.rules, "NAME,...", "update rules (adamw)")->check(check_rule);
+  add_list(app, "--dtype", request.dtypes, "DTYPE,...", "F32, F64, BF16, F16 (as in MODEL)")
+      ->transform(kFloating);
   app.add_option("--grad-dtype", request.grad_dtype, "of gradients (that of parameters)")
-      ->check(kFloating);
-  app.add_option("--plot", request.other, "FILE.svg, to write: an image of it");
+      ->transform(kFloating);
+  app.add_option("--plot", request.other, "an image to write")
+      ->option_text("FILE.svg")
+      ->check(check_image);
   app.add_flag("--replace", request.replace, "replace FILE.svg if it exists");
 }
 
@@ -117,34 +145,37 @@ void add_format(CLI::App& app, Request& request, const char* name, const char* h
 }
 
 void add_export(CLI::App& app, Request& request) {
-  add_format(app, request, "--to", "hf: safetensors files with an index; torch, dcp: see below");
+  add_format(app, request, "--to", "hf: Hugging Face's safetensors; torch, dcp: see below");
   add_checkpoint(app, request);
   add_output(app, request, "PATH", "to write");
-  app.add_option("--shard-bytes", request.shard_bytes, "of hf: most of a file (5000000000)")
+  app.add_option("--shard-bytes", request.shard_bytes, "of hf: the most in a file (5000000000)")
       ->check(CLI::PositiveNumber);
-  app.footer(kTorchFooter);
+  app.footer(text(kTorchFooter, kExitStatus));
 }
 
 void add_import(CLI::App& app, Request& request) {
   add_format(app, request, "--from",
-             "hf: safetensors, with an index or not; torch, dcp: see below");
+             "hf: Hugging Face's safetensors, or one file; torch, dcp: see below");
   app.add_option("PATH", request.checkpoint, "to read; of hf also - for the standard input")
       ->required();
   add_output(app, request, "CHECKPOINT", "to write: the directory of a checkpoint of one rank");
-  app.add_option("--rule", request.rules[0], "update rule, where PATH tells none (adamw)");
-  app.footer(kTorchFooter);
+  app.add_option("--rule", request.rules[0], "update rule, where PATH tells none (adamw)")
+      ->check(check_rule);
+  app.footer(text(kTorchFooter, kExitStatus));
 }
 
 void add_plan(CLI::App& app, Request& request) {
   add_model(app, request);
   app.add_option("--world", request.worlds[0], "how many ranks")->required()->check(kWorlds);
-  app.add_option("--rule", request.rules[0], "update rule (adamw)");
+  app.add_option("--rule", request.rules[0], "update rule (adamw)")->check(check_rule);
 }
 
 void add_trace(CLI::App& app, Request& request) {
-  CLI::App& merge = *app.add_subcommand("merge", "make one file of all ranks' traces, and sum up");
+  CLI::App& merge =
+      *app.add_subcommand("merge", "sum up the traces of all ranks, and make one of them");
   merge.add_option("DIRECTORY", request.checkpoint, "where ZERO_TRACE put them")->required();
-  merge.add_option("-o,--output", request.other, "the file to write (none)");
+  merge.add_option("-o,--output", request.other,
+                   "a file to write, for Perfetto and chrome://tracing (none)");
   merge.add_flag("--replace", request.replace, "replace it if it exists");
   merge.add_flag("--json", request.json, "print JSON");
   app.require_subcommand(1);
@@ -170,25 +201,27 @@ constexpr Command kCommands[] = {
     {"verify", verify, add_checkpoint, "compare every byte of a checkpoint with its checksum"},
     {"diff", diff, add_two, "compare two checkpoints, of any worlds, bit for bit"},
     {"merge", merge, add_merge, "make one safetensors file of a checkpoint"},
-    {"reshard", reshard, add_reshard, "make a checkpoint as another number of ranks saves it"},
-    {"export", export_model, add_export, "make other programs' files of a checkpoint"},
-    {"import", import_model, add_import, "make a checkpoint of other programs' files"},
-    {"estimate", estimate, add_estimate, "say how many bytes a rank of a model holds"},
-    {"plan", plan, add_plan, "say which rank owns how much of a model"},
-    {"trace", merge_traces, add_trace, "make one trace of those of all ranks"},
+    {"reshard", reshard, add_reshard,
+     "make the checkpoint that another number of ranks would save"},
+    {"export", export_model, add_export, "make files for Hugging Face or torch of a checkpoint"},
+    {"import", import_model, add_import, "make a checkpoint of files of Hugging Face or torch"},
+    {"estimate", estimate, add_estimate,
+     "say how many bytes a rank needs for a model and its optimizer"},
+    {"plan", plan, add_plan, "say how much of a model's optimizer each rank owns"},
+    {"trace", merge_traces, add_trace, "sum up the traces of all ranks, and make one of them"},
     {"top", top, add_top, "show what the ranks of a traced job do, and for whom they wait"},
-    {"doctor", doctor, [](CLI::App&, Request&) {}, "say what is wrong around ranks started here"},
+    {"doctor", doctor, [](CLI::App&, Request&) {},
+     "look at what ranks started here need, and say what is wrong"},
 };
 
-const Command* find_command(std::string_view name) {
-  const auto* const found = std::ranges::find(kCommands, name, &Command::name);
-  return found == std::end(kCommands) ? nullptr : found;
+/// Returns "zero trace merge", as far as the words on the command line say it.
+std::string name_of(const CLI::App& app) {
+  const auto commands = app.get_subcommands();
+  return app.get_name() + (commands.empty() ? "" : ' ' + name_of(*commands[0]));
 }
 
-/// `command`: which the words begin with, or null.
-int refuse(const std::string& why, const Command* command) {
-  const std::string of = command == nullptr ? "" : text(' ', command->name);
-  std::fprintf(stderr, "zero%s: %s; see zero%s --help\n", of.c_str(), why.c_str(), of.c_str());
+int refuse(const std::string& why, const std::string& name) {
+  std::fprintf(stderr, "%s: %s; see %s --help\n", name.c_str(), why.c_str(), name.c_str());
   return kUsage;
 }
 
@@ -201,7 +234,7 @@ int parse_and_run(int count, char** arguments) {
                                          ZERO_VERSION_PATCH));
   app.set_help_flag("-h,--help", "print this and exit");
   app.require_subcommand(0, 1);  // so that an unknown one is named
-  app.footer(kFooter);
+  app.footer(kExitStatus);
   Request request;
   for (const Command& command : kCommands) {
     CLI::App& sub = *app.add_subcommand(command.name, command.help);
@@ -213,13 +246,12 @@ int parse_and_run(int count, char** arguments) {
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);
     const std::string first = count > 1 ? arguments[1] : "-";
-    const Command* const command = find_command(first);
-    const bool is_other = command == nullptr && !first.starts_with('-');
-    return refuse(is_other ? "there is no command " + shown(first) : error.what(), command);
+    const bool is_other = app.get_subcommands().empty() && !first.starts_with('-');
+    return refuse(is_other ? "there is no command " + shown(first) : error.what(), name_of(app));
   }
   for (const Command& command : kCommands)
-    if (app.got_subcommand(command.name)) return run(command.name, command.run, request);
-  return refuse("a command is missing", nullptr);
+    if (app.got_subcommand(command.name)) return run(name_of(app), command.run, request);
+  return refuse("a command is missing", name_of(app));
 }
 
 }  // namespace

@@ -4,10 +4,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <iostream>
+#include <iterator>
 
 #include "base/checked.h"
 #include "base/refusals.h"
 #include "checkpoint.h"
+#include "commands.h"
 #include "safetensors_input.h"
 #include "state/json.h"
 
@@ -48,11 +51,18 @@ Result<std::vector<int64_t>> parse_shape(std::string_view words) {
   return shape;
 }
 
-Result<std::vector<ModelTensor>> read_shapes(const InputFile& file) {
+Result<std::string> read_all(const std::string& path) {
+  if (path == kStandard) return std::string(std::istreambuf_iterator<char>(std::cin), {});
+  const InputFile file = ZERO_TRY(open_input(start_of_paths(), path, Links::followed));
   if (file.bytes > kLongestShapes)
-    return invalid("has ", file.bytes, " bytes, a file of shapes at most ", kLongestShapes);
+    return invalid("'", path, "': has ", file.bytes, " bytes, a file of shapes at most ",
+                   kLongestShapes);
   std::string all(file.bytes, '\0');
   ZERO_TRY(read_fully(file, std::as_writable_bytes(std::span(all)), 0));
+  return all;
+}
+
+Result<std::vector<ModelTensor>> parse_shapes(const std::string& all) {
   std::vector<ModelTensor> model;
   int64_t number = 0;
   for (const std::string_view line : split(all, "\n")) {
@@ -112,8 +122,7 @@ Result<std::vector<ModelTensor>> read_model(const std::string& path) {
   } else if (path.ends_with(".safetensors")) {
     model = ZERO_TRY(read_safetensors(path));
   } else {
-    const InputFile file = ZERO_TRY(open_input(start_of_paths(), path, Links::followed));
-    model = ZERO_TRY(read_shapes(file).within(text("'", path, "'")));
+    model = ZERO_TRY(parse_shapes(ZERO_TRY(read_all(path))).within(text("'", path, "'")));
   }
   ZERO_TRY(check_sizes(model).within(text("'", path, "'")));
   return model;

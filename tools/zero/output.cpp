@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <functional>
 
 #include "base/text.h"
 #include "state/json.h"
@@ -27,19 +28,24 @@ winsize terminal_size(int fd) {
   return told ? size : winsize{24, 80, 0, 0};
 }
 
+/// Returns how many characters a terminal shows, of those that are one column wide.
+size_t width_of(std::string_view words) {
+  return static_cast<size_t>(std::ranges::count_if(words, std::not_fn(continues_character)));
+}
+
 std::vector<std::string> table_lines(const Rows& rows) {
   std::vector<size_t> widths;
   for (const auto& row : rows) {
     if (row.size() == 1) continue;
     widths.resize(std::max(widths.size(), row.size()));
-    for (size_t i = 0; i < row.size(); i++) widths[i] = std::max(widths[i], row[i].size());
+    for (size_t i = 0; i < row.size(); i++) widths[i] = std::max(widths[i], width_of(row[i]));
   }
   std::vector<std::string> lines;
   for (const auto& row : rows) {
     std::string& line = lines.emplace_back();
     for (size_t i = 0; i < row.size(); i++) {
       line += row[i];
-      if (i + 1 < row.size()) line.append(widths[i] - row[i].size() + 2, ' ');
+      if (i + 1 < row.size()) line.append(widths[i] - width_of(row[i]) + 2, ' ');
     }
     line.resize(line.find_last_not_of(' ') + 1);
   }

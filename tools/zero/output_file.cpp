@@ -7,6 +7,7 @@
 #include "base/refusals.h"
 #include "base/secret.h"
 #include "ending.h"
+#include "state/file_names.h"
 
 namespace zero::tool {
 namespace {
@@ -14,6 +15,8 @@ namespace {
 Status check_place(const Directory& parent, const std::string& name, bool replace) {
   const std::string path = parent.path_of(name);
   struct stat info;
+  if (is_checkpoint_file(name) && stat_entry(parent, kManifestName, info) == 0)
+    return wrong_state("'", path, "' is for a file of the checkpoint there: write elsewhere");
   if (stat_entry(parent, name, info) != 0)
     return errno == ENOENT ? Status() : io_error(path, "stat", errno);
   if (!S_ISREG(info.st_mode))
@@ -44,7 +47,8 @@ Result<std::unique_ptr<OutputFile>> OutputFile::create(const std::string& path, 
   file->block_ = ZERO_TRY(allocate_block());
   file->files_.emplace(BlockFiles{file->parent_, file->block_.data(), [] {}});
   remove_on_signals({file->parent_.path_of(file->temporary_)}, "");
-  file->writer_ = ZERO_TRY(BlockWriter::create(*file->files_, file->temporary_, bytes));
+  file->writer_ = ZERO_TRY(
+      BlockWriter::create(*file->files_, file->temporary_, bytes).within(text("'", path, "'")));
   return file;
 }
 

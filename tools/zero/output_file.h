@@ -15,7 +15,8 @@ namespace zero::tool {
 
 class OutputFile {
  public:
-  /// Fails if something stands at `path` that is no file, or without `replace` anything.
+  /// Fails if something stands at `path` that is no file, or without `replace` anything, and where
+  /// a checkpoint has its files.
   static Result<std::unique_ptr<OutputFile>> create(const std::string& path, bool replace,
                                                     uint64_t bytes);
   ~OutputFile();

@@ -11,10 +11,10 @@ namespace {
 
 // In pixels.
 constexpr double kWidth = 760, kLeft = 84, kRight = 30, kTop = 56, kHeight = 300, kBottom = 72;
-constexpr double kLegendRow = 20, kMostTicks = 6;
+constexpr double kLegendRow = 20, kDigit = 8, kMostTicks = 6;
 // Told apart also by those who do not see red and green apart (Okabe and Ito).
-constexpr const char* kColors[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
-                                   "#56b4e9", "#e69f00", "#000000"};
+constexpr const char* kColors[kMostColors] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
+                                              "#56b4e9", "#e69f00", "#000000", "#999999"};
 
 std::string escaped(std::string_view words) {
   std::string out;
@@ -105,14 +105,19 @@ class Image {
       add("<path d=\"M", kLeft, ' ', y, 'H', kWidth - kRight, "\" stroke=\"#ddd\"/>");
       words(kLeft - 8, y + 4, "end", text(std::round(tick * step_ * 1000) / 1000, ' ', unit_.name));
     }
-    for (size_t i = 0; i < worlds_.size(); i++)
-      words(x_of(i), kTop + kHeight + 20, "middle", text(worlds_[i]));
+    double free = 0;
+    for (size_t i = 0; i < worlds_.size(); i++) {
+      const std::string number = text(worlds_[i]);
+      const double half = kDigit * static_cast<double>(number.size() + 1) / 2;
+      if (x_of(i) - half < free) continue;
+      words(x_of(i), kTop + kHeight + 20, "middle", number);
+      free = x_of(i) + half;
+    }
     words((kLeft + kWidth - kRight) / 2, kTop + kHeight + 40, "middle", "ranks");
   }
 
   static std::string stroke_of(const PlotLine& line) {
-    return text(" fill=\"none\" stroke-width=\"2\" stroke=\"",
-                kColors[line.color % std::size(kColors)],
+    return text(" fill=\"none\" stroke-width=\"2\" stroke=\"", kColors[line.color],
                 line.dashed ? "\" stroke-dasharray=\"6 4\"" : "\"");
   }
 
@@ -121,8 +126,7 @@ class Image {
     for (size_t i = 0; i < line.bytes.size(); i++) {
       const double x = x_of(i), y = y_of(line.bytes[i] / unit_.bytes);
       path += text(i == 0 ? "M" : "L", x, ' ', y);
-      add("<circle cx=\"", x, "\" cy=\"", y, "\" r=\"3\" fill=\"",
-          kColors[line.color % std::size(kColors)], "\"/>");
+      add("<circle cx=\"", x, "\" cy=\"", y, "\" r=\"3\" fill=\"", kColors[line.color], "\"/>");
     }
     add("<path d=\"", path, "\"", stroke_of(line), "/>");
   }

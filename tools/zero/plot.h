@@ -8,10 +8,12 @@
 
 namespace zero::tool {
 
+constexpr size_t kMostColors = 8;
+
 struct PlotLine {
   std::string name;
   std::vector<double> bytes;  // for each world
-  size_t color;               // lines may share one
+  size_t color;               // below kMostColors; lines may share one
   bool dashed;
 };
 

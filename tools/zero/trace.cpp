@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // zero trace merge: one file of all ranks' events, and what they say in sum.
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <string>
 
 #include "base/hash.h"
+#include "base/refusals.h"
 #include "base/text.h"
 #include "commands.h"
 #include "output.h"
@@ -16,6 +18,7 @@ namespace zero::tool {
 namespace {
 
 constexpr std::string_view kHead = "[\n", kBetween = ",\n", kTail = "\n]\n";
+constexpr size_t kMostWaits = 3;         // that fit a line
 constexpr int32_t kGroupPids = 100'000;  // more than a comm can have ranks
 
 /// Returns a line with a process number that no other comm's rank has: viewers show each number by
@@ -57,19 +60,34 @@ Status write(std::vector<TraceFile>& files, const Request& request, uint64_t byt
   return file->publish();
 }
 
+/// Names the ranks that were waited for longest.
+std::string waits_text(const RankSum& sum, int32_t own) {
+  std::vector<std::pair<double, int64_t>> waits;
+  for (const auto& [rank, time] : sum.waits)
+    if (rank != own) waits.emplace_back(time, rank);
+  std::ranges::sort(waits, std::greater());
+  std::string out;
+  double rest = 0;
+  for (size_t i = 0; i < waits.size(); i++) {
+    const auto [time, rank] = waits[i];
+    if (i < kMostWaits)
+      out += text(i == 0 ? "" : ", ", "rank ", rank, " ", seconds_text(time));
+    else
+      rest += time;
+  }
+  if (rest > 0) out += ", others " + seconds_text(rest);
+  return out.empty() ? "nobody" : out;
+}
+
 void print_group(const std::string& group, const RankSums& ranks) {
-  Rows rows = {{"rank", "steps", "seconds", "in calls", "exposed", "of this for", "transfers"}};
+  Rows rows = {{"rank", "steps", "seconds", "in calls", "waits", "for", "transfers"}};
   Rows phases = {{"rank"}};
   std::map<std::string, double> names;
   for (const auto& [rank, sum] : ranks) names.insert(sum.phases.begin(), sum.phases.end());
   for (const auto& [name, time] : names) phases[0].push_back(name);
   for (const auto& [rank, sum] : ranks) {
-    std::string others;
-    for (const auto& [other, time] : sum.waits)
-      if (other != rank)
-        others += text(others.empty() ? "" : ", ", "rank ", other, " ", seconds_text(time));
     rows.push_back({text(rank), text(sum.steps), fixed(sum.seconds(), 3), seconds_text(sum.calls),
-                    seconds_text(sum.waited()), others.empty() ? "nobody" : others,
+                    seconds_text(sum.waited()), waits_text(sum, rank),
                     seconds_text(sum.transfers)});
     auto& row = phases.emplace_back(Rows::value_type{text(rank)});
     for (const auto& [name, time] : names) {
@@ -92,6 +110,8 @@ void print_group(const std::string& group, const RankSums& ranks) {
 }  // namespace
 
 Result<bool> merge_traces(const Request& request) {
+  if (names_trace(request.other))
+    return bad_argument("'", request.other, "' is called as a rank's own trace: name it one.json");
   std::vector<TraceFile> files = ZERO_TRY(open_traces(request.checkpoint));
   GroupSums groups;
   uint64_t bytes = kHead.size() + kTail.size() - kBetween.size();

@@ -31,22 +31,23 @@ struct Findings {
 class Verification {
  public:
   explicit Verification(const Checkpoint& of)
-      : of_(of), total_(total_blocks(of.manifest())), bar_(total_ * kBlockBytes) {}
+      : of_(of), total_(total_blocks(of.manifest())), bar_(of.bytes()) {}
 
   Result<Findings> run() {
     std::vector<std::future<Status>> threads;
     for (int i = std::clamp(usable_cores(), 2, kMostThreads); i > 0; i--)
       threads.push_back(std::async(std::launch::async, [this] { return take_ranges(); }));
     for (std::future<Status>& thread : threads) {
-      while (thread.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready)
-        bar_.show(done_ * kBlockBytes);
+      while (thread.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) show();
     }
-    bar_.show(done_ * kBlockBytes);
+    show();
     for (std::future<Status>& thread : threads) ZERO_TRY(thread.get());
     return Findings{std::move(faults_), bar_.seconds()};
   }
 
  private:
+  void show() { bar_.show(done_ * (of_.bytes() / std::max<uint64_t>(total_, 1))); }
+
   Status take_ranges() {
     const HostMemory block = ZERO_TRY(allocate_block());
     const BlockFiles files{of_.directory(), block.data(), [this] { done_++; }};

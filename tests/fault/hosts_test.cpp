@@ -2,6 +2,8 @@
 // A rank of several hosts is killed, or stopped, at every numbered point of a whole training run:
 // of the ranks of a host, leaders between hosts, the root of their tree. The others say whom. Hosts
 // are simulated: what is not shown is how a real MPI takes it (tests/cluster).
+#include <signal.h>
+
 #include <atomic>
 #include <set>
 
@@ -16,6 +18,32 @@ namespace {
 
 constexpr int64_t kOnItsHostMs = 100, kElsewhereMs = 500;  // until the others know of a death
 constexpr int64_t kBehindDeadlineMs = 500;                 // and of a stop
+
+/// A job of which one rank is late when all are stopped.
+struct Job {
+  static constexpr int kRanks = 4;
+  std::atomic<pid_t> processes[kRanks];
+  std::atomic<int> through;  // ranks
+  std::atomic<bool> one_is_late, goes_on;
+};
+Job* job = nullptr;
+
+void be_late() {
+  job->one_is_late = true;
+  while (!job->goes_on) usleep(1'000);
+}
+
+/// For longer than any deadline, while all others wait.
+void stop_job() {
+  constexpr useconds_t kLooksUs = 60'000;  // until all have looked at the clock
+  while (!job->one_is_late && job->through < Job::kRanks) usleep(1'000);
+  usleep(kLooksUs);
+  for (const pid_t process : job->processes) kill(process, SIGSTOP);
+  Clock::jump(30'000);
+  for (const pid_t process : job->processes) kill(process, SIGCONT);
+  usleep(kLooksUs);
+  job->goes_on = true;
+}
 
 class HostsFaults : public StruckTraining {
  protected:
@@ -37,6 +65,27 @@ class HostsFaults : public StruckTraining {
       EXPECT_LE(directories_left(), 1);
       clean();
     });
+  }
+
+  /// While a rank is late to its point.
+  void stop_all(const Victim& late) {
+    const Clock clock;
+    const SharedMemory memory(sizeof(Job));
+    job = memory.as<Job>();
+    strike = {late.rank, late.point, be_late, From::joined};
+    const auto go = make_run(Job::kRanks);
+    const auto live = [&](int rank) {
+      job->processes[rank] = getpid();
+      std::string end = go(rank);
+      job->through++;
+      while (!job->goes_on) usleep(1'000);
+      return end;
+    };
+    const auto said = run_sound_ranks(RankKind::processes, Job::kRanks + 1, [&](int rank) {
+      return rank < Job::kRanks ? live(rank) : (stop_job(), "done");
+    });
+    for (const std::string& one : said) EXPECT_EQ(one, "done");
+    clean();
   }
 
   /// If one says that the last step has happened on all ranks or on none, their parameters are the
@@ -64,7 +113,7 @@ class HostsFaults : public StruckTraining {
   }
 
  private:
-  int hosts_ = 0;
+  int hosts_ = 2;
 };
 
 void expect_death(int rank, bool on_its_host, const std::string& result) {
@@ -89,6 +138,11 @@ TEST_F(HostsFaults, one_of_three_hosts_is_killed_or_stopped) {
   if (!nightly_run()) GTEST_SKIP() << "9 ranks, at thousands of points";
   strike_each(3, die, 7, expect_death);
   strike_each(3, stop, 7, expect_lateness);
+}
+
+TEST_F(HostsFaults, a_job_that_is_stopped_as_a_whole_goes_on_whoever_was_waited_for) {
+  for_each_victim(points_of(Job::kRanks, From::joined), nightly_run() ? 11 : 499,
+                  [&](const Victim& late) { stop_all(late); });
 }
 
 // ---- Ranks that are threads. One that goes to sleep is what a thread has in place of a stop.

@@ -2,8 +2,6 @@
 // A rank of several hosts is killed, or stopped, at every numbered point of a whole training run:
 // of the ranks of a host, leaders between hosts, the root of their tree. The others say whom. Hosts
 // are simulated: what is not shown is how a real MPI takes it (tests/cluster).
-#include <signal.h>
-
 #include <atomic>
 #include <set>
 
@@ -16,34 +14,9 @@
 namespace zero::test {
 namespace {
 
+constexpr int kRanks = 4;                                  // of two hosts
 constexpr int64_t kOnItsHostMs = 100, kElsewhereMs = 500;  // until the others know of a death
 constexpr int64_t kBehindDeadlineMs = 500;                 // and of a stop
-
-/// A job of which one rank is late when all are stopped.
-struct Job {
-  static constexpr int kRanks = 4;
-  std::atomic<pid_t> processes[kRanks];
-  std::atomic<int> through;  // ranks
-  std::atomic<bool> one_is_late, goes_on;
-};
-Job* job = nullptr;
-
-void be_late() {
-  job->one_is_late = true;
-  while (!job->goes_on) usleep(1'000);
-}
-
-/// For longer than any deadline, while all others wait.
-void stop_job() {
-  constexpr useconds_t kLooksUs = 60'000;  // until all have looked at the clock
-  while (!job->one_is_late && job->through < Job::kRanks) usleep(1'000);
-  usleep(kLooksUs);
-  for (const pid_t process : job->processes) kill(process, SIGSTOP);
-  Clock::jump(30'000);
-  for (const pid_t process : job->processes) kill(process, SIGCONT);
-  usleep(kLooksUs);
-  job->goes_on = true;
-}
 
 class HostsFaults : public StruckTraining {
  protected:
@@ -67,24 +40,10 @@ class HostsFaults : public StruckTraining {
     });
   }
 
-  /// While a rank is late to its point.
   void stop_all(const Victim& late) {
-    const Clock clock;
-    const SharedMemory memory(sizeof(Job));
-    job = memory.as<Job>();
     strike = {late.rank, late.point, be_late, From::joined};
-    const auto go = make_run(Job::kRanks);
-    const auto live = [&](int rank) {
-      job->processes[rank] = getpid();
-      std::string end = go(rank);
-      job->through++;
-      while (!job->goes_on) usleep(1'000);
-      return end;
-    };
-    const auto said = run_sound_ranks(RankKind::processes, Job::kRanks + 1, [&](int rank) {
-      return rank < Job::kRanks ? live(rank) : (stop_job(), "done");
-    });
-    for (const std::string& one : said) EXPECT_EQ(one, "done");
+    for (const std::string& said : run_stopped_job(kRanks, make_run(kRanks)))
+      EXPECT_EQ(said, "done");
     clean();
   }
 
@@ -141,7 +100,7 @@ TEST_F(HostsFaults, one_of_three_hosts_is_killed_or_stopped) {
 }
 
 TEST_F(HostsFaults, a_job_that_is_stopped_as_a_whole_goes_on_whoever_was_waited_for) {
-  for_each_victim(points_of(Job::kRanks, From::joined), nightly_run() ? 11 : 499,
+  for_each_victim(points_of(kRanks, From::joined), nightly_run() ? 11 : 499,
                   [&](const Victim& late) { stop_all(late); });
 }
 

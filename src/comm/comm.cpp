@@ -137,15 +137,16 @@ Status Comm::reduce_scatter(Call&, std::span<const Scattered>, void*) {
 Status Comm::await_background(Operation operation) {
   using std::chrono::milliseconds;
   constexpr int64_t kLookMs = 50;
-  const std::string where = text(operation_name(operation), ": begin");
+  Watch watch({operation_name(operation), "begin", options_.late_ms, false});
+  const std::string where = watch.where();
   std::unique_lock lock(background_mutex_);
-  for (const Deadline deadline(options_.late_ms); in_background_ && !deadline.passed();) {
+  for (; in_background_ && !watch.is_late(watch.since_ns(0)); watch.look()) {
     lock.unlock();
     heed_interrupt(where);
     lock.lock();
     if (aborted()) return failure_status();
     // Wait: at most late_ms, and until the comm breaks.
-    background_done_.wait_for(lock, milliseconds(std::min(deadline.left_ms(), kLookMs)));
+    background_done_.wait_for(lock, milliseconds(kLookMs));
   }
   if (!in_background_) return {};
   lock.unlock();

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/text.h"
+#include "comm/watch.h"
 
 namespace zero {
 namespace {
@@ -32,10 +33,14 @@ void take_descriptors(msghdr& message, std::vector<Fd>& out) {
   }
 }
 
+Watch watch_for(const Bounds& bounds) { return Watch({"", "", bounds.limit_ms, false}); }
+
 /// Returns why a wait must end, or OK.
-Status look(const Bounds& bounds, Deadline deadline) {
+Status look(const Bounds& bounds, Watch& watch) {
   ZERO_TRY(bounds.check());
-  return deadline.passed() ? Status(ZERO_ERR_TIMEOUT, "the deadline passed") : Status();
+  watch.look();
+  return watch.is_late(watch.since_ns(0)) ? Status(ZERO_ERR_TIMEOUT, "the deadline passed")
+                                          : Status();
 }
 
 }  // namespace
@@ -235,8 +240,8 @@ void pause_between_looks(int64_t waited_ns, int64_t usual_ns, int64_t most_ns) {
 }
 
 Status deliver(Link& link, const Bounds& bounds) {
-  for (const Deadline deadline(bounds.limit_ms); link.unsent(); link.flush()) {
-    ZERO_TRY(look(bounds, deadline));
+  for (Watch watch = watch_for(bounds); link.unsent(); link.flush()) {
+    ZERO_TRY(look(bounds, watch));
     // Wait: a slice of bounds.limit_ms.
     sleep_ms(1);
   }
@@ -244,10 +249,10 @@ Status deliver(Link& link, const Bounds& bounds) {
 }
 
 Result<Frame> hear(Link& link, const Bounds& bounds) {
-  for (const Deadline deadline(bounds.limit_ms);; link.flush()) {
+  for (Watch watch = watch_for(bounds);; link.flush()) {
     if (std::optional<Frame> frame = link.take()) return std::move(*frame);
     if (link.over()) return link.problem();
-    if (Status ended = look(bounds, deadline); !ended.ok()) {
+    if (Status ended = look(bounds, watch); !ended.ok()) {
       // The other end may have said why before it went.
       if (std::optional<Frame> frame = link.take()) return std::move(*frame);
       return ended;

@@ -40,7 +40,7 @@ int64_t Watch::look() {
 std::vector<Missing> Watch::late_of(std::span<const Missing> missing) const {
   std::vector<Missing> late;
   for (const Missing& one : missing)
-    if (now_ns_ - one.since_ns >= patience_.limit_ms * 1'000'000) late.push_back(one);
+    if (is_late(one.since_ns)) late.push_back(one);
   return late;
 }
 

@@ -42,9 +42,14 @@ class Watch {
   /// life are that much younger.
   int64_t look();
   int64_t now_ns() const { return now_ns_; }
+  std::string where() const { return patience_.where(); }
   /// Returns since when a rank has been waited for that last showed a sign of life at `sign_ns`.
   int64_t since_ns(int64_t sign_ns) const {
     return patience_.extended_by_progress ? std::max(start_ns_, sign_ns) : start_ns_;
+  }
+  /// True if who has been waited for since then is late.
+  bool is_late(int64_t since_ns) const {
+    return now_ns_ - since_ns >= patience_.limit_ms * 1'000'000;
   }
   /// Returns those of `missing` that are late.
   std::vector<Missing> late_of(std::span<const Missing> missing) const;

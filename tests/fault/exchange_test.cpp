@@ -168,27 +168,13 @@ TEST(Exchange, a_death_is_told_while_another_rank_is_still_busy) {
 
 TEST(Exchange, a_job_that_is_stopped_as_a_whole_goes_on_where_it_was) {
   const std::string name = unique_name();
-  const Clock clock;
-  const SharedMemory memory(4096);
-  auto* const pids = memory.as<std::atomic<pid_t>>();
-  const Ranks said = run_sound_ranks(RankKind::processes, 3, [&](int rank) -> std::string {
-    if (rank == 2) {  // not a rank, but who stops them
-      while (pids[0] == 0 || pids[1] == 0) usleep(1'000);
-      Clock::pass(100, 1);
-      for (int r = 0; r < 2; ++r) kill(pids[r], SIGSTOP);
-      Clock::jump(2'500);
-      for (int r = 0; r < 2; ++r) kill(pids[r], SIGCONT);
-      Clock::pass(100, 1);
-      pids[2] = 1;
-      return "ok";
-    }
-    const Seat seat = join(name, rank, 2, limits(1'200, 1'200));
+  const Ranks said = run_stopped_job(2, [&](int rank) {
+    const Seat seat = join(name, rank, 2);
     EXPECT_EQ(step(seat), "ok");
-    pids[rank] = getpid();
-    while (rank == 1 && pids[2] == 0) usleep(1'000);
+    if (rank == 1) be_late();
     return step(seat);
   });
-  EXPECT_EQ(said, Ranks(3, "ok"));
+  EXPECT_EQ(said, Ranks(2, "ok"));
 }
 
 // ---- The deadline.

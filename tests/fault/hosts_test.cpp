@@ -14,6 +14,7 @@
 namespace zero::test {
 namespace {
 
+constexpr int kRanks = 4;                                  // of two hosts
 constexpr int64_t kOnItsHostMs = 100, kElsewhereMs = 500;  // until the others know of a death
 constexpr int64_t kBehindDeadlineMs = 500;                 // and of a stop
 
@@ -37,6 +38,13 @@ class HostsFaults : public StruckTraining {
       EXPECT_LE(directories_left(), 1);
       clean();
     });
+  }
+
+  void stop_all(const Victim& late) {
+    strike = {late.rank, late.point, be_late, From::joined};
+    for (const std::string& said : run_stopped_job(kRanks, make_run(kRanks)))
+      EXPECT_EQ(said, "done");
+    clean();
   }
 
   /// If one says that the last step has happened on all ranks or on none, their parameters are the
@@ -64,7 +72,7 @@ class HostsFaults : public StruckTraining {
   }
 
  private:
-  int hosts_ = 0;
+  int hosts_ = 2;
 };
 
 void expect_death(int rank, bool on_its_host, const std::string& result) {
@@ -89,6 +97,11 @@ TEST_F(HostsFaults, one_of_three_hosts_is_killed_or_stopped) {
   if (!nightly_run()) GTEST_SKIP() << "9 ranks, at thousands of points";
   strike_each(3, die, 7, expect_death);
   strike_each(3, stop, 7, expect_lateness);
+}
+
+TEST_F(HostsFaults, a_job_that_is_stopped_as_a_whole_goes_on_whoever_was_waited_for) {
+  for_each_victim(points_of(kRanks, From::joined), nightly_run() ? 11 : 499,
+                  [&](const Victim& late) { stop_all(late); });
 }
 
 // ---- Ranks that are threads. One that goes to sleep is what a thread has in place of a stop.

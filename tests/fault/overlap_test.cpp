@@ -172,6 +172,24 @@ TEST(OverlapFaults, a_rank_that_dies_before_it_announces_leaves_parameters_as_th
   }
 }
 
+/// While the others wait behind their own ends of a step, which wait for one that is late.
+TEST(OverlapFaults, a_job_that_is_stopped_as_a_whole_goes_on) {
+  const Meeting meeting(CommKind::local, kWorld, 20'000);
+  const auto said = run_stopped_job(kWorld, [&](int rank) {
+    zero_comm* const comm = meeting.join(rank);
+    {
+      Rank self(comm);
+      if (rank == 1) watch_points({"apply.begin", 1}, be_late);
+      EXPECT_OK(self.step());
+      int32_t one = 1;
+      EXPECT_OK(zero_comm_all_reduce(comm, &one, 1, ZERO_INT32, ZERO_SUM)) << last();
+    }
+    zero_comm_free(comm);
+    return std::string("done");
+  });
+  for (const std::string& one : said) EXPECT_EQ(one, "done");
+}
+
 TEST(OverlapFaults, a_rank_that_dies_at_any_point_hangs_nobody) {
   const Meeting meeting(CommKind::local, kWorld);
   const PointsOfRanks points = points_of_ranks(kWorld, [&](int rank) {

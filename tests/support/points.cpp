@@ -40,6 +40,26 @@ struct Board {
 Board* board = nullptr;
 int64_t last_struck_ms = 0;
 
+/// A job that is stopped while one of its ranks is late.
+struct Job {
+  static constexpr int kMostRanks = 16;
+  std::atomic<pid_t> processes[kMostRanks];
+  std::atomic<int> through;  // ranks
+  std::atomic<bool> one_is_late, goes_on;
+};
+Job* job = nullptr;
+
+void stop_job(int world) {
+  constexpr useconds_t kLooksUs = 60'000;  // until all that wait have looked at the clock
+  while (!job->one_is_late && job->through < world) usleep(1'000);
+  usleep(kLooksUs);
+  for (int rank = 0; rank < world; ++rank) kill(job->processes[rank], SIGSTOP);
+  Clock::jump(30'000);
+  for (int rank = 0; rank < world; ++rank) kill(job->processes[rank], SIGCONT);
+  usleep(kLooksUs);
+  job->goes_on = true;
+}
+
 void await_others() {
   for (int ms = 0; ms < 60'000 && !board->over; ++ms) usleep(1'000);
 }
@@ -118,6 +138,28 @@ void leave_child_behind() {
   if (fork() != 0) return;
   await_others();
   _exit(0);
+}
+
+void be_late() {
+  job->one_is_late = true;
+  while (!job->goes_on) usleep(1'000);
+}
+
+std::vector<std::string> run_stopped_job(int world,
+                                         const std::function<std::string(int rank)>& body) {
+  const Clock clock;
+  const SharedMemory memory(sizeof(Job));
+  job = memory.as<Job>();
+  std::vector<std::string> said = run_sound_ranks(RankKind::processes, world + 1, [&](int rank) {
+    if (rank == world) return stop_job(world), std::string();
+    job->processes[rank] = getpid();
+    std::string end = body(rank);
+    job->through++;
+    while (!job->goes_on) usleep(1'000);
+    return end;
+  });
+  said.pop_back();
+  return said;
 }
 
 std::vector<RankEnd> run_struck_ranks(int world, const std::function<std::string(int rank)>& body) {

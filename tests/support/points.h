@@ -39,6 +39,9 @@ void stop();
 /// A forked child of this process lives on with all its descriptors, until the others are through.
 void leave_child_behind();
 
+/// Until its job has been stopped and goes on, in run_stopped_job().
+void be_late();
+
 /// One rank of some, and where it is struck.
 struct Victim {
   int rank;
@@ -66,6 +69,11 @@ void for_each_victim(const PointsOfRanks& points, size_t stride, const Trial& tr
 std::vector<RankEnd> run_struck_ranks(int world, const std::function<std::string(int rank)>& body);
 /// Returns when that was in the last run, by the library's clock.
 int64_t struck_ms();
+
+/// Processes of which one is late. While the others wait for it all are stopped, for longer than
+/// any deadline; then they go on, and so does that one. Returns what they say.
+std::vector<std::string> run_stopped_job(int world,
+                                         const std::function<std::string(int rank)>& body);
 
 /// check(rank, what it said) for all others, which must have come to their ends.
 template <class Check>

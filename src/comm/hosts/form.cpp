@@ -82,6 +82,32 @@ Result<tcp::Neighbours> join_leaders(const Forming& forming, const Layout& layou
                    {forming.options.rendezvous_ms, [&] { return forming.call.comm().check(); }});
 }
 
+/// Brings a first message to and from each rank that this one will trade with, while all are there:
+/// an MPI may connect two ranks only then, and its MPI_Isend may wait for the other one, who may
+/// later have left a broken comm.
+Status greet(const Forming& forming, const Layout& layout, Messages& messages) {
+  const Layout::Seat seat = layout.seat(forming.place);
+  std::vector<std::pair<int32_t, Messages::Request>> greetings;
+  for (int32_t host = 0; host < layout.hosts(); ++host) {
+    if (host == seat.host) continue;
+    const int32_t fellow = layout.rank(host, seat.place);
+    greetings.emplace_back(fellow, ZERO_TRY(messages.receive(fellow, {})));
+    greetings.emplace_back(fellow, ZERO_TRY(messages.send(fellow, {})));
+  }
+  const Deadline deadline(forming.options.rendezvous_ms);
+  for (auto& [fellow, request] : greetings) {
+    while (!ZERO_TRY(messages.has_ended(request))) {
+      ZERO_TRY(forming.call.comm().check());
+      if (deadline.passed())
+        return Status(ZERO_ERR_RENDEZVOUS, text("no message to or from rank ", fellow, " within ",
+                                                forming.options.rendezvous_ms, " ms"));
+      // Wait: a slice of rendezvous_ms.
+      sleep_ms(1);
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string host_words() {
@@ -115,6 +141,10 @@ Result<std::shared_ptr<Comm>> form(Call& call, std::span<const int32_t> members,
   if (!forming.takes_part()) return std::shared_ptr<Comm>();
   if (layout.hosts() == 1 && !host.empty()) return std::shared_ptr<Comm>(std::move(host_comm));
   std::unique_ptr<Messages> messages = ZERO_TRY(make_messages());
+  if (Status greeted = greet(forming, layout, *messages); !greeted.ok()) {
+    messages->give_up();
+    return greeted;
+  }
   return std::shared_ptr<Comm>(std::make_shared<HostsComm>(place, options, std::move(layout),
                                                            std::move(host_comm), std::move(leaders),
                                                            std::string(host), std::move(messages)));

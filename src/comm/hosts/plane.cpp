@@ -108,24 +108,25 @@ Status HostsComm::await_part(Room& room, const Patience& patience) {
   const bool may_spin = host_->has_cores_for_all();
   const int64_t busy_ns = may_spin ? 200'000 : 0, pause_ns = may_spin ? 200'000 : 1'000'000;
   const int64_t limit_ns = (patience.limit_ms + kGraceMs) * 1'000'000;
-  const int64_t begin_ns = now_ns();
-  for (int64_t start_ns = begin_ns, looked_ns = begin_ns;;) {
+  Watch watch(patience);
+  for (int64_t sign_ns = watch.now_ns(), looked_ns = sign_ns;;) {
+    const int64_t absent_ns = watch.look(), now = watch.now_ns();
+    sign_ns += absent_ns;
     for (size_t i = 0; i < room.messages.size();) {
       if (!ZERO_TRY(messages_->has_ended(room.messages[i].request))) {
         ++i;
         continue;
       }
       room.messages.erase(room.messages.begin() + static_cast<ptrdiff_t>(i));
-      start_ns = now_ns();
+      sign_ns = now;
     }
     if (room.messages.empty()) return {};
-    const int64_t now = now_ns();
     if (now - looked_ns >= kLookNs) {
       looked_ns = now;
       note_progress();
+      if (links_ != nullptr) links_->expect_signs(watch, absent_ns);
       ZERO_TRY(check());
-      if (links_ != nullptr) links_->expect_signs(patience, begin_ns);
-      if (now - start_ns >= limit_ns) {
+      if (now - sign_ns >= limit_ns) {
         const auto late = std::ranges::find_if(room.messages, &Room::Message::comes);
         const int32_t rank = (late != room.messages.end() ? *late : room.messages[0]).rank;
         return break_for(
@@ -134,7 +135,7 @@ Status HostsComm::await_part(Room& room, const Patience& patience) {
       }
     }
     // Wait: a slice of the limit.
-    if (now - start_ns >= busy_ns) pause_between_looks(now - start_ns, 0, pause_ns);
+    if (now - sign_ns >= busy_ns) pause_between_looks(now - sign_ns, 0, pause_ns);
   }
 }
 

@@ -85,9 +85,9 @@ class TcpComm : public Comm {
   /// Tells who may wait for this rank that it is here, but waits for another one, which is in no
   /// tree or elsewhere in it. Any thread may call it, as often as it likes.
   void tell_waiting(int32_t rank, std::string_view name, int64_t quiet_since_ns);
-  /// Breaks the comm for a neighbour that has said nothing for as long as `patience` allows, from
-  /// `start_ns` on. For waits on something else, while all note progress.
-  void expect_signs(const Patience& patience, int64_t start_ns);
+  /// Breaks the comm for a neighbour that has said nothing for too long. For waits on something
+  /// else, while all note progress; `absent_ns`: what the last look of their `watch` returned.
+  void expect_signs(const Watch& watch, int64_t absent_ns);
 
  protected:
   Result<std::shared_ptr<Comm>> make_child(Call& call, std::span<const int32_t> members,
@@ -127,6 +127,7 @@ class TcpComm : public Comm {
   void hear_cause(const Peer& peer, const Frame& frame);
   void hear_waiting(Peer& peer, const Frame& frame);
   Awaited awaited_of(const Peer& peer) const;
+  void forgive(int64_t absent_ns);
   int64_t interval_ns() const;
   bool is_due(int64_t& told_ns) const;
   static void send_waiting(Peer& peer, const Awaited& awaited, int64_t interval_ns);

@@ -29,6 +29,8 @@ class TcpComm::Wait {
   Wait(TcpComm& comm, const Patience& patience)
       : comm_(comm), patience_(patience), watch_(patience) {}
 
+  /// Looks at the clock, before what has come is read.
+  void forgive() { comm_.forgive(watch_.look()); }
   /// Finds reasons to break the comm: a rank that left, the deadline. Returns a warning once, if
   /// the wait has become long.
   std::string look();
@@ -54,13 +56,6 @@ class TcpComm::Wait {
 };
 
 std::string TcpComm::Wait::look() {
-  const int64_t absent_ns = watch_.look();
-  for (Peer& peer : comm_.peers_) {
-    peer.sign_ns += absent_ns;
-    if (!peer.awaited) continue;
-    peer.awaited->quiet_since_ns += absent_ns;
-    peer.awaited->until_ns += absent_ns;
-  }
   look_for_left();
   if (comm_.aborted()) return {};
   find_missing();
@@ -143,6 +138,7 @@ Status TcpComm::run(const Round& round, const Patience& patience) {
   os().reached("exchange.arrived");
   Wait wait(*this, patience);
   for (;;) {
+    wait.forgive();
     pump();
     if (aborted() && !decided()) return failure_status();
     if (rise(round) && pass_down(round) && (aborted() || !unsent())) return {};
@@ -220,13 +216,25 @@ void TcpComm::tell_waiting(int32_t rank, std::string_view name, int64_t quiet_si
     send_waiting(peer, {sequence, rank, std::string(name), quiet_since_ns}, interval_ns());
 }
 
-void TcpComm::expect_signs(const Patience& patience, int64_t start_ns) {
+/// A time in which this process was stopped is held against nobody.
+void TcpComm::forgive(int64_t absent_ns) {
+  risen_ns_ += absent_ns;
+  for (Peer& peer : peers_) {
+    peer.sign_ns += absent_ns;
+    if (!peer.awaited) continue;
+    peer.awaited->quiet_since_ns += absent_ns;
+    peer.awaited->until_ns += absent_ns;
+  }
+}
+
+void TcpComm::expect_signs(const Watch& watch, int64_t absent_ns) {
   const std::lock_guard lock(mutex_);
-  const int64_t earliest_ns = now_ns() - patience.limit_ms * kMillisecond;
+  forgive(absent_ns);
+  pump();
   for (const Peer& peer : peers_) {
-    if (aborted() || std::max(peer.sign_ns, start_ns) >= earliest_ns) continue;
-    where_ = patience.where();
-    blame(peer, ZERO_ERR_TIMEOUT, Watch(patience).late(peer.name));
+    if (aborted() || !watch.is_late(watch.since_ns(peer.sign_ns))) continue;
+    where_ = watch.where();
+    blame(peer, ZERO_ERR_TIMEOUT, watch.late(peer.name));
   }
 }
 

@@ -28,8 +28,8 @@ constexpr int64_t kEndMs = 10'000;
 
 constexpr int64_t kLookMs = 50;
 
-/// Of threads that write, so that training keeps its cores: they get 3 % of one that is busy.
-constexpr int kNice = 15;
+/// Of threads that write, so that training keeps its cores: they get 1.5 % of one that is busy.
+constexpr int kNice = 19;
 
 /// What threads use; it outlives whoever gives them up.
 struct Work {

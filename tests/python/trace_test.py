@@ -139,6 +139,21 @@ class Trace(unittest.TestCase):
                 other = event["args"]["rank"]
                 self.assertEqual(event["name"], "publish" if other == rank else f"wait for rank {other}: publish")
 
+    def test_what_is_no_trace_is_refused_at_once_and_steers_no_terminal(self):
+        file = self.folder / "rank-0.json"
+        os.mkfifo(file)  # nobody writes there
+        self.assertIn("it is no file", zero("trace", "merge", self.folder, status=1))
+        file.unlink()
+        with open(file, "wb") as sparse:
+            sparse.truncate(1 << 31)
+        self.assertIn("a line is too long", zero("trace", "merge", self.folder, status=1))
+        about = {"name": "libzero", "args": {"group": "\33[2J", "rank": 0, "world": 1}}
+        event = {"name": "\33[3J", "cat": "phase", "ph": "X", "ts": 1, "dur": 2, "pid": 0, "tid": 0}
+        file.write_text(f"[\n{json.dumps(about)},\n{json.dumps(event)}\n]\n", encoding="utf-8")
+        said = zero("trace", "merge", self.folder)
+        self.assertIn("[3J", said)
+        self.assertNotIn("\33", said)
+
     def test_a_program_that_only_exits_loses_no_event(self):
         self.run_job(2, 0, 0)
         self.assertEqual(events_of(self.traces / "rank-0.json")[-1]["args"], {"dropped": 0})

@@ -31,14 +31,6 @@ constexpr char kTorchFooter[] =
     "python -m libzero, with the same arguments; its import also takes --buffers PATTERN,... for\n"
     "tensors that are not trained.\n";
 
-/// Returns the words with a question mark for each character that a terminal obeys: names of
-/// files and tensors are in them.
-std::string tame(std::string words) {
-  for (char& c : words)
-    if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = '?';
-  return words;
-}
-
 void warn(void*, int32_t, const char* message) {
   std::fprintf(stderr, "zero: %s\n", tame(message).c_str());
 }
@@ -149,7 +141,7 @@ void add_export(CLI::App& app, Request& request) {
   add_checkpoint(app, request);
   add_output(app, request, "PATH", "to write");
   app.add_option("--shard-bytes", request.shard_bytes, "of hf: the most in a file (5000000000)")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(int64_t{1}, INT64_MAX));
   app.footer(text(kTorchFooter, kExitStatus));
 }
 

@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <charconv>
 #include <iostream>
-#include <iterator>
 
 #include "base/checked.h"
 #include "base/refusals.h"
@@ -52,12 +51,21 @@ Result<std::vector<int64_t>> parse_shape(std::string_view words) {
 }
 
 Result<std::string> read_all(const std::string& path) {
-  if (path == kStandard) return std::string(std::istreambuf_iterator<char>(std::cin), {});
+  const auto too_long = [&] {
+    return invalid("'", path, "': has more than ", kLongestShapes,
+                   " bytes, which shapes do not need");
+  };
+  std::string all;
+  if (path == kStandard) {
+    all.resize(kLongestShapes + 1);
+    std::cin.read(all.data(), static_cast<std::streamsize>(all.size()));
+    all.resize(static_cast<size_t>(std::cin.gcount()));
+    if (all.size() > kLongestShapes) return too_long();
+    return all;
+  }
   const InputFile file = ZERO_TRY(open_input(start_of_paths(), path, Links::followed));
-  if (file.bytes > kLongestShapes)
-    return invalid("'", path, "': has ", file.bytes, " bytes, a file of shapes at most ",
-                   kLongestShapes);
-  std::string all(file.bytes, '\0');
+  if (file.bytes > kLongestShapes) return too_long();
+  all.resize(file.bytes);
   ZERO_TRY(read_fully(file, std::as_writable_bytes(std::span(all)), 0));
   return all;
 }

@@ -13,14 +13,20 @@ namespace zero::tool {
 
 Json json_of(double value) { return std::isfinite(value) ? Json(value) : Json(text(value)); }
 
-void print_json(const Json& document) {
-  print_line(document.dump(2, ' ', false, Json::error_handler_t::replace));
-}
+namespace {
 
-void print_line(std::string_view line) {
+void put_line(std::string_view line) {
   std::fwrite(line.data(), 1, line.size(), stdout);
   std::fputc('\n', stdout);
 }
+
+}  // namespace
+
+void print_json(const Json& document) {
+  put_line(document.dump(2, ' ', false, Json::error_handler_t::replace));
+}
+
+void print_line(std::string_view line) { put_line(tame(std::string(line))); }
 
 winsize terminal_size(int fd) {
   winsize size{};
@@ -54,6 +60,12 @@ std::vector<std::string> table_lines(const Rows& rows) {
 
 void print_table(const Rows& rows) {
   for (const std::string& line : table_lines(rows)) print_line(line);
+}
+
+std::string tame(std::string words) {
+  for (char& c : words)
+    if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = '?';
+  return words;
 }
 
 std::string printable(std::string_view name) {

@@ -18,6 +18,7 @@ using Json = nlohmann::ordered_json;
 Json json_of(double value);
 
 void print_json(const Json& document);
+/// Prints it tame.
 void print_line(std::string_view line);
 
 /// Returns that of the terminal, or 80 columns and 24 rows if it does not tell.
@@ -28,7 +29,9 @@ using Rows = std::vector<std::vector<std::string>>;
 std::vector<std::string> table_lines(const Rows& rows);
 void print_table(const Rows& rows);
 
-/// Returns a name from a file without characters that a terminal obeys.
+/// Returns the words with a question mark for each character that a terminal obeys.
+std::string tame(std::string words);
+/// Returns a name from a file, quoted if it has characters that a terminal obeys.
 std::string printable(std::string_view name);
 /// Returns "1.39 GiB".
 std::string bytes_text(double bytes);

@@ -16,15 +16,16 @@
 namespace zero::tool {
 namespace {
 
-constexpr size_t kLongestLine = 65536;
+constexpr size_t kLongestLine = 8192;
 
 Status not_a_trace(const std::string& path, std::string_view why) {
   return Status(ZERO_ERR_ARGUMENT, text("'", path, "' is no trace of libzero: ", why));
 }
 
+/// Returns 0 where there is no file. To open a pipe would wait for its writer.
 uint64_t inode_of(const std::string& path) {
   struct stat info {};
-  return stat(path.c_str(), &info) == 0 ? info.st_ino : 0;
+  return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) ? info.st_ino : 0;
 }
 
 }  // namespace
@@ -34,8 +35,10 @@ uint64_t inode_of(const std::string& path) {
 Result<TraceFile> TraceFile::open(const std::string& path) {
   TraceFile file;
   file.path_ = path;
+  file.line_.resize(kLongestLine + 1);
   do {  // again if a job has put a new one there meanwhile
     file.inode_ = inode_of(path);
+    if (file.inode_ == 0) return not_a_trace(path, "it is no file, or is gone");
     file.in_ = std::ifstream(path, std::ios::binary);
     if (!file.in_) return Status(ZERO_ERR_SYSTEM, text("'", path, "': ", errno_text(errno)));
   } while (inode_of(path) != file.inode_);
@@ -79,11 +82,13 @@ void TraceFile::resume() {
 
 /// Returns the next event that is there as a whole, without the comma, or "".
 Result<std::string_view> TraceFile::next_line() {
-  while ((limit_ < 0 || at_ < limit_) && std::getline(in_, line_) && !in_.eof()) {
-    if (line_.size() > kLongestLine) return not_a_trace(path_, "a line is too long");
+  while (limit_ < 0 || at_ < limit_) {
+    in_.getline(line_.data(), static_cast<std::streamsize>(line_.size()));
+    if (in_.eof()) break;
+    if (!in_) return not_a_trace(path_, "a line is too long");
     const std::streamoff begin = next_;
-    next_ += static_cast<std::streamoff>(line_.size() + 1);
-    std::string_view line = line_;
+    next_ += in_.gcount();
+    std::string_view line(line_.data(), static_cast<size_t>(in_.gcount() - 1));
     if (line.ends_with(',')) line.remove_suffix(1);
     if (line.empty() || line == "[") continue;
     if (line == "]") break;

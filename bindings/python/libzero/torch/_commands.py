@@ -70,9 +70,14 @@ def main(arguments: Sequence[str]) -> int:
         (_export if asked.command == "export" else _import)(asked)
     except ToldError:
         return 1
-    except (RefusedError, OSError, RuntimeError) as error:  # the last are torch's
+    except Exception as error:
+        told = isinstance(error, (RefusedError, OSError, RuntimeError))  # the last are torch's
+        if asked.command == "export" and not told:
+            raise
+        # What reads a damaged file may raise anything.
+        why = error if told else f"it is damaged: {type(error).__name__}: {error}"
         where = asked.source if asked.command == "import" else asked.target
-        print(f"python -m libzero {asked.command}: {where!r}: {error}", file=sys.stderr)
+        print(f"python -m libzero {asked.command}: {where!r}: {why}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -100,9 +100,10 @@ def load(file: Union[str, IO[bytes]]) -> Any:
         return torch.load(file, weights_only=True, map_location="meta")
     except pickle.UnpicklingError as error:
         named = re.search(r"(?:GLOBAL|Unsupported class|global:?) ([\w.]+)", str(error))
-        told = named.group(1) if named else str(error).splitlines()[0]
+        if named is None:  # torch's own words say how to read it with trust
+            raise RefusedError("it is no file of torch.save, or torch runs code to read it") from None
         raise RefusedError(
-            f"it has {told}, which is none of the classes that are read without running code"
+            f"it has {named.group(1)}, which is none of the classes that are read without running code"
         ) from None
     except (RuntimeError, ValueError, EOFError, KeyError) as error:
         raise RefusedError(f"it is no file of torch.save: {str(error).splitlines()[0]}") from None

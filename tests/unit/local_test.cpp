@@ -391,6 +391,8 @@ TEST(Life, its_thread_is_there_while_a_seat_is) {
     { const Life gone = std::move(second).value(); }
     EXPECT_EQ(threads(), before + 1);
   }
+  // A thread that was joined is listed until the kernel has unlinked it.
+  for (int i = 0; i < 100 && threads() != before; ++i) usleep(10'000);
   EXPECT_EQ(threads(), before);
   EXPECT_EQ(mapped_segments(), 0u);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory as it was at one moment, for a reader that takes its time: whoever is about to overwrite a
-// part of it keeps that part first. Nobody who keeps waits for the reader, which may have lost its
-// core at any moment: the reader copies without a lock, and drops what was kept meanwhile.
+// part of it keeps that part first. Who keeps a part does not wait for the reader, which may have
+// lost its core at any moment: the reader copies without a lock, and drops what was kept meanwhile.
+// Who keeps all waits for its copy of one block, as the memory may go then.
 #pragma once
 
 #include <atomic>

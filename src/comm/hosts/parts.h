@@ -23,7 +23,6 @@ struct Parts {
                     round_up(all, size_t{64}));
   }
   size_t count() const { return (bytes + most() - 1) / most(); }
-  size_t bytes_of(size_t part) const { return std::min(most(), bytes - part * most()); }
 };
 
 /// A part of one of several transfers.

@@ -77,19 +77,9 @@ void Control::format(std::byte* segment, int32_t world, const Generation& genera
 
 // ---- Exchange.
 
-Status Control::combine(std::span<std::byte> data, const Combine& combine,
-                        const Patience& patience) {
-  ZERO_TRY(meet(data, &combine, patience));
-  std::memcpy(data.data(), combined(sequence_), data.size());
-  os().reached("exchange.read");
-  return {};
-}
-
-Status Control::combine_through(std::span<std::byte> data, const Combine& combine,
-                                const Patience& patience, const Patience& rest,
-                                const Between& between) {
-  const Through through{rest, between};
-  ZERO_TRY(meet(data, &combine, patience, &through));
+Status Control::combine(std::span<std::byte> data, const Combine& combine, const Patience& patience,
+                        const Through* through) {
+  ZERO_TRY(meet(data, &combine, patience, through));
   std::memcpy(data.data(), combined(sequence_), data.size());
   os().reached("exchange.read");
   return {};

@@ -37,15 +37,18 @@ class Control {
           std::vector<std::shared_ptr<Peer>> peers);
   ~Control();
 
+  /// On a host that is a part of a larger comm: once all have come, rank 0, its leader, calls
+  /// between(data), which makes of it what all hosts' combine to. `rest`: the patience with that.
+  struct Through {
+    const Patience& rest;
+    const Between& between;
+  };
+
   /// Sets `data` (at most kRecordRoom bytes, the same number everywhere), on every rank, to what
   /// all combine to. Every rank gets the same answer.
-  Status combine(std::span<std::byte> data, const Combine& combine, const Patience& patience);
+  Status combine(std::span<std::byte> data, const Combine& combine, const Patience& patience,
+                 const Through* through = nullptr);
 
-  /// Does the same for a host that is a part of a larger comm: once all have come, rank 0, its
-  /// leader, calls between(data), which makes of it what all hosts' combine to. `rest`: the
-  /// patience with that.
-  Status combine_through(std::span<std::byte> data, const Combine& combine,
-                         const Patience& patience, const Patience& rest, const Between& between);
   /// True if others may know an end of the exchange at hand that this host has not seen.
   bool may_have_ended() const;
 
@@ -112,10 +115,6 @@ class Control {
   /// come; its decision, which the leader brings.
   enum class For { decision, all, leader };
 
-  struct Through {
-    const Patience& rest;
-    const Between& between;
-  };
   Status meet(std::span<const std::byte> mine, const Combine* combine, const Patience& patience,
               const Through* through = nullptr);
   bool climb(uint64_t k, size_t bytes, const Combine* combine);

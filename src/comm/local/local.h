@@ -54,10 +54,12 @@ class LocalComm final : public Comm {
                        const Patience& patience) override {
     return control_->combine(data, combine, patience);
   }
-  /// See Control.
+  /// See Control::Through.
   Status combine_through(std::span<std::byte> data, const Combine& combine,
                          const Patience& patience, const Between& between) {
-    return control_->combine_through(data, combine, patience, later(patience), between);
+    const Patience rest = later(patience);
+    const Control::Through through{rest, between};
+    return control_->combine(data, combine, patience, &through);
   }
   bool may_have_ended() const { return control_->may_have_ended(); }
   Status exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,

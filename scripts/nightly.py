@@ -14,6 +14,7 @@ is build/nightly/report.md, and .json.
 import argparse
 import concurrent.futures
 import filecmp
+import hashlib
 import json
 import os
 import pathlib
@@ -241,8 +242,11 @@ def keep_corpus():
 # ---- The run.
 
 def revision():
-    text = subprocess.check_output(["git", "describe", "--always", "--dirty"], cwd=ROOT, text=True)
-    return text.strip()
+    def git(*words):
+        return subprocess.check_output(["git", *words], cwd=ROOT)
+
+    changes = git("diff", "HEAD")
+    return git("describe", "--always").decode().strip() + (f"-{hashlib.sha1(changes).hexdigest()[:7]}" if changes else "")
 
 
 def report(state):

@@ -38,7 +38,8 @@ size_t Comm::scratch_bytes(int32_t world) {
 }
 
 Comm::Comm(int32_t rank, int32_t world, const CommOptions& options, std::shared_ptr<Device> device)
-    : rank_(rank),
+    : trace(device.get()),
+      rank_(rank),
       world_(world),
       options_(options),
       device_(std::move(device)),
@@ -61,6 +62,7 @@ Call::Call(std::shared_ptr<Comm> comm, Operation operation, uint32_t object)
     : comm_(std::move(comm)),
       operation_(operation),
       object_(object),
+      range_(comm_->trace.range(operation_name(operation))),
       begin_ns_(comm_->trace.on() ? now_ns() : 0),
       exceptions_(std::uncaught_exceptions()) {}
 

@@ -391,7 +391,8 @@ class Call {
   StreamHandle stream_ = nullptr;
   uint64_t capture_ = 0;
   uint32_t exchanges_ = 0;  // so far
-  int64_t begin_ns_;        // in the trace; 0: there is none
+  DeviceRange range_;
+  int64_t begin_ns_;  // in the trace; 0: there is none
   bool calling_roll_ = false;
   bool in_background_ = false;
   int exceptions_;  // in flight when the call began

@@ -268,7 +268,7 @@ Status Trace::State::run() {
   return status;  // and the file is closed without the lock
 }
 
-Trace::Trace() : state_(std::make_shared<State>()) {}
+Trace::Trace(Device* device) : device_(device), state_(std::make_shared<State>()) {}
 
 Trace::~Trace() {
   if (on()) (void)succeeds([this] { return stop().ok(); });

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The trace of one seat: what its threads did, and for whom they waited, as a file of Chrome's
-// Trace Event Format. Threads note events in memory of a fixed size; one more thread writes them,
-// so nobody waits for the disk. What finds no room is dropped and counted.
+// Trace Event Format; and, on a device, as ranges for the device's own tools. Threads note events
+// in memory of a fixed size; one more thread writes them, so nobody waits for the disk. What finds
+// no room is dropped and counted.
 #pragma once
 
 #include <sys/types.h>
@@ -16,6 +17,7 @@
 #include "base/os.h"
 #include "base/status.h"
 #include "comm/apart.h"
+#include "device/device.h"
 
 namespace zero {
 
@@ -31,7 +33,8 @@ class Trace {
     const char* comm;
   };
 
-  Trace();
+  /// `device`: whose tools see ranges, also while there is no file; or null.
+  explicit Trace(Device* device);
   ~Trace();
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
@@ -46,6 +49,9 @@ class Trace {
   /// a transfer.
   void add(Kind kind, std::string_view name, int64_t begin_ns, int64_t end_ns, int64_t value = 0);
 
+  /// Begins a range for the device's tools.
+  DeviceRange range(const char* name) const { return {device_, name}; }
+
   /// From now on `offset_ns` is added to times, to make them rank 0's.
   void set_offset_ns(int64_t offset_ns);
 
@@ -53,6 +59,7 @@ class Trace {
   struct Event;
   struct State;
 
+  Device* const device_;
   std::atomic<bool> on_{false};
   const std::shared_ptr<State> state_;  // also the writer's, which may outlive this
   Apart<Status> writer_;
@@ -61,8 +68,9 @@ class Trace {
 /// Notes what a thread does while this lives.
 class Span {
  public:
-  Span(Trace& trace, Trace::Kind kind, std::string_view name, size_t bytes = 0)
+  Span(Trace& trace, Trace::Kind kind, const char* name, size_t bytes = 0)
       : trace_(trace),
+        range_(trace.range(name)),
         kind_(kind),
         name_(name),
         bytes_(bytes),
@@ -75,8 +83,9 @@ class Span {
 
  private:
   Trace& trace_;
+  const DeviceRange range_;
   const Trace::Kind kind_;
-  const std::string_view name_;
+  const char* const name_;
   const size_t bytes_;
   const int64_t begin_ns_;
 };
@@ -84,8 +93,12 @@ class Span {
 /// A phase of a call: its time is also added to a counter.
 class TimedSpan {
  public:
-  TimedSpan(Trace& trace, std::string_view name, double& seconds)
-      : trace_(trace), name_(name), seconds_(seconds), begin_ns_(now_ns()) {}
+  TimedSpan(Trace& trace, const char* name, double& seconds)
+      : trace_(trace),
+        range_(trace.range(name)),
+        name_(name),
+        seconds_(seconds),
+        begin_ns_(now_ns()) {}
   ~TimedSpan() {
     const int64_t end_ns = now_ns();
     seconds_ += static_cast<double>(end_ns - begin_ns_) * 1e-9;
@@ -96,7 +109,8 @@ class TimedSpan {
 
  private:
   Trace& trace_;
-  const std::string_view name_;
+  const DeviceRange range_;
+  const char* const name_;
   double& seconds_;
   const int64_t begin_ns_;
 };

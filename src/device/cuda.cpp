@@ -2,6 +2,7 @@
 // Makes a Device of CUDA's runtime. The runtime is linked statically, so everything but open_cuda
 // works on a machine without a driver.
 #include <cuda_runtime_api.h>
+#include <nvtx3/nvToolsExt.h>
 
 #include <algorithm>
 #include <array>
@@ -69,6 +70,13 @@ Status check_pointer(const CudaContext& context, const void* data, size_t bytes,
   const size_t room = mapped_bytes(context.driver, start, bytes);
   if (room >= bytes) return {};
   return bad_argument(what, " has ", bytes, " bytes, but its memory ends after ", room);
+}
+
+/// libzero's ranges, apart from those of the program. A tool that watches is found at the first
+/// use.
+nvtxDomainHandle_t ranges() {
+  static const nvtxDomainHandle_t domain = nvtxDomainCreateA("libzero");
+  return domain;
 }
 
 class CudaDevice final : public Device {
@@ -198,6 +206,16 @@ class CudaDevice final : public Device {
                   [&] { return cudaEventCreateWithFlags(&event, cudaEventDisableTiming); }));
     return static_cast<void*>(event);
   }
+
+  void begin_range(const char* name) noexcept override {
+    nvtxEventAttributes_t range{};
+    range.version = NVTX_VERSION;
+    range.size = NVTX_EVENT_ATTRIB_STRUCT_SIZE;
+    range.messageType = NVTX_MESSAGE_TYPE_ASCII;
+    range.message.ascii = name;
+    nvtxDomainRangePushEx(ranges(), &range);
+  }
+  void end_range() noexcept override { nvtxDomainRangePop(ranges()); }
 
   // An error here is one that earlier work left behind. The next done() reports it, too.
   void release(void* memory) noexcept override {

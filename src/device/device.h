@@ -80,6 +80,11 @@ class Device : public std::enable_shared_from_this<Device> {
   void give_up() noexcept { given_up_->store(true); }
   bool given_up() const noexcept { return given_up_->load(); }
 
+  /// Begins a range of this thread's time for tools that watch the device (NVTX). The last one
+  /// that began ends first.
+  virtual void begin_range(const char* name) noexcept = 0;
+  virtual void end_range() noexcept = 0;
+
   // ---- Handles that the classes below own. Memory is aligned to 256 bytes or more, and not
   // cleared.
 
@@ -113,6 +118,22 @@ class Device : public std::enable_shared_from_this<Device> {
  private:
   std::atomic<bool> own_given_up_{false};
   std::atomic<bool>* const given_up_ = &own_given_up_;
+};
+
+/// A range of this thread's time that ends with this object. `device` may be null: there is none.
+class DeviceRange {
+ public:
+  DeviceRange(Device* device, const char* name) : device_(device) {
+    if (device_ != nullptr) device_->begin_range(name);
+  }
+  DeviceRange(DeviceRange&& other) noexcept : device_(std::exchange(other.device_, nullptr)) {}
+  DeviceRange& operator=(DeviceRange&&) = delete;
+  ~DeviceRange() {
+    if (device_ != nullptr) device_->end_range();
+  }
+
+ private:
+  Device* device_;
 };
 
 /// Something of a device that is given back at the end; move-only.

@@ -105,6 +105,10 @@ void Image::keep(const std::byte* data, size_t bytes) {
 
 void Image::keep_all() {
   for (size_t b = 0; b < blocks_.size() && !whole(); ++b) keep_block(blocks_[b]);
+}
+
+void Image::let_go() {
+  keep_all();
   await_reader();
 }
 

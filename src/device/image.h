@@ -2,7 +2,7 @@
 // Memory as it was at one moment, for a reader that takes its time: whoever is about to overwrite a
 // part of it keeps that part first. Who keeps a part does not wait for the reader, which may have
 // lost its core at any moment: the reader copies without a lock, and drops what was kept meanwhile.
-// Who keeps all waits for its copy of one block, as the memory may go then.
+// Only who lets the memory go waits for its copy of one block.
 #pragma once
 
 #include <atomic>
@@ -30,8 +30,9 @@ class Image {
   /// Keeps what the image has of these bytes, unless it is kept or read already. Any thread may
   /// call it, before it overwrites them.
   void keep(const std::byte* data, size_t bytes);
-  /// Keeps all. Nobody reads the memory behind it, so it may go.
   void keep_all();
+  /// Keeps all, and nobody reads the memory behind it: it may go.
+  void let_go();
   /// Does the same for memory of a device.
   Status keep_all(Window& window);
   /// True if nothing is left to keep.

@@ -310,8 +310,8 @@ class Optimizer {
   void keep(const std::byte* data, size_t bytes) const {
     if (image != nullptr) image->keep(data, bytes);
   }
-  void keep_all() const {
-    if (image != nullptr) image->keep_all();
+  void keep_all() const {  // and the memory may go
+    if (image != nullptr) image->let_go();
   }
 
   /// The data that src/step keeps between calls: tables, staging, the reduced gradients.

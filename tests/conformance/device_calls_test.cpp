@@ -257,6 +257,24 @@ TEST(DeviceCalls, what_a_device_cannot_do_is_refused_when_it_is_asked_for) {
   EXPECT_OK(one.step(0.1f, 1));
 }
 
+TEST(DeviceCalls, tools_see_calls_and_what_they_queue_as_ranges_within_each_other) {
+  zero_options options = defaults();
+  One one(options, 1);
+  EXPECT_OK(one.step(0.1f, 1));
+  (void)one.chaos().take_ranges();
+  EXPECT_OK(one.step(0.1f, 1));
+  EXPECT_EQ(one.chaos().take_ranges(), "zero_step(enter() ready() gather() apply() publish())");
+  EXPECT_OK(one.reduce(0.1f, 1));
+  EXPECT_EQ(one.chaos().take_ranges(), "zero_reduce_grads(enter() ready() gather() measure())");
+  options.max_grad_norm = 1;
+  One clips(options, 1);
+  EXPECT_OK(clips.step(0.1f, 1));
+  (void)clips.chaos().take_ranges();
+  EXPECT_OK(clips.step(0.1f, INFINITY));
+  EXPECT_EQ(clips.chaos().take_ranges(),
+            "zero_step(enter() ready() gather() measure() apply() publish())");
+}
+
 TEST(DeviceCalls, memory_and_streams_of_elsewhere_are_refused_by_name) {
   One one(defaults(), 1);
   std::vector<float> on_host(kCount);

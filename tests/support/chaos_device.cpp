@@ -43,6 +43,22 @@ void ChaosDevice::fail(Status failure) {
   failure_ = std::move(failure);
 }
 
+void ChaosDevice::begin_range(const char* name) noexcept {
+  const std::lock_guard lock(world_->mutex_);
+  ranges_ += ranges_.ends_with(')') ? " " : "";
+  ranges_ += text(name, '(');
+}
+
+void ChaosDevice::end_range() noexcept {
+  const std::lock_guard lock(world_->mutex_);
+  ranges_ += ')';
+}
+
+std::string ChaosDevice::take_ranges() {
+  const std::lock_guard lock(world_->mutex_);
+  return std::exchange(ranges_, {});
+}
+
 void ChaosDevice::fail_once(int64_t call, Status failure) {
   const std::lock_guard lock(world_->mutex_);
   failing_call_ = calls_ + call;

@@ -181,6 +181,11 @@ class ChaosDevice final : public Device {
   /// The number of the device that is current on this thread; -1: none.
   static int current();
 
+  void begin_range(const char* name) noexcept override;
+  void end_range() noexcept override;
+  /// The ranges so far, of one thread, as "outer(inner() next())"; they are forgotten.
+  std::string take_ranges();
+
   Result<void*> allocate(size_t bytes, std::string_view what) override;
   void release(void* memory) noexcept override;
   Result<void*> allocate_host(size_t bytes, std::string_view what) override;
@@ -221,6 +226,7 @@ class ChaosDevice final : public Device {
   std::set<ino_t> created_;  // memory of this device that others may map
   Status refusal() const;
 
+  std::string ranges_;
   Status failure_, failing_, shared_failure_;
   int64_t failing_call_ = -1;
   mutable int64_t calls_ = 0;

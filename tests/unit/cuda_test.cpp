@@ -2,6 +2,7 @@
 // CUDA's device on a runtime that is not CUDA's: which context is current when, and what is said of
 // errors. conformance/device_test.cpp runs in this program, too.
 #include <gtest/gtest.h>
+#include <nvtx3/nvToolsExt.h>
 
 #include <string>
 
@@ -12,6 +13,42 @@
 
 namespace zero::test {
 namespace {
+
+// A tool that is told of ranges. NVIDIA's are loaded at the same place.
+namespace tool {
+
+std::string told;
+
+nvtxDomainHandle_t create(const char* name) {
+  told += text("domain ", name, '\n');
+  return reinterpret_cast<nvtxDomainHandle_t>(&told);
+}
+int push(nvtxDomainHandle_t domain, const nvtxEventAttributes_t* range) {
+  told += domain == reinterpret_cast<nvtxDomainHandle_t>(&told) ? range->message.ascii : "a stray";
+  told += '\n';
+  return 0;
+}
+int pop(nvtxDomainHandle_t) {
+  told += "end\n";
+  return 0;
+}
+
+int start(NvtxGetExportTableFunc_t tables) {
+  const auto* const callbacks =
+      static_cast<const NvtxExportTableCallbacks*>(tables(NVTX_ETID_CALLBACKS));
+  NvtxFunctionTable functions = nullptr;
+  unsigned size = 0;
+  if (callbacks->GetModuleFunctionTable(NVTX_CB_MODULE_CORE2, &functions, &size) == 0) return 0;
+  const auto take = [&](NvtxCallbackIdCore2 which, auto* function) {
+    *functions[which] = reinterpret_cast<NvtxFunctionPointer>(function);
+  };
+  take(NVTX_CBID_CORE2_DomainCreateA, create);
+  take(NVTX_CBID_CORE2_DomainRangePushEx, push);
+  take(NVTX_CBID_CORE2_DomainRangePop, pop);
+  return 1;
+}
+
+}  // namespace tool
 
 using DevicePtr = std::shared_ptr<Device>;
 
@@ -301,9 +338,18 @@ TEST_F(Cuda, a_gpu_that_is_given_up_is_given_up_by_all_its_devices) {
   EXPECT_FALSE(other->given_up());
 }
 
+TEST_F(Cuda, ranges_reach_the_tool_that_watches_the_process_in_a_domain_of_their_own) {
+  const DevicePtr gpu = device();
+  { const DeviceRange outer(gpu.get(), "zero_step"), inner(gpu.get(), "apply"); }
+  EXPECT_EQ(tool::told, "domain libzero\nzero_step\napply\nend\nend\n");
+}
+
 // Before the suite of every device, which expects a machine that stands.
 class FakeMachine : public ::testing::Environment {
-  void SetUp() override { fake_cuda::start(); }
+  void SetUp() override {
+    fake_cuda::start();
+    InitializeInjectionNvtx2_fnptr = tool::start;
+  }
 };
 const auto* const fake_machine = ::testing::AddGlobalTestEnvironment(new FakeMachine);
 

@@ -65,7 +65,7 @@ TEST(Image, shows_what_was_there_while_others_overwrite_it) {
   }
 }
 
-TEST(Image, needs_memory_no_more_when_all_is_kept) {
+TEST(Image, needs_memory_no_more_when_it_has_let_go) {
   const size_t bytes = kBlock * kBlocks;
   for (int round = 0; round < kRounds; round++) {
     void* const mapped =
@@ -76,7 +76,7 @@ TEST(Image, needs_memory_no_more_when_all_is_kept) {
     const std::shared_ptr<Image> image = image_of(memory);
     std::thread reader([&] { EXPECT_EQ(wrong_bytes(*image, memory), 0); });
     if (round % 2 == 0) std::this_thread::yield();
-    image->keep_all();
+    image->let_go();
     munmap(mapped, bytes);
     EXPECT_TRUE(image->whole());
     reader.join();

@@ -100,6 +100,7 @@ Status Walk::publish_group(std::span<const Travel> group) {
 
 /// Sends each part as soon as it is updated, if parameters travel.
 Status Walk::apply(bool fused) {
+  const DeviceRange range = optim_.comm->trace.range("apply");
   const Tables& tables = queue().tables;
   if (fused) {
     end_round(memory_);
@@ -148,6 +149,7 @@ Status Walk::take_over() {
 /// Queues the progress behind all of it, on the stream that gathers, if there is one, because that
 /// ends last.
 Status Walk::publish(bool fused) {
+  const DeviceRange range = optim_.comm->trace.range("publish");
   if (gates_ != nullptr) {
     if (fused) ZERO_TRY(tell_record());
     ZERO_TRY(gates_->pass(Gate::published, stream(), order::kPublished));

@@ -91,6 +91,7 @@ Status Walk::stage() {
 }
 
 Status Walk::reduce(size_t at_once) {
+  const DeviceRange range = optim_.comm->trace.range("gather");
   if (plane_ == nullptr) {
     ZERO_TRY(stage());
     return find_summed();
@@ -131,6 +132,7 @@ Status Walk::sum(double p) {
 }
 
 Status Walk::measure(double p, Made made) {
+  const DeviceRange range = optim_.comm->trace.range("measure");
   NormSums* const own = queue().records_of_all() + optim_.comm->rank();
   const Tables& tables = queue().tables;
   ZERO_TRY(device().fill(stream(), own, 0, sizeof *own));

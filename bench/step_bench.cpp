@@ -22,7 +22,7 @@ constexpr size_t kMaxSubjects = 8;                  // that take turns
 struct Settings {
   std::vector<int> ranks = {1, 2};
   // Those of one row take turns.
-  std::vector<std::vector<Case>> cases = {{Case::direct},
+  std::vector<std::vector<Case>> cases = {{Case::direct, Case::traced},
                                           {Case::direct_clip, Case::lamb},
                                           {Case::direct_master},
                                           {Case::foreign},

@@ -10,9 +10,10 @@
 namespace bench {
 namespace {
 
-constexpr std::array<CaseInfo, 10> kCases = {{
+constexpr std::array<CaseInfo, 11> kCases = {{
     {"direct", "zero_step, arenas, local comm"},
-    {"direct-clip", "the same with max_grad_norm"},
+    {"traced", "the same while a trace is written"},
+    {"direct-clip", "zero_step, arenas, local comm; max_grad_norm"},
     {"lamb", "zero_step, arenas, local comm; LAMB"},
     {"bf16-master", "zero_step, arenas, local comm; bf16 with fp32 masters"},
     {"bf16-remainder", "the same with remainders"},
@@ -60,6 +61,7 @@ double modelled_bytes(Case which, int world) {
   const double n = world;
   switch (which) {
     case Case::direct:
+    case Case::traced:
       return 4 * n + 24;
     case Case::direct_clip:
       return 4 * n + 32;
@@ -103,6 +105,7 @@ Subject::Subject(const Rank& rank, const BounceMemory& bounce, const Workload& w
                  std::string directory, int serial)
     : rank_(rank), work_(work), case_(which), directory_(std::move(directory)) {
   create_comm(bounce, serial);
+  if (which == Case::traced) check(zero_trace_start(comm_, directory_.c_str()), "zero_trace_start");
   allocate();
   register_all();
   fill();

@@ -15,6 +15,7 @@ namespace bench {
 
 enum class Case {
   direct,
+  traced,
   direct_clip,
   lamb,
   direct_master,

@@ -30,8 +30,8 @@ void add_transfer(Flow& flow, size_t fellows, size_t bytes) {
   flow.messages += static_cast<int64_t>(parts.count()) * others;
 }
 
-// Enter, ready, vote and publish, in a steady step. What they say has room in a record.
-constexpr int64_t kExchanges = 4;
+// Enter, vote and publish, in a steady step. What they say has room in a record.
+constexpr int64_t kExchanges = 3;
 static_assert(sizeof(NormSums) <= ExchangeRecord::kPayloadBytes);
 
 }  // namespace
@@ -67,7 +67,8 @@ Tables tables_of(const Cluster& cluster, const Plan& plan) {
     return static_cast<int64_t>(Comm::scratch_bytes(world));
   };
   const auto owned = static_cast<int64_t>(plan.segments(0).size());
-  const hosts::Parts parts{static_cast<size_t>(cluster.layout.hosts()), 0};
+  // Of buckets as large as they usually are.
+  const hosts::Parts parts{static_cast<size_t>(cluster.layout.hosts()), hosts::Parts::kRoomBytes};
   const size_t rooms = 2 * hosts::Parts::kRooms * parts.fellows * parts.most();
   return {.segments = owned * static_cast<int64_t>(sizeof(Segment) + sizeof(View) + kRow),
           .placements = plan.params() * static_cast<int64_t>(sizeof(Placement)),

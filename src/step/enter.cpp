@@ -14,6 +14,7 @@
 #include "step/tables.h"
 #include "step/take.h"
 #include "step/travel.h"
+#include "step/views.h"
 
 namespace zero {
 namespace {
@@ -27,7 +28,8 @@ struct EntryRecord {
   bool unsealed = false, lacks_grads = false;
   bool wants_staging = false, wants_outbox = false;
   bool packs_grads = false, packs_data = false;  // they do not lie as the plan says
-  uint16_t share_grads = 0;                      // ranks, at most 2, with gradients in such memory
+  bool unready = true;                           // something may still fail behind the vote
+  uint8_t share_grads = 0;                       // ranks, at most 2, with gradients in such memory
   uint64_t versions = 0;                         // of placements: a sum of hashes
   uint64_t first_round = 0, last_round = 0;      // of announcements
   Saving::Words saving;
@@ -42,7 +44,8 @@ struct EntryRecord {
     wants_outbox |= other.wants_outbox;
     packs_grads |= other.packs_grads;
     packs_data |= other.packs_data;
-    share_grads = static_cast<uint16_t>(std::min(share_grads + other.share_grads, 2));
+    unready |= other.unready;
+    share_grads = static_cast<uint8_t>(std::min(share_grads + other.share_grads, 2));
     one_copy.add(other.one_copy);
     versions += other.versions;
     first_round = std::min(first_round, other.first_round);
@@ -198,10 +201,12 @@ EntryRecord record_of(Optimizer& optim, StepMemory& memory, const Entry& entry,
     Phase phase;
   } agreed = {hash128(bytes_of(lines)), optim.frozen_hash(), optim.agreed_phase()};
   record.agreed = hash128(std::as_bytes(std::span(&agreed, 1)));
-  if (entry.local.ok() && !place_early(optim, memory, entry)) {
+  const bool placed = entry.local.ok() && place_early(optim, memory, entry);
+  if (entry.local.ok() && !placed) {
     record.wants_staging = (entry.grads || entry.begins) && wants_staging(optim, memory);
     record.wants_outbox = wants_outbox(optim, memory);
   }
+  record.unready = !placed || !entry.updates || !is_ready(optim, memory);
   note_placements(optim, memory, record);
   record.first_round = record.last_round = memory.round;
   record.lacks_grads = entry.grads && !memory.all_present;
@@ -308,9 +313,11 @@ Status enter(Call& call, Optimizer& optim, Entry entry) {
   if (entry.local.ok() && moved) entry.local = check_arenas(optim);
   if (entry.local.ok()) entry.local = check_products(optim);
   const std::string lines = optim.agreed_lines() + entry.args + optim.state_set_lines();
-  EntryRecord all =
-      ZERO_TRY(call.vote("enter", entry.local, record_of(optim, memory, entry, lines)));
+  const EntryRecord mine = record_of(optim, memory, entry, lines);
+  optim.comm->steps.deciding = !mine.unready;
+  EntryRecord all = ZERO_TRY(call.vote("enter", entry.local, mine));
   os().reached("enter.voted");
+  memory.ready = !all.unready && all.versions == memory.versions;
   agree_round(memory, all);
   if (optim.saving != nullptr) ZERO_TRY(optim.saving->hear(call, all.saving));
   keep_for(call.operation(), optim);

@@ -218,6 +218,8 @@ struct StepMemory : StepLayout, Gradients, Placed {
   std::unique_ptr<Windows> windows;      // null until a call asks for them
   uint64_t round = 1;  // of announcements: the same on every rank, or they are not used
 
+  bool ready = false;        // all ranks are, by the entry alone
+  uint32_t slots_ready = 0;  // of the state, since the latest step that got ready
   uint64_t version = 0;      // of placements, as others read them
   uint64_t places_made = 0;  // so far; it grows with each Placed
 

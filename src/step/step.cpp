@@ -91,16 +91,20 @@ Status get_ready(Call& call, Optimizer& optim, Walk& walk, Views what, bool gath
   os().reached("ready.before");
   ZERO_TRY(vote_ready(call, optim, std::move(ready)));
   os().reached("ready.after");
+  if (updates) step_memory(optim).slots_ready = optim.slots_used();
   return Status();
 }
 
-/// Enters and gets ready: for an update, or for sums that stay until the step.
+/// Enters and gets ready: for an update, or for sums that stay until the step. A step like the last
+/// one is ready when it has entered.
 Status enter_and_get_ready(Call& call, Optimizer& optim, Walk& walk, const Grads& grads,
                            Entry entry, Views what) {
   const bool gathers = reduces(optim, grads);
   if (entry.local.ok()) entry.local = walk.begin();
+  entry.updates = gathers && what == Views::of_update;
   Rollback rollback(optim, gathers);
   ZERO_TRY(enter_with_grads(call, optim, grads, std::move(entry)));
+  if (step_memory(optim).ready) return rollback.keep(), Status();
   if (gathers || what == Views::of_update || walk.always_gets_ready())
     ZERO_TRY(get_ready(call, optim, walk, what, gathers));
   rollback.keep();

@@ -224,6 +224,15 @@ Segment rest_of(const StepMemory& memory, Segment segment, size_t number) {
 
 }  // namespace
 
+bool is_ready(const Optimizer& optim, const StepMemory& memory) {
+  const bool stages = memory.staging != nullptr && !memory.foreign_grads.empty();
+  return memory.all_present && optim.phase == Phase::open && !stages &&
+         memory.backward == nullptr && memory.background == nullptr && memory.queue == nullptr &&
+         optim.options.custom == nullptr && optim.saving == nullptr &&
+         optim.alike_params == optim.sealed_params() && memory.slots_ready == optim.slots_used() &&
+         memory.made_of == key_of(optim, memory, true);
+}
+
 Status make_views(Optimizer& optim, StepMemory& memory, Views what) {
   const bool sources = what != Views::of_params;
   const bool in_place = what == Views::of_update;

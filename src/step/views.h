@@ -13,6 +13,10 @@ enum class Views {
   of_update   // the call uses gradients, so it may overwrite those outside arenas, too
 };
 
+/// True if nothing can fail on this rank behind the entry of a step for which it has what the last
+/// one had. What differs shows in the entry. Local.
+bool is_ready(const Optimizer& optim, const StepMemory& memory);
+
 /// Derives views and runs from what the entry agreed on. Does nothing if nothing has changed.
 /// Local.
 Status make_views(Optimizer& optim, StepMemory& memory, Views what);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "few_tensors.h"
@@ -21,10 +22,12 @@ struct Counted {
   zero_comm_functions real;
   void* ctx;
   int64_t to_all = 0, gathered = 0;
+  int exchanges = 0;
 };
 
 zero_status exchange(void* ctx, const void* send, void* recv, size_t bytes) {
-  const auto* const self = static_cast<Counted*>(ctx);
+  auto* const self = static_cast<Counted*>(ctx);
+  self->exchanges++;
   return self->real.exchange(self->ctx, send, recv, bytes);
 }
 zero_status all_gather(void* ctx, const void* send, void* recv, size_t bytes, void* stream) {
@@ -79,8 +82,15 @@ class Model : public Optim {
   }
   ~Model() { free(); }
 
+  void move() {
+    before_ = std::exchange(data_, std::vector<float>(data_));
+    std::array<void*, kTensors> data;
+    for (size_t i = 0; i < kTensors; i++) data[i] = &data_[i * kSize];
+    EXPECT_OK(zero_bind_params(optim(), data.data(), nullptr, kTensors));
+  }
+
  private:
-  std::vector<float> data_ = std::vector<float>(kTensors * kSize, 1), grads_ = data_;
+  std::vector<float> before_, data_ = std::vector<float>(kTensors * kSize, 1), grads_ = data_;
 };
 
 // Plain data parallel sends 2 (W - 1) / W of the model from each rank in a step, and so does this:
@@ -103,6 +113,25 @@ TEST(Traffic, of_a_step_is_that_of_one_all_reduce) {
       });
     }
   }
+}
+
+// They enter, decide by the sums, and publish. What is new on one rank costs all of them a vote
+// more.
+TEST(Traffic, of_agreements_is_three_exchanges_in_a_step_like_the_last_one) {
+  counting(3, [](zero_comm* comm, Counted& counted) {
+    Model model(comm, ZERO_PARTITION_EVEN);
+    const auto exchanges_of_step = [&] {
+      counted.exchanges = 0;
+      EXPECT_OK(model.step());
+      return counted.exchanges;
+    };
+    EXPECT_GT(exchanges_of_step(), 4);  // they seal
+    EXPECT_EQ(exchanges_of_step(), 4);  // the seal has moved the state
+    EXPECT_EQ(exchanges_of_step(), 3);
+    if (model.rank() == 1) model.move();
+    EXPECT_EQ(exchanges_of_step(), 4);
+    EXPECT_EQ(exchanges_of_step(), 3);
+  });
 }
 
 TEST(Traffic, of_what_is_frozen_is_none) {

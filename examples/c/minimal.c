@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The loop of the README as a whole program: every rank pulls one parameter towards its own number,
- * and the mean wins. Run it alone, or as `zero-run -n 4 minimal run`. */
+ * and the mean of these numbers wins. Run it alone, or as `zero-run -n 4 minimal run`. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ static void print_log(void *ctx, int32_t level, const char *message) {
 }
 
 int main(int argc, char **argv) {
-  const int steps = 100;
+  const int steps = 5000;
   const char *directory = argc > 1 ? argv[1] : "minimal-checkpoint";
   const int64_t shape[] = {COUNT};
   const size_t bytes = COUNT * sizeof(float);
@@ -47,11 +47,14 @@ int main(int argc, char **argv) {
     forward_backward(weights, grads, step, zero_comm_rank(comm));
     check(zero_step(optim, NULL));                              /* reduce, agree, update the own share, share */
   }
-  check(zero_state_save(optim, directory, NULL));               /* loads again on any number of ranks         */
+  zero_save_options save; ZERO_INIT(save);
+  save.flags = ZERO_SAVE_REPLACE;                               /* what an earlier run has saved              */
+  check(zero_state_save(optim, directory, &save));              /* loads again on any number of ranks         */
   /* clang-format on */
 
-  printf("rank %d of %d: weights[0] is %.4f\n", (int)zero_comm_rank(comm),
-         (int)zero_comm_world(comm), (double)weights[0]);
+  const int world = zero_comm_world(comm);
+  printf("rank %d of %d: weights[0] is %.2f, the mean %.2f\n", (int)zero_comm_rank(comm), world,
+         (double)weights[0], (1 + world) / 2.0);
   check(zero_free(optim));
   check(zero_arena_free(weights));
   check(zero_arena_free(grads));

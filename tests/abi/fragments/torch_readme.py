@@ -23,3 +23,9 @@ batches = Batches()
 #include "readme/pytorch-1.py"
 assert optimizer.state_dict is not None and all(p.grad is not None for p in model.parameters())
 torch.distributed.destroy_process_group()
+
+#include "readme/pytorch-2.py"
+before = model.weight.detach().clone()
+loss_of(model(torch.ones(2, 4)), torch.zeros(2, 3)).backward()
+optimizer.step()
+assert not torch.equal(before, model.weight)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In docs/pytorch.md a program keeps torch's ZeroRedundancyOptimizer, and changes one line."""
+"""The first programs of docs/pytorch.md: one keeps torch's ZeroRedundancyOptimizer and changes one line, one has no DDP."""
 
 import torch
 import torch.distributed
@@ -10,3 +10,16 @@ ddp = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 3))
 ddp(torch.ones(2, 4)).sum().backward()
 optimizer.step()
 torch.distributed.destroy_process_group()
+
+
+def make_model():
+    return torch.nn.Linear(4, 3)
+
+
+def loss_of(outputs, targets):
+    return torch.nn.functional.mse_loss(outputs, targets)
+
+
+batches = [(torch.ones(2, 4), torch.zeros(2, 3))] * 2
+#include "pytorch/from-pytorch-2.py"
+assert optimizer.result().step == 2

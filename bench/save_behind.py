@@ -23,6 +23,7 @@ from typing import Any, Callable
 
 from gpt2 import gpt2_shapes
 
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # each rank computes on one core
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "bindings" / "python"))
 
 

@@ -13,6 +13,7 @@
 #include "base/os.h"
 #include "base/refusals.h"
 #include "comm/apart.h"
+#include "comm/watch.h"
 #include "device/image.h"
 #include "optim/saving.h"
 #include "state/collective.h"
@@ -174,20 +175,23 @@ void Behind::keep_for_step() {
 
 /// Waits for this rank's thread, for as long as it writes block after block.
 Status Behind::await_thread(Call& call) {
-  int64_t seen = work_->blocks;
-  for (Deadline deadline(optim_.comm->options().timeout_ms); !outcome_;) {
+  const int64_t limit_ms = optim_.comm->options().timeout_ms;
+  Watch watch({"zero_state_save_wait", "written", limit_ms, true});
+  int64_t seen = work_->blocks, sign_ns = watch.now_ns();
+  while (!outcome_) {
     outcome_ = thread_.await(kLookMs);
+    sign_ns += watch.look();
     optim_.comm->heed_interrupt("the end of a save");
     if (optim_.comm->aborted()) return optim_.comm->failure_status();
     if (const int64_t blocks = work_->blocks; blocks != seen) {
       seen = blocks;
       call.progress();
-      deadline = Deadline(optim_.comm->options().timeout_ms);
+      sign_ns = watch.now_ns();
     }
-    if (!outcome_ && deadline.passed())
-      outcome_ = Status(ZERO_ERR_CKPT_IO,
-                        text("'", work_->save.target(), "': the system wrote nothing for ",
-                             optim_.comm->options().timeout_ms, " ms"));
+    if (!outcome_ && watch.is_late(sign_ns))
+      outcome_ = Status(
+          ZERO_ERR_CKPT_IO,
+          text("'", work_->save.target(), "': the system wrote nothing for ", limit_ms, " ms"));
   }
   look();
   return {};

@@ -21,6 +21,7 @@
 #include "support/failing_calls.h"
 #include "support/nightly.h"
 #include "support/place.h"
+#include "support/points.h"
 #include "support/ranks.h"
 #include "support/scratch.h"
 #include "support/system_calls.h"
@@ -414,6 +415,22 @@ TEST(Save, a_disk_that_does_not_take_a_write_makes_its_rank_late_which_all_other
     EXPECT_NE(words.find("made no progress for 1000 ms"), words.npos) << words;
   }
   EXPECT_EQ(entries_of(scratch.path()), 0);
+}
+
+TEST(Save, a_job_that_is_stopped_as_a_whole_goes_on_while_it_waits_for_its_writers) {
+  const Scratch scratch;
+  const ReplacedCall write(&SystemCalls::pwrite,
+                           [](int fd, const void* data, size_t bytes, int64_t at) -> ssize_t {
+                             be_late();
+                             return real_system_calls().pwrite(fd, data, bytes, at);
+                           });
+  const auto said = run_stopped_job(2, [&, name = unique_name()](int rank) -> std::string {
+    const auto model = local_model(small_model(), name, rank, 2, {});
+    if (!model) return "no model";
+    EXPECT_EQ(told(model->begin_save(scratch / "new")), "");
+    return told(model->await_save());
+  });
+  EXPECT_EQ(said, std::vector<std::string>(2));
 }
 
 }  // namespace

@@ -180,5 +180,28 @@ TEST(JoinTraining, buffers_come_from_a_rank_with_inputs_and_in_the_end_from_the_
   });
 }
 
+// ---- Steps like the one before, which agree with fewer words
+
+TEST(SteadyTraining, all_ranks_follow_the_gradients_of_one_to_another_arena) {
+  on_ranks(CommKind::local, 3, [](zero_comm* comm, int rank) {
+    constexpr int64_t kSize = 5000;
+    const Arena data(comm, sizeof(float) * kSize), here(comm, sizeof(float) * kSize),
+        there(comm, sizeof(float) * kSize);
+    std::fill_n(here.floats(), kSize, 1.0f);
+    std::fill_n(there.floats(), kSize, 4.0f);
+    Optim optim(comm, options_with([](zero_options& o) { o.optimizer = ZERO_OPTIMIZER_SGD; }),
+                {{"lr", 1}});
+    optim.add(parameter("w", kSize, data.floats(), here.floats()));
+    float at = 0;
+    for (const bool elsewhere : {false, false, false, true, true, true, false, true}) {
+      EXPECT_OK(optim.step_with({elsewhere && rank == 1 ? there.floats() : here.floats()}));
+      at -= elsewhere ? 2 : 1;  // the mean of 1, 4 and 1
+      EXPECT_EQ(data.floats()[0], at);
+      EXPECT_EQ(data.floats()[kSize - 1], at);
+    }
+    optim.free();
+  });
+}
+
 }  // namespace
 }  // namespace zero::test

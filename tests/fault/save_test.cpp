@@ -425,7 +425,7 @@ TEST(Save, a_job_that_is_stopped_as_a_whole_goes_on_while_it_waits_for_its_write
                              return real_system_calls().pwrite(fd, data, bytes, at);
                            });
   const auto said = run_stopped_job(2, [&, name = unique_name()](int rank) -> std::string {
-    const auto model = local_model(small_model(), name, rank, 2, {});
+    const auto model = local_model(small_model(), name, rank, 2, {.timeout_ms = 20'000});
     if (!model) return "no model";
     EXPECT_EQ(told(model->begin_save(scratch / "new")), "");
     return told(model->await_save());

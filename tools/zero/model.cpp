@@ -171,7 +171,10 @@ Result<Divided> divide(const std::vector<ModelTensor>& trained, const Division& 
   plan.owners = out.owners.data();
   const zero_status status =
       zero_partition_plan(params.data(), params.size(), division.world, &options, &plan);
-  if (status != ZERO_OK) return Status(status, zero_last_error());
+  if (status != ZERO_OK) {
+    const std::string_view said = zero_last_error();  // behind the name of the call
+    return Status(status, std::string(said.substr(said.find(' ') + 1)));
+  }
   out.state_bytes = plan.state_bytes;
   return out;
 }

@@ -161,10 +161,15 @@ class BadInput(FilesTest):
         save(self.path("saved"), "sgd")
         pathlib.Path(self.path("mine")).write_text("mine")
         os.mkfifo(self.path("pipe"))
-        for name in FORMATS:
-            self.refused(
-                "exists: remove it", "export", "--to", name, self.path("saved"), self.path("mine")
-            )
+        self.refused(
+            "is no directory", "export", "--to", "dcp", self.path("saved"), self.path("mine")
+        )
+        self.refused(
+            "exists: remove it", "export", "--to", "torch", self.path("saved"), self.path("mine")
+        )
+        self.done("export", "--to", "dcp", self.path("saved"), self.path("theirs"))
+        again = ("export", "--to", "dcp", self.path("saved"), self.path("theirs"))
+        self.refused("exists: remove it", *again)
         self.refused(
             "is not a regular file",
             "export",
@@ -178,6 +183,10 @@ class BadInput(FilesTest):
             "No such file", "export", "--to", "torch", self.path("saved"), self.path("no/such")
         )
         self.done("export", "--to", "torch", "--replace", self.path("saved"), self.path("mine"))
+        before = os.stat(self.path("theirs")).st_ino
+        self.done(*again, "--replace")
+        self.assertNotEqual(os.stat(self.path("theirs")).st_ino, before)
+        self.assertEqual(sorted(os.listdir(self.path("."))), ["mine", "pipe", "saved", "theirs"])
 
     def test_a_damaged_checkpoint_leaves_nothing(self) -> None:
         save(self.path("saved"), "sgd")

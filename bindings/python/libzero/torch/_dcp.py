@@ -119,15 +119,18 @@ class _Planner(DefaultSavePlanner):
         return self._memory.view(dtype).view(sizes)
 
 
-def export(reader: CheckpointReader, target: str, _replace: bool) -> None:
+def export(reader: CheckpointReader, target: str, replace: bool) -> None:
     """Write the checkpoint as such a directory, with the keys that a state_dict of model and
     optimizer has: "model.w", "optimizer.state.w.exp_avg"."""
-    if os.path.lexists(target):
-        raise RefusedError("it exists: remove it")
+    before = os.path.lexists(target)
+    if before and not os.path.isfile(os.path.join(target, ".metadata")):
+        raise RefusedError("it is no directory of this kind: name one that can be made")
+    if before and not replace:
+        raise RefusedError("it exists: remove it, or give --replace")
     entries = {entry.name: entry for entry in reader.entries}
     document = document_of(reader.description, lambda name: _Coming(entries[name]), by_name=True)
     folder = os.path.dirname(os.path.abspath(target))
-    path = _torch_files.hidden_name(folder)
+    path, old = _torch_files.hidden_name(folder), _torch_files.hidden_name(folder)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that there is one process
@@ -139,8 +142,13 @@ def export(reader: CheckpointReader, target: str, _replace: bool) -> None:
             )
         reader.skip_to(None)
         _torch_files.sync_folder(path)
+        if before:
+            os.rename(target, old)
         os.rename(path, target)
+        shutil.rmtree(old, ignore_errors=True)
     except BaseException as error:
+        with contextlib.suppress(OSError):
+            os.rename(old, target)
         shutil.rmtree(path, ignore_errors=True)
         if isinstance(error, CheckpointException):  # of the only rank
             raise next(iter(error.failures.values()))[0] from None

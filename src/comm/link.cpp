@@ -112,15 +112,16 @@ ssize_t Link::send_some(const Outgoing& frame) {
 // ---- In.
 
 void Link::receive() {
-  in_.erase(in_.begin(), in_.begin() + static_cast<std::ptrdiff_t>(taken_));
-  taken_ = 0;
+  if (taken_ > 0)
+    std::copy(in_.begin() + static_cast<ptrdiff_t>(taken_),
+              in_.begin() + static_cast<ptrdiff_t>(come_), in_.begin());
+  come_ -= std::exchange(taken_, 0);
   const size_t most = sizeof(Header) + most_bytes_;  // what comes behind waits in the system
-  while (!ended_ && in_.size() < most) {
-    const size_t had = in_.size();
-    const size_t part = std::min(kReadBytes, most - had);
-    in_.resize(had + part);
-    const size_t got = receive_some(std::span(in_).subspan(had));
-    in_.resize(had + got);
+  while (!ended_ && come_ < most) {
+    const size_t part = std::min(kReadBytes, most - come_);
+    if (in_.size() < come_ + part) in_.resize(come_ + part);
+    const size_t got = receive_some(std::span(in_).subspan(come_, part));
+    come_ += got;
     if (got < part) return;
   }
 }
@@ -168,7 +169,7 @@ bool Link::ended() {
 }
 
 std::optional<Frame> Link::parse() {
-  const std::span there = std::span(in_).subspan(taken_);
+  const std::span there = std::span(in_).first(come_).subspan(taken_);
   Header header{};
   if (there.size() < sizeof(Prefix)) return std::nullopt;
   memcpy(static_cast<void*>(&header), there.data(), std::min(there.size(), sizeof header));
@@ -179,8 +180,7 @@ std::optional<Frame> Link::parse() {
   }
   if (ours && there.size() < sizeof header) return std::nullopt;
   if (!ours || header.bytes > most_bytes_) {
-    in_.clear();
-    taken_ = 0;
+    come_ = taken_ = 0;
     ended_ = over_ = true;
     return std::nullopt;
   }
@@ -191,10 +191,6 @@ std::optional<Frame> Link::parse() {
               {payload.begin(), payload.end()},
               std::exchange(descriptors_, {})};
   taken_ += sizeof header + header.bytes;
-  if (taken_ == in_.size()) {
-    in_.clear();
-    taken_ = 0;
-  }
   return frame;
 }
 

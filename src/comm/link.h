@@ -133,9 +133,9 @@ class Link {
   Fd fd_;
   size_t most_bytes_, most_descriptors_;
   std::deque<Outgoing> out_;
-  size_t sent_ = 0;  // bytes of the first of them
-  std::vector<std::byte> in_;
-  size_t taken_ = 0;
+  size_t sent_ = 0;              // bytes of the first of them
+  std::vector<std::byte> in_;    // room that grows, so that a look in vain writes nothing
+  size_t come_ = 0, taken_ = 0;  // bytes there
   std::vector<Fd> descriptors_;  // came with it
   std::optional<Prefix> other_version_;
   int error_ = 0;       // ended it, or made it unable to send

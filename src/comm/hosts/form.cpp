@@ -94,7 +94,9 @@ Status greet(const Forming& forming, const Layout& layout, Messages& messages) {
     greetings.emplace_back(fellow, ZERO_TRY(messages.receive(fellow, {})));
     greetings.emplace_back(fellow, ZERO_TRY(messages.send(fellow, {})));
   }
+  constexpr int64_t kMostNs = 20'000'000;
   const Deadline deadline(forming.options.rendezvous_ms);
+  const int64_t start_ns = now_ns();
   for (auto& [fellow, request] : greetings) {
     while (!ZERO_TRY(messages.has_ended(request))) {
       ZERO_TRY(forming.call.comm().check());
@@ -102,7 +104,7 @@ Status greet(const Forming& forming, const Layout& layout, Messages& messages) {
         return Status(ZERO_ERR_RENDEZVOUS, text("no message to or from rank ", fellow, " within ",
                                                 forming.options.rendezvous_ms, " ms"));
       // Wait: a slice of rendezvous_ms.
-      sleep_ms(1);
+      pause_between_looks(now_ns() - start_ns, 0, kMostNs);
     }
   }
   return {};

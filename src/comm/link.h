@@ -189,7 +189,7 @@ struct Bounds {
 };
 
 /// Waits are cut into slices of this length, so that whatever else may end one is seen soon.
-inline constexpr int kSliceMs = 5;
+inline constexpr int kSliceMs = 20;
 
 /// Sleeps, without using signals. If a signal ends the sleep early, that does no harm.
 void sleep_ms(int milliseconds);

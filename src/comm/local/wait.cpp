@@ -13,6 +13,11 @@
 #include "comm/process.h"
 
 namespace zero::local {
+namespace {
+
+constexpr int64_t kShortestMs = 5, kLongestMs = 50;  // slices of a sleep
+
+}  // namespace
 
 void Control::say_where(const char* operation, const char* phase) {
   char words[sizeof Slot::where] = {};
@@ -101,10 +106,10 @@ class Control::Wait {
   std::span<const Missing> missing() const { return missing_; }
   /// Returns how long to sleep now. Many sleepers share the looks at who is alive.
   int64_t slice_ns() const {
-    constexpr uint32_t kOften = 16, kLongestMs = 50;
+    constexpr uint32_t kOften = 4;
     const uint32_t sleepers = control_.bell_of(what_).sleepers.load(std::memory_order_relaxed);
-    return watch_.slice_ns(missing_,
-                           std::clamp<int64_t>(kSliceMs * sleepers / kOften, kSliceMs, kLongestMs));
+    return watch_.slice_ns(
+        missing_, std::clamp<int64_t>(kShortestMs * sleepers / kOften, kShortestMs, kLongestMs));
   }
 
  private:
@@ -170,7 +175,7 @@ std::optional<Failure> Control::Wait::find_cause() {
 
 void Control::Wait::find_missing() {
   const int64_t now = watch_.now_ns();
-  const int64_t interval_ms = std::clamp<int64_t>(patience_.limit_ms / 16, kSliceMs, 250);
+  const int64_t interval_ms = std::clamp<int64_t>(patience_.limit_ms / 16, kShortestMs, 250);
   if (seen_ns_ != 0 && now - seen_ns_ < interval_ms * 1'000'000) return;
   seen_ns_ = now;
   const auto progress_of = [&](int32_t r) {

@@ -182,10 +182,13 @@ void TcpComm::hear_waiting(Peer& peer, const Frame& frame) {
   const std::optional<Words> words = read<Words>(frame, FrameKind::waiting);
   if (!words) return;
   const int64_t quiet_ms = std::clamp<int64_t>(words->quiet_ms, 0, now_ms());
-  peer.awaited = Awaited{frame.sequence, words->rank, text_in(words->name),
-                         peer.sign_ns - quiet_ms * kMillisecond,
-                         peer.sign_ns + words->good_for_ms * kMillisecond};
-  news_ = true;
+  const std::optional<Awaited> before =
+      std::exchange(peer.awaited, Awaited{frame.sequence, words->rank, text_in(words->name),
+                                          peer.sign_ns - quiet_ms * kMillisecond,
+                                          peer.sign_ns + words->good_for_ms * kMillisecond});
+  const auto moved_ns = [&] { return peer.awaited->quiet_since_ns - before->quiet_since_ns; };
+  news_ = news_ || !before || before->sequence != frame.sequence || before->rank != words->rank ||
+          std::abs(moved_ns()) > kOnTheWayMs * kMillisecond;
 }
 
 /// Whoever hears it, and no more of it in two intervals, takes the peer for the one that is late.

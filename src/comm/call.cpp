@@ -172,6 +172,12 @@ void Call::note_wait() {
                    end_ns, clocks.last());
 }
 
+Status Call::go_on() {
+  progress();
+  comm_->heed_interrupt(operation_name(operation_));
+  return comm_->aborted() ? comm_->failure_status() : Status();
+}
+
 /// Ends this thread's part of the call in the trace.
 void Call::note_part() {
   if (begin_ns_ == 0) return;

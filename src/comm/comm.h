@@ -335,6 +335,9 @@ class Call {
   Result<std::shared_ptr<Comm>> split(int32_t color, int32_t key);
 
   void progress() { comm_->note_progress(); }
+  /// Does the same between two parts of work that is long. Fails if the comm is broken, or if the
+  /// program ends the call.
+  Status go_on();
 
   /// Takes the call from the caller's thread: another one ends it.
   void go_to_background();

@@ -48,8 +48,7 @@ Status BlockWriter::put(std::span<const std::byte> block) {
   ZERO_TRY(write_fully(file_, block, written_));
   written_ += block.size();
   if (written_ % kSyncBytes == 0) ZERO_TRY(sync(file_));
-  files_->progress();
-  return {};
+  return files_->progress();
 }
 
 Status BlockWriter::append(std::span<const std::byte> bytes) {
@@ -109,8 +108,7 @@ Status BlockReader::verify(uint64_t index) {
     return invalid("'", path(), "': bytes ", begin, " to ", begin + block.size() - 1,
                    " do not have the checksum that the manifest says");
   held_ = index;
-  files_->progress();
-  return {};
+  return files_->progress();
 }
 
 Status BlockReader::read(uint64_t offset, std::span<std::byte> to) {

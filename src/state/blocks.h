@@ -32,7 +32,7 @@ struct FileRecord {
 struct BlockFiles {
   const Directory& directory;
   std::byte* block;   // memory for one, which only the latest reader or writer may use
-  Progress progress;  // called once a block
+  Progress progress;  // called once a block; its failure is that of the work
 };
 
 /// Allocates memory for one block.

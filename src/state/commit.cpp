@@ -69,7 +69,7 @@ void remove_checkpoint(const Directory& parent, const std::string& name, const D
     if (!is_checkpoint_file(file)) continue;
     if (remove(directory, file, 0) != 0 && errno != ENOENT)
       warn(io_error(directory.path_of(file), "unlink", errno));
-    progress();
+    (void)progress();  // what goes is of no use to anybody
   }
   if (remove(parent, name, AT_REMOVEDIR) != 0 && errno != ENOENT)
     warn(io_error(parent.path_of(name), "rmdir", errno));
@@ -164,7 +164,7 @@ Result<bool> delete_checkpoint(const Directory& parent, const std::string& name,
   const std::string doomed = ZERO_TRY(std::move(aside));
   os().reached("prune.renamed");
   ZERO_TRY(sync(parent));  // or a power failure could bring back the name without the files
-  remove_checkpoint(parent, doomed, directory, [] {});
+  remove_checkpoint(parent, doomed, directory, unhindered);
   return true;
 }
 

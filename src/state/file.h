@@ -19,8 +19,10 @@
 
 namespace zero {
 
-/// Called now and then during long work.
-using Progress = std::function<void()>;
+/// Called now and then during long work, which ends where this fails.
+using Progress = std::function<Status()>;
+/// That of work that nothing ends.
+inline Status unhindered() { return {}; }
 
 /// Returns ZERO_ERR_CKPT_IO: "'run/zero.json': fsync: Input/output error (EIO)".
 Status io_error(std::string_view path, std::string_view operation, int error);

@@ -79,7 +79,7 @@ Result<std::string> visit_checkpoints(const Directory& directory, const Progress
       log(ZERO_LOG_WARNING, text("skipped: '", path, "'"));
       continue;
     }
-    progress();
+    ZERO_TRY(progress());
     auto found = look_at(directory, name, Links::refused);
     if (found.ok()) {
       visit(name, std::move(*found));
@@ -129,7 +129,7 @@ Result<std::vector<ListedCheckpoint>> list_checkpoints(const std::string& folder
   if (!directory.fd.valid() && errno == ENOENT) return listed;  // before the first save
   if (!directory.fd.valid()) return io_error(folder, "open", errno);
   ZERO_TRY(visit_checkpoints(
-      directory, [] {}, "the list would be wrong",
+      directory, unhindered, "the list would be wrong",
       [&](const std::string& name, const auto& found) {
         uint64_t bytes = found.bytes.size();
         for (const FileRecord& file : found.manifest.files) bytes += file.bytes;

@@ -175,7 +175,7 @@ class Load {
   const Manifest& manifest() const { return found_.manifest; }
 
   Progress progress() {
-    return [this] { call_.progress(); };
+    return [this] { return call_.go_on(); };
   }
   BlockFiles files() { return {opened_, block_.data(), progress()}; }
 

@@ -20,7 +20,7 @@ Status verify(const Directory& parent, const ListedCheckpoint& listed) {
   if (found.manifest.save_id != listed.save_id)
     return wrong_state("'", directory.path, "' was replaced meanwhile");
   const HostMemory block = ZERO_TRY(allocate_block());
-  return verify_files({directory, block.data(), [] {}}, found.manifest, 0, 1);
+  return verify_files({directory, block.data(), unhindered}, found.manifest, 0, 1);
 }
 
 }  // namespace

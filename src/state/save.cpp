@@ -35,7 +35,7 @@ Status Save::prepare(const Optimizer& optim, const Progress& progress) {
 }
 
 Status Save::begin(Call& call, Optimizer& optim, const std::function<Status()>& also) {
-  Status begun = prepare(optim, [&] { call.progress(); });
+  Status begun = prepare(optim, [&] { return call.go_on(); });
   if (begun.ok()) begun = also();
   ZERO_TRY(vote_alike(call, optim, "begun", std::move(begun)));
   save_id_ = manifest_.save_id;
@@ -113,7 +113,7 @@ Status save_state(Call& call, Optimizer& optim, std::string_view directory, int3
   os().reached("save.begin");
   ZERO_TRY(agree_save(call, optim, directory, flags));
   const auto save_all = [&]() -> Status {
-    const Progress progress = [&] { call.progress(); };
+    const Progress progress = [&] { return call.go_on(); };
     Windows* windows = nullptr;
     Save save(optim, directory, flags);
     ZERO_TRY(save.begin(call, optim, [&]() -> Status {

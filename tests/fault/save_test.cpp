@@ -16,10 +16,12 @@
 #include <string>
 #include <vector>
 
+#include "base/interrupt.h"
 #include "base/text.h"
 #include "support/clock.h"
 #include "support/failing_calls.h"
 #include "support/nightly.h"
+#include "support/optim.h"
 #include "support/place.h"
 #include "support/points.h"
 #include "support/ranks.h"
@@ -431,6 +433,38 @@ TEST(Save, a_job_that_is_stopped_as_a_whole_goes_on_while_it_waits_for_its_write
     return told(model->await_save());
   });
   EXPECT_EQ(said, std::vector<std::string>(2));
+}
+
+TEST(Save, ends_between_two_writes_where_the_program_ends_it) {
+  const Scratch scratch;
+  const Clock clock;
+  static int writes;
+  const ReplacedCall write(&SystemCalls::pwrite,
+                           [](int fd, const void* data, size_t bytes, int64_t at) -> ssize_t {
+                             writes++;
+                             Clock::jump(60);
+                             return real_system_calls().pwrite(fd, data, bytes, at);
+                           });
+  const auto all = alone();
+  const int64_t size = 3 << 20;  // 12 MiB, of 3 blocks of a file
+  std::vector<float> data(static_cast<size_t>(size)), grad(data);
+  Optim optim(all);
+  optim.add(parameter("w", size, data.data(), grad.data()));
+  EXPECT_OK(optim.step());
+  writes = 0;
+  EXPECT_OK(zero_state_save(optim.optim(), (scratch / "whole").c_str(), nullptr));
+  const int whole = std::exchange(writes, 0);
+  set_interrupt([](void*) { return 1; }, nullptr);
+  EXPECT_TRUE(ends(zero_state_save(optim.optim(), (scratch / "new").c_str(), nullptr),
+                   ZERO_ERR_INTERRUPTED, "zero_state_save: rank 0 was interrupted"));
+  set_interrupt(nullptr, nullptr);
+  EXPECT_LE(writes, 2);
+  EXPECT_GT(whole, 6);
+  EXPECT_EQ(entries_of(scratch.path()), 1);
+  EXPECT_EQ(optim.step(), ZERO_ERR_ABORTED);
+  auto failure = initialized<zero_failure>();
+  EXPECT_OK(zero_comm_failure(all.get(), &failure));
+  EXPECT_EQ(failure.params_consistent, 1);
 }
 
 }  // namespace

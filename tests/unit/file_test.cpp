@@ -155,7 +155,7 @@ class Blocks : public ::testing::Test {
   const Scratch scratch_;
   const Directory directory_{{"dir", open_path(scratch_.path()).fd}};
   const HostMemory block_ = made(allocate_block());
-  const BlockFiles files_{directory_, block_.data(), [] {}};
+  const BlockFiles files_{directory_, block_.data(), unhindered};
 };
 
 std::string random_bytes(size_t count, uint32_t seed) {

@@ -7,7 +7,7 @@ namespace zero::tool {
 
 Result<Checkpoint> Checkpoint::open(const std::string& path) {
   Checkpoint opened;
-  opened.found_ = ZERO_TRY(find_checkpoint(path, [] {}));
+  opened.found_ = ZERO_TRY(find_checkpoint(path, unhindered));
   opened.directory_ = ZERO_TRY(open_directory(start_of_paths(), opened.path(), Links::followed));
   return opened;
 }

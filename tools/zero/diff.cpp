@@ -54,7 +54,7 @@ Facts facts_of(const Manifest& manifest) {
 /// Adds each rank's extras: their bytes as a checksum.
 Status add_extras(Facts& facts, const Checkpoint& of) {
   const HostMemory block = ZERO_TRY(allocate_block());
-  const BlockFiles files{of.directory(), block.data(), [] {}};
+  const BlockFiles files{of.directory(), block.data(), unhindered};
   for (const ManifestExtras& extras : of.manifest().extras) {
     for (const auto& [name, bytes] : ZERO_TRY(read_extras_of(files, of.manifest(), extras)))
       facts[text("extra ", printable(name), " of rank ", extras.rank)] =

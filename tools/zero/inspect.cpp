@@ -17,7 +17,7 @@ namespace {
 Result<Json> extras_of(const Checkpoint& checkpoint) {
   Json out = Json::array();
   const HostMemory block = ZERO_TRY(allocate_block());
-  const BlockFiles files{checkpoint.directory(), block.data(), [] {}};
+  const BlockFiles files{checkpoint.directory(), block.data(), unhindered};
   for (const ManifestExtras& of : checkpoint.manifest().extras) {
     for (const auto& [name, bytes] : ZERO_TRY(read_extras_of(files, checkpoint.manifest(), of)))
       out.push_back({{"rank", of.rank}, {"name", name}, {"bytes", bytes.size()}});

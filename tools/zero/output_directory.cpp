@@ -9,7 +9,7 @@ namespace zero::tool {
 OutputDirectory::OutputDirectory(Staging staging, HostMemory block)
     : staging_(std::move(staging)),
       block_(std::move(block)),
-      files_{staging_.directory(), block_.data(), [] {}} {}
+      files_{staging_.directory(), block_.data(), unhindered} {}
 
 Result<std::unique_ptr<OutputDirectory>> OutputDirectory::create(
     const std::string& path, bool replace, const std::vector<std::string>& files) {
@@ -18,7 +18,7 @@ Result<std::unique_ptr<OutputDirectory>> OutputDirectory::create(
     return wrong_state("'", path, "' exists: remove it, or give --replace");
   HostMemory block = ZERO_TRY(allocate_block());
   const EndingHeld held;
-  Staging staging = ZERO_TRY(Staging::begin(path, replace, files, [] {}));
+  Staging staging = ZERO_TRY(Staging::begin(path, replace, files, unhindered));
   const Directory& directory = staging.directory();
   std::vector<std::string> paths;
   for (const std::string& file : files) paths.push_back(directory.path_of(file));

@@ -26,7 +26,7 @@ class OutputDirectory {
   const BlockFiles& files() const { return files_; }
   /// Gives it its name, once all files are on stable storage.
   Status publish() {
-    return staging_.publish([] {});
+    return staging_.publish(unhindered);
   }
 
  private:

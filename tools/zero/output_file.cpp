@@ -45,7 +45,7 @@ Result<std::unique_ptr<OutputFile>> OutputFile::create(const std::string& path, 
   ZERO_TRY(draw_random(std::as_writable_bytes(std::span(&drawn, 1))));
   std::unique_ptr<OutputFile> file(new OutputFile(std::move(parent), name, drawn));
   file->block_ = ZERO_TRY(allocate_block());
-  file->files_.emplace(BlockFiles{file->parent_, file->block_.data(), [] {}});
+  file->files_.emplace(BlockFiles{file->parent_, file->block_.data(), unhindered});
   remove_on_signals({file->parent_.path_of(file->temporary_)}, "");
   file->writer_ = ZERO_TRY(
       BlockWriter::create(*file->files_, file->temporary_, bytes).within(text("'", path, "'")));

@@ -14,7 +14,7 @@ namespace {
 Result<std::map<int32_t, Extras>> extras_of(const Checkpoint& checkpoint, int32_t world) {
   std::map<int32_t, Extras> extras;
   const HostMemory block = ZERO_TRY(allocate_block());
-  const BlockFiles files{checkpoint.directory(), block.data(), [] {}};
+  const BlockFiles files{checkpoint.directory(), block.data(), unhindered};
   for (const ManifestExtras& of : checkpoint.manifest().extras)
     if (of.rank < world)
       extras[of.rank] = ZERO_TRY(read_extras_of(files, checkpoint.manifest(), of));

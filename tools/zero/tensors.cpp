@@ -45,7 +45,7 @@ Result<BlockReader*> TensorReader::open(int32_t file) {
   } else {
     if (open_.size() == kMostOpen) open_.pop_back();
     HostMemory block = ZERO_TRY(allocate_block());
-    const BlockFiles files{of_.directory(), block.data(), [] {}};
+    const BlockFiles files{of_.directory(), block.data(), unhindered};
     one.push_front({file, std::move(block), files, std::nullopt});
     OpenShard& shard = one.front();
     shard.reader =

@@ -50,7 +50,7 @@ class Verification {
 
   Status take_ranges() {
     const HostMemory block = ZERO_TRY(allocate_block());
-    const BlockFiles files{of_.directory(), block.data(), [this] { done_++; }};
+    const BlockFiles files{of_.directory(), block.data(), [this] { return done_++, Status(); }};
     const auto verify = [&](uint64_t begin, uint64_t end) {
       return verify_blocks(files, of_.manifest(), begin, end);
     };

@@ -33,7 +33,7 @@ class ThreadHosts {
     const zero::tcp::Root root = ZERO_TRY(zero::tcp::listen(tree, rank));
     offers_[static_cast<size_t>(rank)] = root.offer;
     all_here_.arrive_and_wait();
-    const zero::Bounds bounds{120'000, [] { return zero::Status(); }};
+    const zero::Bounds bounds{600'000, [] { return zero::Status(); }};
     const auto first = std::make_shared<zero::tcp::TcpComm>(
         rank, world, zero::CommOptions(), nullptr,
         ZERO_TRY(zero::tcp::join(root, offers_, tree, bounds)));

@@ -17,7 +17,9 @@
 namespace zero::hosts {
 namespace {
 
-constexpr int64_t kTrialMs = 5'000;  // for ranks that seem to be on one host to meet there
+// For ranks that seem to be on one host to meet there: together, and for each of all ranks, as those
+// of many do not come at one moment.
+constexpr int64_t kTrialMs = 5'000, kTrialOfEachMs = 4;
 
 /// One rank's part in the making of a comm.
 struct Forming {
@@ -55,7 +57,8 @@ Result<std::shared_ptr<local::LocalComm>> join_host(const Forming& forming, cons
   if (!forming.takes_part()) return std::shared_ptr<local::LocalComm>();
   if (layout.places > local::kMaxWorld)
     return Status(ZERO_ERR_UNSUPPORTED, text(layout.places, " ranks on one host"));
-  const Deadline trial(std::min(forming.options.rendezvous_ms, kTrialMs));
+  const Deadline trial(std::min(forming.options.rendezvous_ms,
+                                kTrialMs + kTrialOfEachMs * forming.call.comm().world()));
   const auto check = [&]() -> Status {
     if (trial.passed()) return Status(ZERO_ERR_UNSUPPORTED, "ranks did not meet on one host");
     return forming.call.comm().check();

@@ -4,20 +4,24 @@ pages for the files of the repository that documents link to."""
 
 from __future__ import annotations
 
+import importlib
 import posixpath
 import re
+import sys
 from pathlib import Path
 
 import griffe
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"(\]\()([^)#\s]+)(#[^)\s]*)?\)")
 LANGUAGES = {".h": "c", ".hpp": "cpp", ".py": "python", ".rs": "rust", ".f90": "fortran", ".jl": "julia", ".sh": "sh"}
 PYTHON = {
-    "python": ("Python", ["libzero"]),
-    "torch": ("PyTorch", ["libzero.torch"]),
+    "python": ("Python", "libzero"),
+    "torch": ("PyTorch", "libzero.torch"),
 }
+WORDS = "\n    options:\n      show_if_no_docstring: true\n      filters: ['!^_', '!^(T|Buffer)$']\n"
 
 
 class Fences(griffe.Extension):
@@ -74,8 +78,8 @@ def on_files(files: Files, config) -> Files:
         files.append(File.generated(config, name, content=content))
 
     add("reference/zero_h.md", zero_h())
-    for name, (title, modules) in PYTHON.items():
-        add(f"reference/{name}.md", f"# {title}\n\n" + "\n".join(f"::: {module}\n" for module in modules))
+    for name, (title, module) in PYTHON.items():
+        add(f"reference/{name}.md", f"# {title}\n\n::: {module}\n\n::: {module}.typing{WORDS}")
     waiting = [*(ROOT / "docs").glob("*.md"), ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
     seen: set[str] = set()
     while waiting:
@@ -109,3 +113,19 @@ def on_page_markdown(markdown: str, page, config, files) -> str:
         return f"{match[1]}{relative}{match[3] or ''})"
 
     return LINK.sub(moved, markdown)
+
+
+def on_post_build(config) -> None:
+    """Each public name is in the reference; those of libzero.torch are known where torch is."""
+    sys.path += [str(ROOT / "bindings/python"), str(ROOT / "bindings/python/tests")]
+    from public import public
+
+    for page, (_, module) in PYTHON.items():
+        try:
+            package = importlib.import_module(module)
+        except ImportError:
+            continue
+        anchors = set(re.findall(r'id="([\w.]+)"', (Path(config.site_dir) / f"reference/{page}.html").read_text()))
+        names = ["typing.Partition", *(name for name, _ in public(package) if not name.endswith("attr__"))]
+        if missing := [name for name in names if f"{module}.{name}" not in anchors]:
+            raise PluginError(f"reference/{page}.html lacks {', '.join(missing)}")

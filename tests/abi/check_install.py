@@ -272,12 +272,14 @@ def of_python(stage: Path) -> None:
     install(stage, "--tags=python-runtime,tools")
     files = {path.name: path for path in stage.rglob("*") if path.is_file()}
     package = files["_abi.py"].parent
-    tools = {"zero", "zero-run", "zero-mpi-shim", "shim.c", "shim.h"}
+    tools = {"zero", "zero-run", "zero-mpi-shim"}
     unwanted = [name for name, path in files.items() if path.parent != package and name not in tools
                 and package not in path.parents]
     if unwanted or not tools | {"py.typed", "libzero.so"} <= files.keys():
         sys.exit(f"a wheel would have {sorted(files)}, of which nobody needs {unwanted}")
     two_ranks_meet(sys.executable, package, files["zero-run"], CLEAN | {"PYTHONPATH": str(package.parent)})
+    if shutil.which("mpicc"):
+        run(files["zero-mpi-shim"], "mpicc", stage / "shim")
 
 
 def two_ranks_meet(python: Path, package: Path, zero_run: Path, env: dict = CLEAN) -> None:

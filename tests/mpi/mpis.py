@@ -77,7 +77,7 @@ def of_compiler(folder: pathlib.Path) -> Mpi | None:
     launcher = shutil.which("mpirun")
     if shutil.which("mpicc") is None or launcher is None:
         return None
-    command = ROOT / "tools" / "zero-mpi-shim"
+    command = TESTS.parent / "tools" / "zero-mpi-shim"
     said = subprocess.run([str(command), "mpicc", str(folder)], capture_output=True, text=True, check=True).stdout
     shim, library = said.strip().split(", for ")
     rank = "OMPI_COMM_WORLD_RANK" if is_open_mpi(launcher) else "PMI_RANK"

@@ -74,7 +74,7 @@ def error_of(code: int, name: str, message: str) -> ZeroError:
 
 
 class LibraryNotFoundError(ImportError):
-    """libzero.so is in none of the places that were tried, or is of another major version."""
+    """libzero.so is in none of the places tried, or is of another major or minor version."""
 
 
 class _Pending(threading.local):

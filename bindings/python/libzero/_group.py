@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Optional
 
 from . import _values
-from ._abi import lib
+from ._abi import ALL_GROUPS, lib
 from ._structs import OptimHandle
 from .typing import NumberDtype, Settings
 
@@ -77,4 +77,4 @@ class Group:
         lib().zero_group_set_from(self._handle.open(), self.number, encoded, *at)
 
     def __repr__(self) -> str:
-        return f"<Group {self.number}>"
+        return f"<Group {'of all' if self.number == ALL_GROUPS else self.number}>"

@@ -86,7 +86,13 @@ def unknown(value: object, what: str, known: Iterable[str], others: Iterable[str
     """The sentence for a word that is none of `known`, with those that it is near to, also of
     `others`."""
     listed = list(known)
-    near = difflib.get_close_matches(str(value).lower(), [*listed, *others])
+    given = str(value).lower()
+
+    def agreement(word: str) -> tuple[int, int]:  # a slip is mostly late, and changes no length
+        return len(os.path.commonprefix([word, given])), -abs(len(word) - len(given))
+
+    close = difflib.get_close_matches(given, [*listed, *others], n=10)
+    near = sorted(close, key=agreement, reverse=True)[:3]
     meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
     return f"{what} {value!r} is unknown; there are {', '.join(listed)}{meant}"
 

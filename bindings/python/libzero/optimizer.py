@@ -252,6 +252,8 @@ class Optimizer(Gradients, Checkpoints, Closing):
         loss_scale.
 
         >>> optimizer.settings["lr"] = 0.1
+        >>> optimizer.settings
+        <Group of all>
         """
         return Group(self._handle, _abi.ALL_GROUPS, [*self._known, "loss_scale"])
 

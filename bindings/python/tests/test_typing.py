@@ -72,8 +72,8 @@ class MisspeltTest(unittest.TestCase):
         wrong: Any = Optimizer
         with Comm.solo() as comm, Optimizer(comm) as optimizer:
             for call, words in (
-                (lambda: wrong(comm, "adamm"), "ademamix; did you mean 'adam' or "),
-                (lambda: wrong(comm, "AdamW"), "ademamix; did you mean 'adamw' or "),
+                (lambda: wrong(comm, "adamm"), "ademamix; did you mean 'adamw' or 'adam' or "),
+                (lambda: wrong(comm, "AdamW"), "ademamix; did you mean 'adamw' or 'adam' or "),
                 (lambda: wrong(comm, ["adam"]), r"optimizer \['adam'\] is unknown; there are"),
                 (lambda: wrong(comm, partition="gready"), "'gready' .*; did you mean 'greedy'"),
                 (lambda: wrong(comm, wire_dtype="float61"), "did you mean 'float16' or 'bfloat16'"),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What documents claim, comparison.md, security.md and reliability.md: each row under a heading "test" names one or
-says why it has none, and every file, test and function that is named exists.
+says why it has none, and every file, test and function that is named exists. And pages that have all of
+something: errors.md every status, memory-order.md every file of src that uses atomics.
 
 usage: check_claims.py SOURCE_ROOT
 """
@@ -64,8 +65,26 @@ def is_false(root: pathlib.Path, page: pathlib.Path, least: int) -> bool:
     return bool(faults) or rows < least or links < rows // 2
 
 
+def is_complete(root: pathlib.Path, name: str, words: set[str], least: int) -> bool:
+    """Whether a page has each of the words, as code."""
+    page = set(re.findall(r"`([^`\n]+)`", (root / name).read_text(encoding="utf-8")))
+    print("\n".join([f"{name} lacks `{word}`" for word in sorted(words - page)] + [f"{name}: {len(words)} words"]))
+    return words <= page and len(words) >= least
+
+
+def statuses(root: pathlib.Path) -> set[str]:
+    return set(re.findall(r"\bZERO_ERR_(\w+) = ", (root / "include/zero.h").read_text(encoding="utf-8")))
+
+
+def files_with_atomics(root: pathlib.Path) -> set[str]:
+    return {str(path.relative_to(root / "src")) for path in (root / "src").rglob("*.*")
+            if re.search(r"\bstd::(atomic|memory_order)|\b__atomic_", path.read_text(encoding="utf-8"))}
+
+
 def main(root: pathlib.Path) -> int:
-    return any([is_false(root, root / page, least) for page, least in PAGES.items()])
+    complete = [is_complete(root, "docs/errors.md", statuses(root), 20),
+                is_complete(root, "docs/memory-order.md", files_with_atomics(root), 30)]
+    return any([is_false(root, root / page, least) for page, least in PAGES.items()]) or not all(complete)
 
 
 if __name__ == "__main__":

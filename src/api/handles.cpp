@@ -73,11 +73,12 @@ Result<std::shared_ptr<void>> find(Type type, const void* handle, bool take) {
   const std::lock_guard lock(table_mutex);
   const size_t place = token & ((uint64_t{1} << kPlaceBits) - 1);
   const auto given = static_cast<Type>(token >> 56);
-  if (given != type || table == nullptr || place >= table->size()) {
+  if (given != type) {
     const bool other = given == Type::comm || given == Type::optim;
     return bad_handle(type, other ? "is of another kind" : "is not one of libzero's");
   }
-  Entry& entry = (*table)[place];
+  Entry nothing;
+  Entry& entry = table != nullptr && place < table->size() ? (*table)[place] : nothing;
   if (entry.object == nullptr || entry.type != type ||
       token != token_of(type, entry.generation, place)) {
     return bad_handle(type, "was freed already, or is that of another copy of libzero");

@@ -62,6 +62,9 @@ TEST_F(BadInput, handles_that_are_null_closed_or_foreign_are_refused) {
                    "not one of libzero's"));
   EXPECT_TRUE(ends(zero_comm_barrier(reinterpret_cast<zero_comm*>(optim)), ZERO_ERR_ARGUMENT,
                    "of another kind"));
+  const uintptr_t place_beyond_all = reinterpret_cast<uintptr_t>(comm) | 0xFFFFFF;
+  EXPECT_TRUE(ends(zero_comm_barrier(reinterpret_cast<zero_comm*>(place_beyond_all)),
+                   ZERO_ERR_ARGUMENT, "that of another copy of libzero"));
   zero_comm* closed = nullptr;
   ASSERT_OK(zero_comm_create_solo(&closed, nullptr));
   ASSERT_OK(zero_comm_free(closed));

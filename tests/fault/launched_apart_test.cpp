@@ -63,7 +63,10 @@ TEST(Launched, an_interrupt_ends_the_wait_for_the_resolver) {
     const Variables lost = with(torchrun(0, 2, free_port()), "MASTER_ADDR=nowhere");
     const Interrupted call;
     const Deadline soon(5'000);
-    EXPECT_EQ(join(ranks, lost, 0, 60'000).failure().code(), ZERO_ERR_RENDEZVOUS);
+    const Status told = join(ranks, lost, 0, 60'000).failure();
+    EXPECT_EQ(told.code(), ZERO_ERR_RENDEZVOUS);
+    EXPECT_TRUE(
+        contains(told.text(), "no address of host 'nowhere' was found: this rank was interrupted"));
     EXPECT_FALSE(soon.passed());
     EXPECT_TRUE(call.heeded());
   }

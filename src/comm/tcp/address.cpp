@@ -157,8 +157,10 @@ Result<std::vector<Address>> resolve(const std::string& host, int64_t limit_ms) 
   if (const std::optional<Address> address = to_address(host)) return std::vector{*address};
   const Deadline deadline(limit_ms);
   const auto failed = [&](std::string_view why) {
-    return Status(ZERO_ERR_RENDEZVOUS, text("no address of host '", host, "' was found within ",
-                                            limit_ms, " ms: ", why));
+    return Status(ZERO_ERR_RENDEZVOUS,
+                  text("no address of host '", host, "' was found",
+                       interrupted() ? ": this rank was interrupted"
+                                     : text(" within ", limit_ms, " ms: ", why)));
   };
   for (;;) {
     Apart<Answer> apart;

@@ -128,14 +128,14 @@ Result<std::vector<ListedCheckpoint>> list_checkpoints(const std::string& folder
   const Directory directory = enter(start_of_paths(), folder, Links::followed);
   if (!directory.fd.valid() && errno == ENOENT) return listed;  // before the first save
   if (!directory.fd.valid()) return io_error(folder, "open", errno);
-  ZERO_TRY(visit_checkpoints(
-      directory, unhindered, "the list would be wrong",
-      [&](const std::string& name, const auto& found) {
-        uint64_t bytes = found.bytes.size();
-        for (const FileRecord& file : found.manifest.files) bytes += file.bytes;
-        listed.push_back(
-            {found.manifest.step, name, found.manifest.world, bytes, found.manifest.save_id});
-      }));
+  ZERO_TRY(visit_checkpoints(directory, unhindered, "the list would be wrong",
+                             [&](const std::string& name, const auto& found) {
+                               uint64_t bytes = found.bytes.size();
+                               for (const FileRecord& file : found.manifest.files)
+                                 bytes += file.bytes;
+                               listed.push_back({found.manifest.step, name, found.manifest.world,
+                                                 bytes, found.manifest.save_id});
+                             }));
   std::ranges::sort(listed, std::greater(),
                     [](const auto& one) { return std::tie(one.step, one.name); });
   return listed;

@@ -127,7 +127,8 @@ void Behind::start(Status (*body)(Work&, const Progress&)) {
     log_as(rank);
     const std::shared_ptr<Work> work = std::move(held);  // which must go before the outcome is told
     Status status(ZERO_ERR_MEMORY, "out of memory");
-    (void)succeeds([&] { return status = body(*work, [&] { return work->blocks++, Status(); }), true; });
+    (void)succeeds(
+        [&] { return status = body(*work, [&] { return work->blocks++, Status(); }), true; });
     return status;
   });
   if (!started.ok()) outcome_ = std::move(started);

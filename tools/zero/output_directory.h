@@ -25,9 +25,7 @@ class OutputDirectory {
   const Digest& save_id() const { return staging_.save_id(); }
   const BlockFiles& files() const { return files_; }
   /// Gives it its name, once all files are on stable storage.
-  Status publish() {
-    return staging_.publish(unhindered);
-  }
+  Status publish() { return staging_.publish(unhindered); }
 
  private:
   OutputDirectory(Staging staging, HostMemory block);

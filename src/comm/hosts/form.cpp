@@ -17,8 +17,8 @@
 namespace zero::hosts {
 namespace {
 
-// For ranks that seem to be on one host to meet there: together, and for each of all ranks, as those
-// of many do not come at one moment.
+// For ranks that seem to be on one host to meet there: together, and for each of all ranks, as
+// those of many do not come at one moment.
 constexpr int64_t kTrialMs = 5'000, kTrialOfEachMs = 4;
 
 /// One rank's part in the making of a comm.

@@ -187,6 +187,7 @@ void TcpComm::hear_waiting(Peer& peer, const Frame& frame) {
                                           peer.sign_ns - quiet_ms * kMillisecond,
                                           peer.sign_ns + words->good_for_ms * kMillisecond});
   const auto moved_ns = [&] { return peer.awaited->quiet_since_ns - before->quiet_since_ns; };
+  // The same again is no news, or all who wait would wake each other for it.
   news_ = news_ || !before || before->sequence != frame.sequence || before->rank != words->rank ||
           std::abs(moved_ns()) > kOnTheWayMs * kMillisecond;
 }

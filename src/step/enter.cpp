@@ -314,10 +314,11 @@ Status enter(Call& call, Optimizer& optim, Entry entry) {
   if (entry.local.ok()) entry.local = check_products(optim);
   const std::string lines = optim.agreed_lines() + entry.args + optim.state_set_lines();
   const EntryRecord mine = record_of(optim, memory, entry, lines);
-  optim.comm->steps.deciding = !mine.unready;
+  optim.comm->steps.deciding = entry.fused && !mine.unready;
   EntryRecord all = ZERO_TRY(call.vote("enter", entry.local, mine));
   os().reached("enter.voted");
   memory.ready = !all.unready && all.versions == memory.versions;
+  optim.comm->steps.deciding = memory.ready;
   agree_round(memory, all);
   if (optim.saving != nullptr) ZERO_TRY(optim.saving->hear(call, all.saving));
   keep_for(call.operation(), optim);
@@ -334,7 +335,8 @@ Status enter(Call& call, Optimizer& optim, Entry entry) {
   if (unsealed || all.wants_staging || all.wants_outbox)
     ZERO_TRY(place_late(call, optim, memory, entry, all));
   ZERO_TRY(adopt(call, optim, memory, all));
-  return entry.grads ? enter_grads(call, optim, memory, entry, all_present) : Status();
+  if (memory.ready || !entry.grads) return Status();  // others may write already: nothing may fail
+  return enter_grads(call, optim, memory, entry, all_present);
 }
 
 Status refuse(Call& call, Optimizer& optim, Status why) {

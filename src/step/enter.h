@@ -19,12 +19,13 @@ struct Entry {
   bool keeps = false;   // the call returns before they are used, so foreign memory cannot hold sums
   bool sums = false;    // the call writes sums down before it uses them
   bool updates = false;  // the call is a step from gradients to parameters
+  bool fused = false;    // and parameters change right behind the last of these votes
 };
 
 /// Votes, seals what is not sealed, compares phases, settings and arguments, and makes sure that
 /// every rank's placements can be read. On success it has changed nothing of the optimizer but by
-/// the seal, and StepMemory::ready says whether the call needs another vote before it changes
-/// anything.
+/// the seal. Where StepMemory::ready is true then, the call needs no other vote before it changes
+/// anything, and nothing may fail on one rank alone any more.
 Status enter(Call& call, Optimizer& optim, Entry entry);
 
 /// Fails this rank's part of a call that the others enter, and tells them why.

@@ -292,7 +292,9 @@ Result<Code> step(Call& call, Optimizer& optim, const Grads& given) try {
   const bool gathers = reduces(optim, given);
   Grads grads = given;
   Result<Code> made = ZERO_OK;
-  Entry entry{.local = take_begun_flags(optim, grads), .sums = !fused || writes_directions(optim)};
+  Entry entry{.local = take_begun_flags(optim, grads),
+              .sums = !fused || writes_directions(optim),
+              .fused = fused};
   Status status =
       enter_and_get_ready(call, optim, *walk, grads, std::move(entry), Views::of_update);
   if (status.ok()) {

@@ -13,8 +13,8 @@ enum class Views {
   of_update   // the call uses gradients, so it may overwrite those outside arenas, too
 };
 
-/// True if nothing can fail on this rank behind the entry of a step for which it has what the last
-/// one had. What differs shows in the entry. Local.
+/// True if this rank has made for the last step all that a step with the same placements and the
+/// same presence of gradients needs, so that nothing of it can fail behind the entry. Local.
 bool is_ready(const Optimizer& optim, const StepMemory& memory);
 
 /// Derives views and runs from what the entry agreed on. Does nothing if nothing has changed.

@@ -2,13 +2,18 @@
 // A rank of several hosts is killed, or stopped, at every numbered point of a whole training run:
 // of the ranks of a host, leaders between hosts, the root of their tree. The others say whom. Hosts
 // are simulated: what is not shown is how a real MPI takes it (tests/cluster).
+#include <signal.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <set>
+#include <vector>
 
 #include "api/handles.h"
 #include "fault/struck_training.h"
 #include "support/hosts_ranks.h"
 #include "support/nightly.h"
+#include "support/optim.h"
 #include "support/system_calls.h"
 
 namespace zero::test {
@@ -102,6 +107,33 @@ TEST_F(HostsFaults, one_of_three_hosts_is_killed_or_stopped) {
 TEST_F(HostsFaults, a_job_that_is_stopped_as_a_whole_goes_on_whoever_was_waited_for) {
   for_each_victim(points_of(kRanks, From::joined), nightly_run() ? 11 : 499,
                   [&](const Victim& late) { stop_all(late); });
+}
+
+/// One dies where programs spend most time: before it calls a step that is like the last one.
+TEST(HostsDeaths, a_death_between_two_steps_leaves_parameters_consistent_on_all_hosts) {
+  for (const int victim : {0, 1, kRanks - 1}) {
+    const HostsRanks ranks(kRanks, 2);
+    const auto ends = run_ranks(RankKind::processes, kRanks, [&, name = unique_name()](int rank) {
+      auto joined = ranks.join(rank, name, {.timeout_ms = 20'000});
+      if (!joined.ok()) return joined.failure().text();
+      zero_comm* const comm = api::add_handle(std::move(*joined));
+      std::vector<float> data(10'000, 1), grad(data);
+      Optim optim(comm);
+      const auto size = static_cast<int64_t>(data.size());
+      optim.add(parameter("w", size, data.data(), grad.data()));
+      for (int step = 0; step < 4; step++) EXPECT_OK(optim.step());
+      if (rank == victim) {
+        usleep(50'000);  // the others have come by then
+        kill(getpid(), SIGKILL);
+      }
+      EXPECT_EQ(optim.step(), ZERO_ERR_PEER_DEAD);
+      auto failure = initialized<zero_failure>();
+      EXPECT_OK(zero_comm_failure(comm, &failure));
+      return text(failure.params_consistent);
+    });
+    for_each_survivor(ends, victim,
+                      [](int, const std::string& consistent) { EXPECT_EQ(consistent, "1"); });
+  }
 }
 
 // ---- Ranks that are threads. One that goes to sleep is what a thread has in place of a stop.

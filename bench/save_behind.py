@@ -33,18 +33,20 @@ def timed(call: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def compute(seconds: float, busy: bool) -> None:
-    """Keeps this rank's core busy, as a backward pass on the host does; or leaves it, as one on a
-    device does."""
-    if not busy:
-        time.sleep(seconds)
-        return
+def compute(products: int) -> None:
+    """Keeps this rank's core busy, as a backward pass on the host does."""
     import numpy as np
 
-    end = time.perf_counter() + seconds
     a = np.ones((256, 256), np.float32)
-    while time.perf_counter() < end:
+    for _ in range(products):
         a = np.minimum(a @ a, 1)
+
+
+def products_in(seconds: float) -> int:
+    """How many of compute() take that long on a core that does nothing else."""
+    some = 200
+    compute(some)
+    return round(some * seconds / timed(lambda: compute(some)))
 
 
 class Libzero:
@@ -112,21 +114,32 @@ class Torch:
 
 
 def one_save(subject: Any, way: str, given: argparse.Namespace, barrier: Any, target: str) -> dict[str, float]:
-    pause, busy = {"bare": (0, True), "waiting": (given.pause, False), "computing": (given.pause, True)}[way]
+    pause: dict[str, Callable[[], None]] = {
+        "bare": lambda: None,
+        "waiting": lambda: time.sleep(given.pause),
+        "computing": lambda: compute(given.products),
+    }
     row: dict[str, float] = {}
 
-    def step() -> float:
-        compute(pause, busy)
+    def step(name: str) -> None:
+        start = time.perf_counter()
+        pause[way]()
         barrier.wait()
-        return timed(subject.step)
+        row[f"{way}: {name} step"] = timed(subject.step)
+        row[f"{way}: {name} step and its pause"] = time.perf_counter() - start
 
-    row[f"{way}: step without a save"] = statistics.median(step() for _ in range(3))
+    alone: dict[str, list[float]] = {}
+    for _ in range(3):
+        step("usual")
+        for key, value in row.items():
+            alone.setdefault(key, []).append(value)
+    row.update((key, statistics.median(values)) for key, values in alone.items())
     barrier.wait()
     before = resource.getrusage(resource.RUSAGE_SELF)
     start = time.perf_counter()
     row[f"{way}: stall"] = subject.stall(target)
-    for name in ("first step", "second step", "third step"):
-        row[f"{way}: {name}"] = step()
+    for name in ("first", "second", "third"):
+        step(name)
     row[f"{way}: end"] = timed(subject.finish)
     row[f"{way}: total"] = time.perf_counter() - start
     after = resource.getrusage(resource.RUSAGE_SELF)
@@ -136,6 +149,8 @@ def one_save(subject: Any, way: str, given: argparse.Namespace, barrier: Any, ta
 
 def rounds(subject: Any, given: argparse.Namespace, barrier: Any) -> list[dict[str, float]]:
     """All saves of a way behind each other, as in a training that saves so."""
+    barrier.wait()
+    given.products = products_in(given.pause)
     rows: list[dict[str, float]] = [{} for _ in range(given.rounds)]
     for way in ("at once", *given.ways):
         for number, row in enumerate(rows):
@@ -175,15 +190,15 @@ def measure(given: argparse.Namespace) -> None:
     print(f"{given.subject}, {given.world} ranks, {given.rounds} rounds, pause {given.pause} s")
     for key in of_ranks[0][0]:
         slowest = [max(rows[n][key] for rows in of_ranks) for n in range(given.rounds)]
-        line = f"  {key:30} {statistics.median(slowest) * 1e3:9.1f} ms, the first {slowest[0] * 1e3:.1f}"
-        way = key.split(":")[0]
-        alone = f"{way}: step without a save"
-        if key.endswith(" step"):
+        line = f"  {key:38} {statistics.median(slowest) * 1e3:9.1f} ms, the first {slowest[0] * 1e3:.1f}"
+        way, _, what = key.partition(": ")
+        alone = f"{way}: usual {what.partition(' ')[2]}"
+        if alone in of_ranks[0][0]:
             ratios = [
                 max(rows[n][key] for rows in of_ranks) / max(rows[n][alone] for rows in of_ranks)
                 for n in range(given.rounds)
             ]
-            line += f", {statistics.median(ratios):.2f} of a step"
+            line += f", {statistics.median(ratios):.3f} of the usual"
         print(line)
 
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/hash.h"
 #include "base/refusals.h"
@@ -39,11 +40,13 @@ Result<BlockWriter> BlockWriter::create(const BlockFiles& files, std::string nam
   writer.file_ = {files.directory.path_of(name), open_at(files.directory, name, kFlags, kFileMode)};
   if (!writer.file_.fd.valid()) return io_error(writer.file_.path, "create", errno);
   ZERO_TRY(reserve(writer.file_, bytes));
+  if (bytes >= kBlockBytes) write_past_cache(writer.file_);
   writer.record_ = {std::move(name), bytes, {}};
   return writer;
 }
 
-Status BlockWriter::put(std::span<const std::byte> block) {
+Status BlockWriter::put() {
+  const std::span block(files_->block, std::exchange(filled_, 0));
   record_.blocks.push_back(hash64(block));
   ZERO_TRY(write_fully(file_, block, written_));
   written_ += block.size();
@@ -53,26 +56,17 @@ Status BlockWriter::put(std::span<const std::byte> block) {
 
 Status BlockWriter::append(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    if (filled_ == 0 && bytes.size() >= kBlockBytes) {  // straight from the caller's memory
-      ZERO_TRY(put(bytes.first(kBlockBytes)));
-      bytes = bytes.subspan(kBlockBytes);
-      continue;
-    }
     const size_t part = std::min<size_t>(bytes.size(), kBlockBytes - filled_);
     std::memcpy(files_->block + filled_, bytes.data(), part);
     filled_ += part;
     bytes = bytes.subspan(part);
-    if (filled_ == kBlockBytes) {
-      filled_ = 0;
-      ZERO_TRY(put({files_->block, kBlockBytes}));
-    }
+    if (filled_ == kBlockBytes) ZERO_TRY(put());
   }
   return {};
 }
 
 Result<FileRecord> BlockWriter::finish() {
-  if (filled_ > 0) ZERO_TRY(put({files_->block, filled_}));
-  filled_ = 0;
+  if (filled_ > 0) ZERO_TRY(put());
   if (written_ != record_.bytes)
     return internal_error("'", file_.path, "': ", written_, " bytes written, ", record_.bytes,
                           " announced");

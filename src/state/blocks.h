@@ -35,7 +35,7 @@ struct BlockFiles {
   Progress progress;  // called once a block; its failure is that of the work
 };
 
-/// Allocates memory for one block.
+/// Allocates memory for one block, of whole pages.
 Result<HostMemory> allocate_block();
 
 /// Writes one new file from start to end. `files` must outlive it.
@@ -49,7 +49,7 @@ class BlockWriter {
 
  private:
   BlockWriter() = default;
-  Status put(std::span<const std::byte> block);
+  Status put();
 
   const BlockFiles* files_ = nullptr;
   OpenFile file_;

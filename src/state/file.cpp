@@ -23,6 +23,13 @@ Result<Directory> enter_or_make(const Directory& parent, const std::string& name
   return open_directory(parent, name, Links::followed);
 }
 
+/// Returns false if writes go through the page cache already.
+bool write_through_cache(const OpenFile& file) {
+  const int flags = os().fcntl(file.fd.get(), F_GETFL, 0);
+  return flags != -1 && (flags & O_DIRECT) != 0 &&
+         os().fcntl(file.fd.get(), F_SETFL, flags & ~O_DIRECT) == 0;
+}
+
 }  // namespace
 
 Status io_error(std::string_view path, std::string_view operation, int error) {
@@ -185,11 +192,19 @@ Status write_fully(const OpenFile& file, std::span<const std::byte> data, uint64
     const ssize_t put = uninterrupted([&] {
       return os().pwrite(file.fd.get(), data.data(), data.size(), static_cast<int64_t>(offset));
     });
-    if (put <= 0) return io_error(file.path, "pwrite", put < 0 ? errno : EIO);
+    if (put <= 0) {
+      const int error = put < 0 ? errno : EIO;
+      if (error == EINVAL && write_through_cache(file)) continue;
+      return io_error(file.path, "pwrite", error);
+    }
     offset += static_cast<size_t>(put);
     data = data.subspan(static_cast<size_t>(put));
   }
   return {};
+}
+
+void write_past_cache(const OpenFile& file) {
+  (void)os().fcntl(file.fd.get(), F_SETFL, O_DIRECT);  // a wish
 }
 
 }  // namespace zero

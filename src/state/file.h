@@ -100,4 +100,9 @@ Result<InputFile> open_input(const Directory& directory, const std::string& name
 Status read_fully(const OpenFile& file, std::span<std::byte> data, uint64_t offset);
 Status write_fully(const OpenFile& file, std::span<const std::byte> data, uint64_t offset);
 
+/// Has a file written past the page cache, where its file system can: copies into it take ten times
+/// the processor's time, which training needs. What cannot be written so, as bytes that are no
+/// whole page, goes through the cache, and all behind it.
+void write_past_cache(const OpenFile& file);
+
 }  // namespace zero

@@ -12,6 +12,8 @@
 #include <cstring>
 #include <random>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/file_size_signal.h"
 #include "base/hash.h"
@@ -20,6 +22,7 @@
 #include "support/failing_calls.h"
 #include "support/scratch.h"
 #include "support/statuses.h"
+#include "support/system_calls.h"
 
 namespace zero {
 namespace {
@@ -213,6 +216,43 @@ TEST_F(Blocks, filesystems_without_reservation_are_written_all_the_same) {
       {.kind = Fault::error, .error_number = ENOSPC, .operation = "fallocate"});
   EXPECT_EQ(write("full", "bytes").failure().text(),
             "'dir/full': reserve 5 bytes: No space left on device (ENOSPC)");
+}
+
+TEST_F(Blocks, whole_ones_are_written_past_the_page_cache) {
+  static std::vector<std::pair<size_t, bool>> written;  // bytes, and whether past the cache
+  written.clear();
+  const test::ReplacedCall write_past(
+      &SystemCalls::pwrite, [](int fd, const void* data, size_t count, int64_t offset) {
+        written.emplace_back(count, (fcntl(fd, F_GETFL) & O_DIRECT) != 0);
+        return real_system_calls().pwrite(fd, data, count, offset);
+      });
+  const std::string bytes = random_bytes(2 * kBlockBytes + 99, 6);
+  (void)made(write("large", bytes));
+  EXPECT_EQ(test::read_file(scratch_ / "large"), bytes);
+  if (!written[0].second) GTEST_SKIP() << "this file system has no O_DIRECT";
+  EXPECT_EQ(written[0], std::pair(size_t{kBlockBytes}, true));
+  EXPECT_EQ(written[1], written[0]);
+  EXPECT_EQ(written.back().first, 99u);
+  written.clear();
+  (void)made(write("small", bytes.substr(0, kBlockBytes - 1)));
+  EXPECT_EQ(written, (std::vector{std::pair(size_t{kBlockBytes - 1}, false)}));
+}
+
+TEST_F(Blocks, filesystems_that_write_only_through_the_page_cache_are_written_all_the_same) {
+  const std::string bytes = random_bytes(2 * kBlockBytes + 99, 7);
+  {
+    const test::ReplacedCall refuses(&SystemCalls::fcntl,
+                                     [](int, int, int64_t) { return errno = EINVAL, -1; });
+    (void)made(write("plain", bytes));
+  }
+  const test::ReplacedCall refuses(&SystemCalls::pwrite,
+                                   [](int fd, const void* data, size_t count, int64_t offset) {
+                                     if ((fcntl(fd, F_GETFL) & O_DIRECT) != 0)
+                                       return errno = EINVAL, ssize_t{-1};
+                                     return real_system_calls().pwrite(fd, data, count, offset);
+                                   });
+  (void)made(write("late", bytes));
+  for (const char* name : {"plain", "late"}) EXPECT_EQ(test::read_file(scratch_ / name), bytes);
 }
 
 TEST_F(Blocks, damage_and_other_sizes_are_found_and_named) {

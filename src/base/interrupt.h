@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks the program whether a call that waits for other ranks, or reads or writes a checkpoint, is to
-// end: Ctrl-C, a notebook's stop.
+// Asks the program whether a call that waits for other ranks, or reads or writes a checkpoint, is
+// to end: Ctrl-C, a notebook's stop.
 #pragma once
 
 #include "zero.h"

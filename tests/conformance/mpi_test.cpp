@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <chrono>
 #include <thread>
 
 #include "base/os.h"
@@ -152,6 +153,45 @@ TEST_F(Mpi, a_comm_that_was_freed_leaves_its_duplicate_to_the_next) {
   EXPECT_NE(all->idle(), idle);
 }
 
+TEST_F(Mpi, a_rendezvous_that_ends_before_all_have_come_goes_on_with_the_next_call) {
+  const Seat guide = create();
+  ASSERT_NE(guide, nullptr);
+  const mpi_handle part = split(0);
+  if (launched().rank != launched().world - 1) {
+    for (int time = 0; time < 2; ++time) {
+      const Status early = create_mpi(&part, handle_bytes, {.rendezvous_ms = 200}, false).failure();
+      EXPECT_EQ(early.code(), ZERO_ERR_RENDEZVOUS) << early.text();
+      EXPECT_FALSE(mpi::are_sound()) << "MPI_Finalize would wait for the last one";
+    }
+  }
+  expect_usable(guide);  // here the last one comes
+  const Seat seat = create(&part, handle_bytes);
+  ASSERT_NE(seat, nullptr);
+  expect_usable(seat);
+}
+
+TEST_F(Mpi, a_duplicate_that_one_rank_did_not_wait_for_has_its_number_on_all_ranks) {
+  const Seat guide = create();
+  ASSERT_NE(guide, nullptr);
+  const mpi_handle part = split(0);
+  mpi::Duplicates* const all = *mpi::Duplicates::of(*library, part);
+  const auto stays = [] { return Status(); };
+  const auto leaves = [] { return Status(ZERO_ERR_PEER, "this rank leaves"); };
+  expect_usable(guide);
+  if (launched().rank == 0) {
+    EXPECT_FALSE(all->take(0, {10'000, leaves}).ok());
+    EXPECT_EQ(all->idle(), 0u);
+    EXPECT_OK(all->finish({10'000, stays}));
+  } else {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    Result<mpi::Duplicate*> first = all->take(0, {10'000, stays});
+    ASSERT_TRUE(first.ok()) << first.failure().text();
+    (*first)->end_use();
+  }
+  EXPECT_EQ(all->idle(), 1u);
+  expect_usable(guide);
+}
+
 /// A rank that does not take part in a transfer: the others find out by the deadline, and what
 /// MPI still has to do with their memory harms nobody.
 TEST_F(Mpi, a_transfer_that_a_rank_does_not_make_ends_at_the_deadline) {
@@ -178,6 +218,7 @@ TEST_F(Mpi, a_transfer_that_a_rank_does_not_make_ends_at_the_deadline) {
       while (!seat->aborted() && !patience.passed()) (void)seat->check();
       EXPECT_EQ(seat->failure().code, ZERO_ERR_TIMEOUT);
     }
+    EXPECT_FALSE(mpi::are_sound()) << "MPI_Finalize would wait for ever if the program ended now";
   }
   const Seat later = create();
   ASSERT_NE(later, nullptr);

@@ -132,11 +132,15 @@ Result<std::shared_ptr<Comm>> form(Call& call, std::span<const int32_t> members,
   };
   if (host.empty()) count_each();
   Layout layout = names.empty() ? Layout() : Layout::of(names);
+  if (!layout.is_even && place == 0)
+    log(ZERO_LOG_WARNING,
+        "hosts have different numbers of ranks, so each rank counts as a host of its own: it sends "
+        "and receives between hosts what a host of several would once");
   Result<std::shared_ptr<local::LocalComm>> own = join_host(forming, layout);
   const Status trial = own.ok() ? Status() : Status(ZERO_ERR_UNSUPPORTED, own.failure().text());
   const std::string lacking = ZERO_TRY(call.find_lacking("local", trial));
   if (!lacking.empty()) {
-    log(ZERO_LOG_INFO, text("ranks of one host will not share memory: ", lacking));
+    log(ZERO_LOG_WARNING, text("ranks of one host will not share memory: ", lacking));
     count_each();
     if (!names.empty()) layout = Layout::of(names);
     own = join_host(forming, layout);

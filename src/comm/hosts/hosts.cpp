@@ -48,20 +48,19 @@ HostsComm::HostsComm(int32_t rank, const CommOptions& options, Layout layout,
 HostsComm::~HostsComm() {
   tell();
   host_->be_part({});
-  if (aborted()) messages_->give_up();
   for (Room& room : rooms_)
     if (!room.messages.empty()) keep_for_ever(std::move(room));
 }
 
 // ---- Failures.
 
-/// Tells the host what broke the links, and the other way round.
+/// Tells the host what broke the links, and the other way round; and the carrier of messages, whose
+/// end comes at the program's, though the comm may not be freed before.
 void HostsComm::tell() const {
-  if (links_ == nullptr) return;
-  if (host_->aborted())
-    links_->abort(host_->failure());
-  else if (links_->aborted())
-    host_->abort(links_->failure());
+  if (links_ != nullptr && links_->aborted() && !host_->aborted()) host_->abort(links_->failure());
+  if (!host_->aborted()) return;
+  if (links_ != nullptr) links_->abort(host_->failure());
+  messages_->give_up();
 }
 
 /// A leader that finds it broken goes no further, so it tells the other hosts first.

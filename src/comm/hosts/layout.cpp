@@ -18,8 +18,8 @@ Layout Layout::of(std::span<const std::string> names) {
   }
   Layout layout;
   const size_t places = hosts[0].size();
-  const bool even = std::ranges::all_of(hosts, [&](const auto& on) { return on.size() == places; });
-  layout.places = even ? static_cast<int32_t>(places) : 1;
+  layout.is_even = std::ranges::all_of(hosts, [&](const auto& on) { return on.size() == places; });
+  layout.places = layout.is_even ? static_cast<int32_t>(places) : 1;
   layout.seats.resize(names.size());
   for (const std::vector<int32_t>& on : hosts) {
     for (const int32_t r : on) {

@@ -17,10 +17,11 @@ struct Layout {
     int32_t host, place;
   };
   int32_t places = 1;          // on each host
+  bool is_even = true;         // otherwise not all hosts have as many, and each rank counts as one
   std::vector<int32_t> ranks;  // by host and place
   std::vector<Seat> seats;     // by rank
 
-  /// `names`: of the host of each rank. If not all hosts have as many, each rank counts as one.
+  /// `names`: of the host of each rank.
   static Layout of(std::span<const std::string> names);
 
   int32_t hosts() const { return static_cast<int32_t>(ranks.size()) / places; }

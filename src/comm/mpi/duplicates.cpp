@@ -5,8 +5,6 @@
 #include <memory>
 #include <mutex>
 
-#include "base/keep.h"
-
 namespace zero::mpi {
 namespace {
 
@@ -31,27 +29,28 @@ All& all() {
   return duplicates;
 }
 
-}  // namespace
-
-bool are_sound() {
-  const std::lock_guard lock(all().mutex);
-  for (const Duplicate* one = all().first; one != nullptr; one = one->next)
-    if (one->state == Duplicate::broken) return false;
-  return true;
-}
-
-Result<Duplicate*> keep(const Library& library, mpi_handle own) {
-  ZERO_TRY(outcome(library, "MPI_Comm_set_errhandler", library.calls->return_errors(own)));
+/// MPI_Finalize frees it, unless it is broken by then.
+Result<Duplicate*> add(const Library& library, mpi_handle handle) {
   const std::lock_guard lock(all().mutex);
   if (all().library == nullptr) {
     ZERO_TRY(outcome(library, "MPI_Comm_set_attr", library.calls->attach(0, &all())));
     all().library = &library;
   }
-  auto* const made = new Duplicate{.handle = own};
+  auto* const made = new Duplicate{.handle = handle};
   Duplicate** last = &all().first;
   while (*last != nullptr) last = &(*last)->next;
   *last = made;
   return made;
+}
+
+}  // namespace
+
+bool are_sound() {
+  if (Begun::count > 0) return false;
+  const std::lock_guard lock(all().mutex);
+  for (const Duplicate* one = all().first; one != nullptr; one = one->next)
+    if (one->state == Duplicate::broken) return false;
+  return true;
 }
 
 Result<Duplicates*> Duplicates::of(const Library& library, mpi_handle comm) {
@@ -71,24 +70,29 @@ uint64_t Duplicates::idle() const {
 }
 
 Result<Duplicate*> Duplicates::take(uint64_t idle_on_all, const Bounds& bounds) {
+  Duplicate* taken = nullptr;
   if (idle_on_all != 0) {
-    Duplicate* const found = all_[static_cast<size_t>(std::countr_zero(idle_on_all))];
-    found->state = Duplicate::used;
-    return found;
+    taken = all_[static_cast<size_t>(std::countr_zero(idle_on_all))];
+  } else {
+    auto begun = std::make_unique<Making>();
+    ZERO_TRY(outcome(library_, "MPI_Comm_idup",
+                     library_.calls->duplicate(comm_, &begun->made, &begun->request)));
+    making_ = std::move(begun);
+    ZERO_TRY(finish(bounds));
+    taken = all_.back();
   }
-  struct Making {
-    mpi_handle made = 0, request = 0;
-  };
-  auto making = std::make_unique<Making>();
-  ZERO_TRY(outcome(library_, "MPI_Comm_idup",
-                   library_.calls->duplicate(comm_, &making->made, &making->request)));
-  Status done = await(library_, "MPI_Comm_idup", making->request, bounds);
-  if (!done.ok()) {
-    keep_for_ever(std::move(making));
-    return done;
-  }
-  all_.push_back(ZERO_TRY(keep(library_, making->made)));
-  return all_.back();
+  taken->state = Duplicate::used;
+  return taken;
+}
+
+Status Duplicates::finish(const Bounds& bounds) {
+  if (making_ == nullptr) return {};
+  ZERO_TRY(await(library_, "MPI_Comm_idup", making_->request, bounds));
+  const std::unique_ptr<Making> ended = std::move(making_);
+  ZERO_TRY(
+      outcome(library_, "MPI_Comm_set_errhandler", library_.calls->return_errors(ended->made)));
+  all_.push_back(ZERO_TRY(add(library_, ended->made)));
+  return {};
 }
 
 }  // namespace zero::mpi

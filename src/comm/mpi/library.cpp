@@ -208,8 +208,8 @@ Status await(const Library& library, const char* what, mpi_handle& request, cons
     if (now - looked_ns >= kLookNs) {
       ZERO_TRY(bounds.check());
       if (deadline.passed())
-        return Status(ZERO_ERR_TIMEOUT, text(what, ": MPI was not done after ", bounds.limit_ms,
-                                             " ms; it does not tell which rank is late"));
+        return Status(ZERO_ERR_RENDEZVOUS, text(what, ": MPI was not done after ", bounds.limit_ms,
+                                                " ms; it does not tell which rank is late"));
       looked_ns = now;
     }
     // Wait: a slice of bounds.limit_ms.

@@ -32,8 +32,8 @@ Status check_running(const Library& library);
 /// Returns OK if `error` is none; otherwise ZERO_ERR_COMM with MPI's words.
 Status outcome(const Library& library, const char* what, int error);
 
-/// Waits until MPI has ended what `request` is of. Fails with ZERO_ERR_TIMEOUT at the deadline, or
-/// with what `bounds` say; then MPI may still use all that it was given.
+/// Waits until MPI has ended what `request` is of, in a rendezvous. Fails with ZERO_ERR_RENDEZVOUS
+/// at the deadline, or with what `bounds` say; then MPI may still use all that it was given.
 Status await(const Library& library, const char* what, mpi_handle& request, const Bounds& bounds);
 
 }  // namespace zero::mpi

@@ -28,7 +28,7 @@ class MpiMessages final : public hosts::Messages {
   Result<Request> receive(int32_t from, std::span<std::byte> data) override;
   Result<bool> has_ended(Request& request) override;
   void progress() override;
-  void give_up() override { shared_->state = Duplicate::broken; }
+  void give_up() override { shared_->duplicate.state = Duplicate::broken; }
   Result<std::unique_ptr<Messages>> of_some(Call& call,
                                             std::span<const int32_t> members) const override;
 
@@ -37,9 +37,8 @@ class MpiMessages final : public hosts::Messages {
   struct Shared {
     const Library& library;
     Duplicate& duplicate;
-    std::atomic<Duplicate::State> state{Duplicate::idle};  // to leave it in
-    std::atomic<int32_t> last_tag{0};                      // of a comm of this rank
-    ~Shared() { duplicate.state = state.load(); }
+    std::atomic<int32_t> last_tag{0};  // of a comm of this rank
+    ~Shared() { duplicate.end_use(); }
   };
 
   template <class Begin>

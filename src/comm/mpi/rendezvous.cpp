@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <numeric>
+#include <utility>
 
 #include "base/interrupt.h"
 #include "base/keep.h"
@@ -56,54 +57,73 @@ Bounds rendezvous(int64_t limit_ms) {
           }};
 }
 
-/// Returns the greetings of all ranks.
-Result<std::vector<Greeting>> gather_greetings(const Library& library, mpi_handle comm,
-                                               int32_t world, const Greeting& mine,
-                                               const Bounds& bounds) {
-  struct Words {
-    Greeting mine;
-    std::vector<Greeting> all;
-    mpi_handle request = 0;
-  };
-  auto words = std::make_unique<Words>(Words{mine, std::vector<Greeting>(size_t(world))});
+}  // namespace
+
+/// What this rank has told all others through MPI, and what they tell. MPI cannot take that back: a
+/// call that ends before all have come leaves it to the next one.
+struct Meeting : Begun {
+  Result<tcp::Root> own;
+  Greeting mine;
+  std::vector<Greeting> all;
+
+  explicit Meeting(const tcp::Tree& tree)
+      : own(tcp::listen(tree, tree.place)), all(static_cast<size_t>(tree.world)) {
+    mine.code = own.failure().code();
+    if (own.ok()) mine.offer = own->offer;
+  }
+};
+
+namespace {
+
+Result<std::shared_ptr<Meeting>> begin_meeting(const Library& library, mpi_handle comm,
+                                               const tcp::Tree& tree) {
+  auto made = std::make_shared<Meeting>(tree);
   ZERO_TRY(outcome(library, "MPI_Iallgather",
-                   library.calls->all_gather(&words->mine, words->all.data(), sizeof mine, comm,
-                                             &words->request)));
-  Status heard = await(library, "MPI_Iallgather", words->request, bounds);
-  if (heard.ok()) return std::move(words->all);
-  keep_for_ever(std::move(words));
-  return heard;
+                   library.calls->all_gather(&made->mine, made->all.data(), sizeof made->mine, comm,
+                                             &made->request)));
+  return made;
+}
+
+/// Returns a meeting to which all ranks have come.
+Result<std::shared_ptr<Meeting>> meet(const Library& library, mpi_handle comm,
+                                      std::shared_ptr<Meeting>& begun, const tcp::Tree& tree,
+                                      const Bounds& bounds) {
+  if (begun == nullptr) begun = ZERO_TRY(begin_meeting(library, comm, tree));
+  Status came = await(library, "MPI_Iallgather", begun->request, bounds);
+  if (came.code() == ZERO_ERR_RENDEZVOUS) return came;
+  std::shared_ptr<Meeting> meeting = std::exchange(begun, nullptr);
+  if (came.ok()) return meeting;
+  keep_for_ever(std::move(meeting));
+  return came;
 }
 
 Result<tcp::Neighbours> connect(const Library& library, mpi_handle comm, const mpi_group& group,
-                                const Bounds& bounds) {
+                                std::shared_ptr<Meeting>& begun, const Bounds& bounds) {
   const tcp::Tree tree{group.rank, group.world};
-  Result<tcp::Root> own = tcp::listen(tree, group.rank);
-  Greeting mine;
-  mine.code = own.failure().code();
-  if (own.ok()) mine.offer = own->offer;
+  const std::shared_ptr<Meeting> meeting = ZERO_TRY(meet(library, comm, begun, tree, bounds));
   std::vector<tcp::Offer> offers;
-  for (const Greeting& one : ZERO_TRY(gather_greetings(library, comm, group.world, mine, bounds))) {
+  for (const Greeting& one : meeting->all) {
     const size_t rank = offers.size();
     if (one.magic != kMagic)
       return Status(ZERO_ERR_RENDEZVOUS, text("rank ", rank, " has another libzero"));
-    if (one.code != ZERO_OK && own.ok())
+    if (one.code != ZERO_OK && meeting->own.ok())
       return Status(ZERO_ERR_PEER, text("rank ", rank, " could not listen for the other ranks"));
     offers.push_back(one.offer);
   }
-  ZERO_TRY(Status(own.failure()));
-  return tcp::join(*own, offers, tree, bounds);
+  ZERO_TRY(Status(meeting->own.failure()));
+  return tcp::join(*meeting->own, offers, tree, bounds);
 }
 
 /// Takes a duplicate that is idle on all ranks, or makes one.
 Result<std::unique_ptr<hosts::Messages>> make_messages(Call& call, const Library& library,
-                                                       mpi_handle handle) {
-  Result<Duplicates*> all = Duplicates::of(library, handle);
-  const Idle idle =
-      ZERO_TRY(call.vote("communicators", all.failure(), Idle{all.ok() ? (*all)->idle() : 0}));
+                                                       Duplicates& all) {
   const Bounds watched{call.comm().options().rendezvous_ms, [&] { return call.comm().check(); }};
-  Result<Duplicate*> own = (*all)->take(idle.on_all, watched);
-  ZERO_TRY(call.vote("communicator", own.failure()));
+  const Status finished = all.finish(watched);
+  const Idle idle = ZERO_TRY(call.vote("communicators", finished, Idle{all.idle()}));
+  Result<Duplicate*> own = all.take(idle.on_all, watched);
+  Status taken = call.vote("communicator", own.failure());
+  if (!taken.ok() && own.ok()) (*own)->end_use();
+  ZERO_TRY(std::move(taken));
   return std::unique_ptr<hosts::Messages>(
       std::make_unique<MpiMessages>(library, **own, call.world()));
 }
@@ -114,7 +134,8 @@ Result<std::shared_ptr<Comm>> create(const Library& library, mpi_handle handle,
                                      bool local) {
   const Bounds bounds = rendezvous(options.rendezvous_ms);
   const std::string who = text("rank ", group.rank, " of an mpi comm of ", group.world);
-  Result<tcp::Neighbours> neighbours = connect(library, handle, group, bounds);
+  Duplicates& duplicates = *ZERO_TRY(Duplicates::of(library, handle));
+  Result<tcp::Neighbours> neighbours = connect(library, handle, group, duplicates.meeting, bounds);
   if (!neighbours.ok()) return std::move(neighbours).status().within(who);
   const auto connected = std::make_shared<tcp::TcpComm>(group.rank, group.world, options, nullptr,
                                                         std::move(*neighbours));
@@ -123,7 +144,7 @@ Result<std::shared_ptr<Comm>> create(const Library& library, mpi_handle handle,
   std::iota(all.begin(), all.end(), 0);
   Result<std::shared_ptr<Comm>> made =
       hosts::form(call, all, group.rank, options, local ? hosts::host_words() : "",
-                  [&] { return make_messages(call, library, handle); });
+                  [&] { return make_messages(call, library, duplicates); });
   return call.vote("ready", std::move(made));
 }
 
@@ -133,9 +154,9 @@ Result<std::shared_ptr<Comm>> create(const Library& library, mpi_handle handle,
 Result<std::shared_ptr<Comm>> create_mpi(const void* mpi_comm, size_t bytes,
                                          const CommOptions& options, bool local) {
   const mpi::Library& library = *ZERO_TRY(mpi::library());
+  ZERO_TRY(mpi::check_thread(library));
   const mpi_handle handle = library.calls->find(mpi_comm, bytes);
   const mpi_group group = ZERO_TRY(mpi::group_of(library, handle, bytes));
-  ZERO_TRY(mpi::check_thread(library));
   log_as(group.rank);
   if (group.world == 1) return create_solo(options);
   return mpi::create(library, handle, group, options, local);

@@ -137,9 +137,10 @@ Status Comm::reduce_scatter(Call&, std::span<const Scattered>, void*) {
 Status Comm::await_background(Operation operation) {
   using std::chrono::milliseconds;
   constexpr int64_t kLookMs = 50;
+  std::unique_lock lock(background_mutex_);
+  if (!in_background_) return {};
   Watch watch({operation_name(operation), "begin", options_.late_ms, false});
   const std::string where = watch.where();
-  std::unique_lock lock(background_mutex_);
   for (; in_background_ && !watch.is_late(watch.since_ns(0)); watch.look()) {
     lock.unlock();
     heed_interrupt(where);

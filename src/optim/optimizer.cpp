@@ -146,24 +146,9 @@ std::string Optimizer::trainable_lines() const {
 // ---- What must be the same on all ranks.
 
 std::string Optimizer::agreed_lines() const {
-  // Every rank has as many lines of each kind, so that a difference shows two that belong together.
-  // Steps on a device count as queued, because a rank knows their results only if it has asked for
-  // them.
-  std::string lines =
-      on_device
-          ? text("step ", queued_steps, "\nloss scale ",
-                 loss_scale_from.data != nullptr ? std::string("as the device has it\n")
-                                                 : text("given as ", exact(loss_scale_given), "\n"))
-          : text("step ", state.steps, "\nloss scale ", exact(state.loss_scale), " after ",
-                 state.good_steps, " good steps\n");
-  for (size_t g = 0; g < groups.size(); g++) {
-    for (size_t s = 0; s < options.rule->settings.size(); s++) {
-      const bool kept = groups[g].given.count(s) != 0;
-      lines += text("group ", g, " ", options.rule->settings[s].name, " = ",
-                    kept ? "as the device has it" : exact(groups[g].settings[s]), "\n");
-    }
-  }
-  return lines;
+  AgreedLines lines;
+  say_agreed(lines);
+  return std::move(lines.text);
 }
 
 std::string Optimizer::state_set_lines() const {

@@ -24,6 +24,7 @@
 #include "device/thread_pool.h"
 #include "kernels/kernels.h"
 #include "kernels/step_state.h"
+#include "optim/agreed.h"
 #include "optim/master.h"
 #include "optim/options.h"
 #include "optim/saving.h"
@@ -214,8 +215,8 @@ class Optimizer {
   Status allocate_slots(uint32_t also = 0);
   /// Returns the slots that the settings of any group use, as bits.
   uint32_t slots_used() const;
-  /// Returns step count, loss scale and settings in lines, exact to the bit. They must be the same
-  /// on every rank.
+  /// Says step count, loss scale and settings, which must be the same on every rank.
+  void say_agreed(auto& say) const;
   std::string agreed_lines() const;
   /// Does the same for state_sets, with the progress of their parameters.
   std::string state_set_lines() const;
@@ -356,5 +357,26 @@ class Optimizer {
   std::vector<Segment> segments_;
   std::vector<SectionState> state_;  // by section
 };
+
+void Optimizer::say_agreed(auto& say) const {
+  // Steps on a device count as queued, because a rank knows their results only if it has asked for
+  // them.
+  say("step ", on_device ? queued_steps : state.steps);
+  if (!on_device)
+    say("loss scale ", state.loss_scale, " after ", state.good_steps, " good steps");
+  else if (loss_scale_from.data != nullptr)
+    say("loss scale as the device has it");
+  else
+    say("loss scale given as ", loss_scale_given);
+  for (size_t g = 0; g < groups.size(); g++) {
+    for (size_t s = 0; s < options.rule->settings.size(); s++) {
+      const char* const name = options.rule->settings[s].name;
+      if (groups[g].given.count(s) != 0)
+        say("group ", g, " ", name, " = as the device has it");
+      else
+        say("group ", g, " ", name, " = ", groups[g].settings[s]);
+    }
+  }
+}
 
 }  // namespace zero

@@ -189,18 +189,24 @@ bool place_early(Optimizer& optim, StepMemory& memory, const Entry& entry) {
   return !shares || memory.foreign_data.empty() || memory.outbox_used;
 }
 
-/// Returns this rank's part of the vote. `lines` must be the same on every rank.
-EntryRecord record_of(Optimizer& optim, StepMemory& memory, const Entry& entry,
-                      const std::string& lines) {
+/// Says what must be the same on every rank of the call.
+void say_agreed(const Optimizer& optim, const Entry& entry, auto& say) {
+  optim.say_agreed(say);
+  say.lines(entry.captured ? "a captured call\n" : "a call that is not captured\n");
+  if (entry.reduce_flags >= 0) say("reduce flags ", entry.reduce_flags);
+  say.lines(entry.args);
+  say.lines(optim.state_set_lines());
+}
+
+/// Returns this rank's part of the vote.
+EntryRecord record_of(Optimizer& optim, StepMemory& memory, const Entry& entry) {
   EntryRecord record;
   record.registered = optim.params.size() + optim.buffers.size();
   record.unsealed = optim.sealed_params() + optim.sealed_buffers() != record.registered.value;
-  const struct {
-    Digest lines;
-    uint64_t frozen;
-    Phase phase;
-  } agreed = {hash128(bytes_of(lines)), optim.frozen_hash(), optim.agreed_phase()};
-  record.agreed = hash128(std::as_bytes(std::span(&agreed, 1)));
+  AgreedNumbers agreed(memory.agreed_numbers);
+  say_agreed(optim, entry, agreed);
+  agreed("phase ", static_cast<uint16_t>(optim.agreed_phase()), optim.frozen_hash());
+  record.agreed = hash128(std::as_bytes(std::span(memory.agreed_numbers)));
   const bool placed = entry.local.ok() && place_early(optim, memory, entry);
   if (entry.local.ok() && !placed) {
     record.wants_staging = (entry.grads || entry.begins) && wants_staging(optim, memory);
@@ -312,8 +318,7 @@ Status enter(Call& call, Optimizer& optim, Entry entry) {
   if (entry.local.ok() && moved) entry.local = check_bound(optim);
   if (entry.local.ok() && moved) entry.local = check_arenas(optim);
   if (entry.local.ok()) entry.local = check_products(optim);
-  const std::string lines = optim.agreed_lines() + entry.args + optim.state_set_lines();
-  const EntryRecord mine = record_of(optim, memory, entry, lines);
+  const EntryRecord mine = record_of(optim, memory, entry);
   optim.comm->steps.deciding = entry.fused && !mine.unready;
   EntryRecord all = ZERO_TRY(call.vote("enter", entry.local, mine));
   os().reached("enter.voted");
@@ -327,9 +332,11 @@ Status enter(Call& call, Optimizer& optim, Entry entry) {
   const bool unsealed = all.unsealed || all.registered.differs != 0;
   if (unsealed) ZERO_TRY(seal(call, optim));
   if (all.agreed.differs != 0) {
-    ZERO_TRY(call.agree(
-        "settings", "settings or arguments differ",
-        text("phase ", phase_name(optim.agreed_phase()), "\n", optim.trainable_lines(), lines)));
+    AgreedLines agreed;
+    agreed("phase ", phase_name(optim.agreed_phase()));
+    agreed.lines(optim.trainable_lines());
+    say_agreed(optim, entry, agreed);
+    ZERO_TRY(call.agree("settings", "settings or arguments differ", agreed.text));
   }
   optim.state_sets.clear();
   if (unsealed || all.wants_staging || all.wants_outbox)

@@ -3,6 +3,7 @@
 // things are.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "comm/comm.h"
@@ -12,8 +13,12 @@ namespace zero {
 
 /// This rank's part of the entry.
 struct Entry {
-  Status local{};       // its own reason to refuse, carried to the vote
-  std::string args{};   // lines that must be the same on every rank
+  Status local{};  // its own reason to refuse, carried to the vote
+  // These must be the same on every rank.
+  std::string args{};  // in lines
+  bool captured = false;
+  int32_t reduce_flags = -1;  // -1: the call reduces nothing
+
   bool grads = false;   // the call uses gradients: `memory.grads` are this rank's
   bool begins = false;  // gradients will come later, in the memory of the registered ones
   bool keeps = false;   // the call returns before they are used, so foreign memory cannot hold sums

@@ -216,6 +216,7 @@ struct StepMemory : StepLayout, Gradients, Placed {
   std::shared_ptr<queued::Queue> queue;  // on devices with streams
   bool apart = false;                    // a class for each parameter: see queued::CapturedCall
   std::unique_ptr<Windows> windows;      // null until a call asks for them
+  std::vector<uint64_t> agreed_numbers;  // room for those of an entry
   uint64_t round = 1;  // of announcements: the same on every rank, or they are not used
 
   bool ready = false;        // all ranks are, by the entry alone

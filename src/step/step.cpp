@@ -62,13 +62,13 @@ Status enter_with_grads(Call& call, Optimizer& optim, const Grads& grads, Entry 
   StepMemory& memory = step_memory(optim);
   if (memory.backward != nullptr) memory.backward->pause();  // it reads what changes here
   entry.grads = reduces(optim, grads);
-  entry.args += call.capture() != 0 ? "a captured call\n" : "a call that is not captured\n";
+  entry.captured = call.capture() != 0;
   if (entry.local.ok()) entry.local = optim.check_params();
   if (entry.local.ok()) entry.local = optim.check_loaded();
   if (entry.local.ok() && call.operation() != Operation::step) entry.local = optim.check_ended();
   if (entry.grads) {
     if (entry.local.ok()) entry.local = take(optim, memory, grads, entry.keeps);
-    entry.args += text("reduce flags ", grads.flags, "\n");
+    entry.reduce_flags = grads.flags;
   } else if (entry.local.ok() && grads.pointers != nullptr) {
     entry.local = optim.check_open();
   }

@@ -11,7 +11,8 @@ namespace zero::tcp {
 namespace {
 
 constexpr int64_t kMillisecond = 1'000'000;
-constexpr int64_t kSliceMs = 20;
+constexpr int64_t kShortestMs = 20, kLongestMs = 100;  // between two looks
+constexpr int64_t kLooks = 50;                         // in the time that a wait has taken so far
 constexpr int64_t kOnTheWayMs = 100;
 
 /// A rank's words about whom it waits for.
@@ -36,7 +37,9 @@ class TcpComm::Wait {
   std::string look();
 
   int slice_ms() const {
-    const int64_t slice_ns = watch_.slice_ns(missing_, kSliceMs);
+    const int64_t waited_ms = (watch_.now_ns() - watch_.since_ns(0)) / kMillisecond;
+    const int64_t slice_ns =
+        watch_.slice_ns(missing_, std::clamp(waited_ms / kLooks, kShortestMs, kLongestMs));
     return static_cast<int>(std::max<int64_t>(slice_ns / kMillisecond, 1));
   }
 

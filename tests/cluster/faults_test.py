@@ -67,16 +67,21 @@ class Faults:
             time.sleep(0.01)
 
     def check(self, ranks_per_host, folder, told, code, is_named, bound_ms, may_crash=False):
-        """That each of those told has the code, a rank that may be named to it, and has it in time. A rank in which MPI
-        crashed has died, too, and those of its host may hear of that first."""
+        """That each of those told has the code, a rank that may be named to it, and has it in time; and that all whose
+        step failed have the same parameters if one was told so. A rank in which MPI crashed has died, too, and those of
+        its host may hear of that first."""
         if set(told.values()) == {"done"}:
             return
         struck_ms = int(read(f"{folder}/struck"))
         crashed = [rank for rank, said in told.items() if may_crash and said == "MPI crashed"]
+        sure, params = False, set()
         for rank, said in told.items():
             if said == "done" or rank in crashed:
                 continue  # it no longer needed who was struck
-            at_ms, named, _, call, status, sentence = said.split("|", 5)
+            at_ms, named, consistent, values, call, status, sentence = said.split("|", 6)
+            if call == "step":
+                sure = sure or consistent == "1"
+                params.add(values)
             with self.subTest(rank=rank, said=said):
                 self.assertEqual(status, code)
                 self.assertTrue(is_named(rank // ranks_per_host, int(named)) or int(named) in crashed)
@@ -84,6 +89,7 @@ class Faults:
                 self.assertLessEqual(int(at_ms) - struck_ms, bound_ms(rank // ranks_per_host))
             if os.environ.get("ZERO_TEST_TIMES"):
                 print(self.name, rank, call, status, named, int(at_ms) - struck_ms, "ms", flush=True)
+        self.assertTrue(not sure or len(params) == 1, told)
 
     def strike(self, hosts, ranks_per_host, rank, action, point):
         with self.subTest(f"rank {rank}: {action} at {point}", hosts=hosts), tempfile.TemporaryDirectory() as folder:

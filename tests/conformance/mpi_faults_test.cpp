@@ -77,7 +77,8 @@ TEST_F(MpiFaults, each_rank_writes_what_it_is_told) {
   signal(SIGSEGV, note_crash);
   std::string said = TrainingRun(rank, launched().world, join, folder + "/checkpoint").go();
   if (said != "done")
-    said = text(told->at_ms[rank], "|", told->rank[rank], "|", told->consistent[rank], "|", said);
+    said = text(told->at_ms[rank], "|", told->rank[rank], "|", told->consistent[rank], "|",
+                told->params[rank], "|", said);
   std::string points;
   for (const Point& point : passed_points())
     points += text(point.name, " ", point.occurrence, "\n");

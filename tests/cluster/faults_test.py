@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks of MPI on several hosts, of which one dies or stops at a numbered point of a training, or whose host is lost:
-what the others are told, and how soon. With ZERO_TEST_TIMES it prints what each was told, and when."""
+what the others are told, and how soon. With ZERO_TEST_TIMES it prints what each was told, and when; ZERO_TEST_POINTS is
+how many points of each rank are tried by night."""
 
 import os
 import sys
@@ -15,7 +16,7 @@ import mpis  # noqa: E402
 
 WHY_NOT = cluster.enter()
 DEADLINE_MS = 1000
-POINTS = 12  # of each rank by night
+POINTS = int(os.environ.get("ZERO_TEST_POINTS", "12"))
 LOST_MS = 500  # behind the deadline
 LONG_S = 60
 
@@ -124,7 +125,8 @@ class Faults:
                 points = {rank: read(f"{folder}/points.{rank}").splitlines()
                           for rank in (0, hosts, hosts * hosts - 1)}  # the root, another leader, one that is none
             for rank, passed in points.items():
-                for point in passed[rank::len(passed) // POINTS]:
+                stride = max(1, len(passed) // POINTS)
+                for point in passed[rank % stride::stride]:
                     for action in ("die", "stop"):
                         self.strike(hosts, hosts, rank, action, point)
 

@@ -4,11 +4,18 @@
 #include <cstring>
 
 #include "base/text.h"
+#include "comm/comm.h"
 #include "comm/link.h"
 
 namespace zero {
 Failure StepsSoFar::fail(Code code, int32_t rank, std::string phase, std::string text) const {
   return {code, rank, done.load(), consistent(), std::move(phase), std::move(text)};
+}
+
+Publishing::Publishing(Comm& comm) : comm_(comm) { comm_.steps.publishing++; }
+
+Publishing::~Publishing() {
+  if (done_ || !comm_.aborted()) comm_.steps.publishing--;
 }
 
 std::string interruption_of(int32_t rank) { return text("rank ", rank, " was interrupted"); }

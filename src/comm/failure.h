@@ -36,6 +36,24 @@ struct StepsSoFar {
   /// Makes a failure with the present progress.
   Failure fail(Code code, int32_t rank, std::string phase, std::string text) const;
 };
+class Comm;
+
+/// Counts an optimizer of `comm` among those that publish, for as long as it lives. If the comm
+/// breaks before it is done, that stands.
+class Publishing {
+ public:
+  explicit Publishing(Comm& comm);
+  ~Publishing();
+  /// Says that everything is written, on all ranks.
+  void done() { done_ = true; }
+  Publishing(const Publishing&) = delete;
+  Publishing& operator=(const Publishing&) = delete;
+
+ private:
+  Comm& comm_;
+  bool done_ = false;
+};
+
 /// For a comm that has no optimizers yet.
 inline const StepsSoFar kNoSteps;
 

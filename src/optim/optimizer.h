@@ -370,7 +370,7 @@ void Optimizer::say_agreed(auto& say) const {
     say("loss scale given as ", loss_scale_given);
   for (size_t g = 0; g < groups.size(); g++) {
     for (size_t s = 0; s < options.rule->settings.size(); s++) {
-      const char* const name = options.rule->settings[s].name;
+      const std::string_view name = options.rule->settings[s].name;
       if (groups[g].given.count(s) != 0)
         say("group ", g, " ", name, " = as the device has it");
       else

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <memory>
+#include <utility>
 
 #include "base/refusals.h"
 
@@ -188,17 +189,20 @@ Status read_fully(const OpenFile& file, std::span<std::byte> data, uint64_t offs
 }
 
 Status write_fully(const OpenFile& file, std::span<const std::byte> data, uint64_t offset) {
+  bool may_go_through_cache = true;
   while (!data.empty()) {
     const ssize_t put = uninterrupted([&] {
       return os().pwrite(file.fd.get(), data.data(), data.size(), static_cast<int64_t>(offset));
     });
-    if (put <= 0) {
-      const int error = put < 0 ? errno : EIO;
-      if (error == EINVAL && write_through_cache(file)) continue;
-      return io_error(file.path, "pwrite", error);
+    if (put > 0) {
+      offset += static_cast<size_t>(put);
+      data = data.subspan(static_cast<size_t>(put));
+      continue;
     }
-    offset += static_cast<size_t>(put);
-    data = data.subspan(static_cast<size_t>(put));
+    const int error = put < 0 ? errno : EIO;
+    const bool again = std::exchange(may_go_through_cache, false) &&
+                       (error == EINVAL || error == EOPNOTSUPP) && write_through_cache(file);
+    if (!again) return io_error(file.path, "pwrite", error);
   }
   return {};
 }

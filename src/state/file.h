@@ -102,7 +102,7 @@ Status write_fully(const OpenFile& file, std::span<const std::byte> data, uint64
 
 /// Has a file written past the page cache, where its file system can: copies into it take ten times
 /// the processor's time, which training needs. What cannot be written so, as bytes that are no
-/// whole page, goes through the cache, and all behind it.
+/// whole sectors of the disk, goes through the cache, and all behind it.
 void write_past_cache(const OpenFile& file);
 
 }  // namespace zero

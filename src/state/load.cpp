@@ -5,6 +5,8 @@
 // checkpoint meanwhile, which its save id tells, the load begins again.
 #include "state/load.h"
 
+#include <optional>
+
 #include "base/log.h"
 #include "base/os.h"
 #include "base/refusals.h"
@@ -27,12 +29,14 @@ class Load {
         keep_settings_((flags & ZERO_LOAD_KEEP_SETTINGS) != 0) {}
 
   Status run() {
+    std::optional<Publishing> publishing;
     for (int attempt = 1;; attempt++) {
-      const Status status = read_once();
+      const Status status = read_once(publishing);
       if (status.ok()) {
         const auto walk = make_walk(call_, optim_);
         ZERO_TRY(walk->share_params());
         ZERO_TRY(walk->broadcast_buffers(0));
+        publishing->done();
         take_over();
         return {};
       }
@@ -45,9 +49,9 @@ class Load {
   }
 
  private:
-  /// Makes one attempt, up to the owned ranges. It ends alike on all ranks, because a failure is
-  /// one of a vote or aborts the comm.
-  Status read_once() {
+  /// Makes one attempt, up to the owned ranges, and says from when on parameters change. It ends
+  /// alike on all ranks, because a failure is one of a vote or aborts the comm.
+  Status read_once(std::optional<Publishing>& publishing) {
     const std::string chosen = ZERO_TRY(broadcast_choice());
     ZERO_TRY(call_.vote("compared", compare(chosen)));
     ZERO_TRY(call_.vote("verified", verify()));
@@ -56,6 +60,7 @@ class Load {
     ZERO_TRY(share_extras());
     os().reached("load.voted");
 
+    publishing.emplace(*optim_.comm);
     optim_.not_loaded = true;
     optim_.addresses++;  // slots may have got memory
     const Status read = read_share(files(), manifest(), places_, optim_, *windows_);

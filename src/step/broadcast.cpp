@@ -62,7 +62,7 @@ Status copy_params(Call& call, Optimizer& optim, int32_t root) {
   optim.comm->steps.deciding = true;
   const std::vector<Writers> writers =
       ZERO_TRY(call.vote("placements", writers_of_all(optim, step_memory(optim), root)));
-  optim.comm->steps.publishing++;
+  Publishing publishing(*optim.comm);
   for (size_t i = 0; i < optim.params.size(); i++) {
     const Param& param = optim.params[i];
     if (!writers[i].any || param.count == 0) continue;
@@ -72,7 +72,7 @@ Status copy_params(Call& call, Optimizer& optim, int32_t root) {
   }
   // A rank that did not write must not read before the writer has written.
   ZERO_TRY(call.vote("written", Status()));
-  optim.comm->steps.publishing--;
+  publishing.done();
   return Status();
 }
 
@@ -90,12 +90,13 @@ Status share_by_hand(Call& call, Optimizer& optim, int32_t flags) {
       enter(call, optim,
             {.local = check_sharing(optim, flags), .args = text("share flags ", flags, "\n")}));
   optim.phase = Phase::open;  // sharing forgets where reduced gradients stand
-  optim.comm->steps.publishing++;
+  Publishing publishing(*optim.comm);
   if ((flags & ZERO_SHARE_KEEP_MASTERS) == 0)  // sharing may round
     ZERO_TRY(take_masters(call, optim, 0));
   Status status = make_walk(call, optim)->share_params();
-  if (!optim.comm->aborted()) optim.comm->steps.publishing--;
-  if (status.ok()) optim.alike_params = optim.sealed_params();
+  if (!status.ok()) return status;
+  publishing.done();
+  optim.alike_params = optim.sealed_params();
   return status;
 }
 

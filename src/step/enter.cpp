@@ -191,8 +191,10 @@ bool place_early(Optimizer& optim, StepMemory& memory, const Entry& entry) {
 
 /// Says what must be the same on every rank of the call.
 void say_agreed(const Optimizer& optim, const Entry& entry, auto& say) {
+  say("phase ", std::string_view(phase_name(optim.agreed_phase())));
+  say.lines(optim.frozen_hash(), [&] { return optim.trainable_lines(); });
   optim.say_agreed(say);
-  say.lines(entry.captured ? "a captured call\n" : "a call that is not captured\n");
+  say(std::string_view(entry.captured ? "a captured call" : "a call that is not captured"));
   if (entry.reduce_flags >= 0) say("reduce flags ", entry.reduce_flags);
   say.lines(entry.args);
   say.lines(optim.state_set_lines());
@@ -205,7 +207,6 @@ EntryRecord record_of(Optimizer& optim, StepMemory& memory, const Entry& entry) 
   record.unsealed = optim.sealed_params() + optim.sealed_buffers() != record.registered.value;
   AgreedNumbers agreed(memory.agreed_numbers);
   say_agreed(optim, entry, agreed);
-  agreed("phase ", static_cast<uint16_t>(optim.agreed_phase()), optim.frozen_hash());
   record.agreed = hash128(std::as_bytes(std::span(memory.agreed_numbers)));
   const bool placed = entry.local.ok() && place_early(optim, memory, entry);
   if (entry.local.ok() && !placed) {
@@ -333,8 +334,6 @@ Status enter(Call& call, Optimizer& optim, Entry entry) {
   if (unsealed) ZERO_TRY(seal(call, optim));
   if (all.agreed.differs != 0) {
     AgreedLines agreed;
-    agreed("phase ", phase_name(optim.agreed_phase()));
-    agreed.lines(optim.trainable_lines());
     say_agreed(optim, entry, agreed);
     ZERO_TRY(call.agree("settings", "settings or arguments differ", agreed.text));
   }

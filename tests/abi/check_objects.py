@@ -66,7 +66,7 @@ for name, symbols in objects.items():
         faults += [f"{name} calls {symbol} itself: take it from os()" for symbol in used]
     for what, names in FORBIDDEN.items():
         used = sorted((symbols & names) - LANGUAGE - (ADDED if name == KERNELS else set()) -
-                      ({"atexit"} if name.startswith(ENDS_MPI) else set()))
+                      ({"on_exit"} if name.startswith(ENDS_MPI) else set()))
         faults += [f"{name} {what}: {symbol}" for symbol in used]
 sections = output(readelf, "--sections", "--wide", archive)
 for place, body in re.findall(r"^File: (.*?)$(.*?)(?=^File: |\Z)", sections, re.M | re.S):

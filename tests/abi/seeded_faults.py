@@ -86,6 +86,8 @@ FAULTS = [
     ("state/file.cpp", "if (os().close(file.fd.release()) == 0 || errno == EINTR) return {};",
      "(void)os().close(file.fd.release());\n  return {};", "commit"),
     ("state/file.cpp", "data = data.subspan(static_cast<size_t>(put));", "data = {};", "save"),
+    ("state/file.cpp", "(error == EINVAL || error == EOPNOTSUPP)", "(error == EOPNOTSUPP)", "file"),
+    ("optim/agreed.h", "all_.push_back(std::bit_cast<uint64_t>(number));", "(void)number;", "bad_input_of_ranks scale"),
     ("state/blocks.cpp", "ZERO_TRY(sync(file_));\n  ZERO_TRY(close_checked", "ZERO_TRY(close_checked", "power_loss"),
     ("state/read.cpp", "for (uint64_t block = first; block < last; block++)",
      "for (uint64_t block = first; block + 1 < last; block++)", "damage"),

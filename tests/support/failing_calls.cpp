@@ -179,6 +179,7 @@ SystemCalls make_table() {
   Judged<&SystemCalls::fstat>::put_into(table, "fstat");
   Judged<&SystemCalls::fstatat>::put_into(table, "fstatat");
   Judged<&SystemCalls::fallocate>::put_into(table, "fallocate");
+  Judged<&SystemCalls::fcntl>::put_into(table, "fcntl");
   Judged<&SystemCalls::mkdirat>::put_into(table, "mkdirat");
   Judged<&SystemCalls::unlinkat>::put_into(table, "unlinkat");
   table.renameat2 = f_renameat2;

@@ -238,21 +238,34 @@ TEST_F(Blocks, whole_ones_are_written_past_the_page_cache) {
   EXPECT_EQ(written, (std::vector{std::pair(size_t{kBlockBytes - 1}, false)}));
 }
 
-TEST_F(Blocks, filesystems_that_write_only_through_the_page_cache_are_written_all_the_same) {
-  const std::string bytes = random_bytes(2 * kBlockBytes + 99, 7);
+TEST_F(Blocks, what_cannot_be_written_past_the_page_cache_goes_through_it) {
+  const std::string bytes = random_bytes(3 * kBlockBytes + 99, 7);
+  static int writes;
+  const auto write_by = [&](const char* name, decltype(SystemCalls::pwrite) write_past) {
+    writes = 0;
+    const test::ReplacedCall replaced(&SystemCalls::pwrite, write_past);
+    (void)made(write(name, bytes));
+    EXPECT_EQ(test::read_file(scratch_ / name), bytes) << name;
+  };
   {
     const test::ReplacedCall refuses(&SystemCalls::fcntl,
                                      [](int, int, int64_t) { return errno = EINVAL, -1; });
-    (void)made(write("plain", bytes));
+    write_by("no such way", real_system_calls().pwrite);
   }
-  const test::ReplacedCall refuses(&SystemCalls::pwrite,
-                                   [](int fd, const void* data, size_t count, int64_t offset) {
-                                     if ((fcntl(fd, F_GETFL) & O_DIRECT) != 0)
-                                       return errno = EINVAL, ssize_t{-1};
-                                     return real_system_calls().pwrite(fd, data, count, offset);
-                                   });
-  (void)made(write("late", bytes));
-  for (const char* name : {"plain", "late"}) EXPECT_EQ(test::read_file(scratch_ / name), bytes);
+  write_by("no write", [](int fd, const void* data, size_t count, int64_t offset) {
+    if ((fcntl(fd, F_GETFL) & O_DIRECT) != 0) return errno = EOPNOTSUPP, ssize_t{-1};
+    return real_system_calls().pwrite(fd, data, count, offset);
+  });
+  write_by("a short write", [](int fd, const void* data, size_t count, int64_t offset) {
+    constexpr int64_t kSector = 512;
+    if ((fcntl(fd, F_GETFL) & O_DIRECT) != 0 && offset % kSector != 0)
+      return errno = EINVAL, ssize_t{-1};
+    return real_system_calls().pwrite(fd, data, ++writes == 2 ? 777 : count, offset);
+  });
+  const test::ReplacedCall never(&SystemCalls::pwrite, [](int, const void*, size_t, int64_t) {
+    return errno = EINVAL, ssize_t{-1};
+  });
+  expect_failure(write("never", bytes), ZERO_ERR_CKPT_IO, "pwrite: Invalid argument (EINVAL)");
 }
 
 TEST_F(Blocks, damage_and_other_sizes_are_found_and_named) {

@@ -28,7 +28,8 @@ def _candidates() -> Iterator[str]:
     # bindings/python/libzero in a checkout: the build folders are three levels up.
     if len(package.parents) > 2 and (package.parents[2] / "include" / "zero.h").is_file():
         checkout = package.parents[2]
-        builds = [path for path in checkout.glob("build*/**/libzero.so") if path.is_file()]
+        names = ("build*/src/libzero.so", "build/*/src/libzero.so")
+        builds = [path for name in names for path in checkout.glob(name) if path.is_file()]
         yield from map(str, sorted(builds, key=lambda path: path.stat().st_mtime, reverse=True))
         yield str(checkout / "build" / _SONAMES[0])
     yield from reversed(_SONAMES)

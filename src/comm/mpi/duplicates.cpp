@@ -46,7 +46,7 @@ Result<Duplicate*> add(const Library& library, mpi_handle handle) {
 }  // namespace
 
 bool are_sound() {
-  if (Begun::count > 0) return false;
+  if (Begun::going_on > 0) return false;
   const std::lock_guard lock(all().mutex);
   for (const Duplicate* one = all().first; one != nullptr; one = one->next)
     if (one->state == Duplicate::broken) return false;

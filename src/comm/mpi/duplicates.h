@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "comm/mpi/library.h"
@@ -29,16 +30,21 @@ struct Duplicate {
   }
 };
 
-/// What MPI has begun on a communicator of the program's, and not ended. It lies where it is while
-/// MPI uses it.
+/// What MPI has begun on a communicator of the program's. It lies where it is while MPI uses it.
 struct Begun {
   mpi_handle request = 0;
 
-  Begun() { ++count; }
-  ~Begun() { --count; }
+  Begun() { ++going_on; }
+  ~Begun() { end(); }
   Begun(const Begun&) = delete;
   Begun& operator=(const Begun&) = delete;
-  static inline std::atomic<int64_t> count{0};  // that there are
+  void end() {
+    if (!std::exchange(ended_, true)) --going_on;
+  }
+  static inline std::atomic<int64_t> going_on{0};  // how many have not ended
+
+ private:
+  bool ended_ = false;
 };
 
 struct Meeting;  // of a rendezvous
@@ -47,7 +53,7 @@ struct Meeting;  // of a rendezvous
 /// comms may outlive the communicator.
 class Duplicates : public mpi_attached {
  public:
-  /// One that has begun on the communicator, and not ended.
+  /// The one on the communicator, until there is a comm.
   std::shared_ptr<Meeting> meeting;
 
   /// Returns those of `comm`. They are attached to it.

@@ -59,8 +59,9 @@ Bounds rendezvous(int64_t limit_ms) {
 
 }  // namespace
 
-/// What this rank has told all others through MPI, and what they tell. MPI cannot take that back: a
-/// call that ends before all have come leaves it to the next one.
+/// What this rank has told all others through MPI, and what they tell. MPI cannot take that back,
+/// so a call that ends before there is a comm leaves it to the next one, with the place where this
+/// rank listens: ranks that have not come yet, or have left again, may find it then.
 struct Meeting : Begun {
   Result<tcp::Root> own;
   Greeting mine;
@@ -90,27 +91,34 @@ Result<std::shared_ptr<Meeting>> meet(const Library& library, mpi_handle comm,
                                       const Bounds& bounds) {
   if (begun == nullptr) begun = ZERO_TRY(begin_meeting(library, comm, tree));
   Status came = await(library, "MPI_Iallgather", begun->request, bounds);
-  if (came.code() == ZERO_ERR_RENDEZVOUS) return came;
-  std::shared_ptr<Meeting> meeting = std::exchange(begun, nullptr);
-  if (came.ok()) return meeting;
-  keep_for_ever(std::move(meeting));
+  if (came.ok()) begun->end();
+  if (came.ok()) return begun;
+  if (came.code() != ZERO_ERR_RENDEZVOUS) keep_for_ever(std::exchange(begun, nullptr));
   return came;
+}
+
+/// Returns why these ranks cannot make a comm, which all of them find out.
+Status check_all(const Meeting& meeting) {
+  for (size_t rank = 0; rank < meeting.all.size(); ++rank) {
+    const Greeting& one = meeting.all[rank];
+    if (one.magic != kMagic)
+      return Status(ZERO_ERR_RENDEZVOUS, text("rank ", rank, " has another libzero"));
+    if (one.code != ZERO_OK && meeting.own.ok())
+      return Status(ZERO_ERR_PEER, text("rank ", rank, " could not listen for the other ranks"));
+  }
+  return meeting.own.failure();
 }
 
 Result<tcp::Neighbours> connect(const Library& library, mpi_handle comm, const mpi_group& group,
                                 std::shared_ptr<Meeting>& begun, const Bounds& bounds) {
   const tcp::Tree tree{group.rank, group.world};
   const std::shared_ptr<Meeting> meeting = ZERO_TRY(meet(library, comm, begun, tree, bounds));
-  std::vector<tcp::Offer> offers;
-  for (const Greeting& one : meeting->all) {
-    const size_t rank = offers.size();
-    if (one.magic != kMagic)
-      return Status(ZERO_ERR_RENDEZVOUS, text("rank ", rank, " has another libzero"));
-    if (one.code != ZERO_OK && meeting->own.ok())
-      return Status(ZERO_ERR_PEER, text("rank ", rank, " could not listen for the other ranks"));
-    offers.push_back(one.offer);
+  if (Status all = check_all(*meeting); !all.ok()) {
+    begun.reset();
+    return all;
   }
-  ZERO_TRY(Status(meeting->own.failure()));
+  std::vector<tcp::Offer> offers;
+  for (const Greeting& one : meeting->all) offers.push_back(one.offer);
   return tcp::join(*meeting->own, offers, tree, bounds);
 }
 
@@ -145,7 +153,9 @@ Result<std::shared_ptr<Comm>> create(const Library& library, mpi_handle handle,
   Result<std::shared_ptr<Comm>> made =
       hosts::form(call, all, group.rank, options, local ? hosts::host_words() : "",
                   [&] { return make_messages(call, library, duplicates); });
-  return call.vote("ready", std::move(made));
+  made = call.vote("ready", std::move(made));
+  if (made.ok()) duplicates.meeting.reset();
+  return made;
 }
 
 }  // namespace

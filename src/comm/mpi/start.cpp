@@ -29,11 +29,12 @@ Status open_one() {
                 "no MPI was found: link the program to one, or name its library in ZERO_MPI_PATH");
 }
 
-/// Ends what began here. MPI would wait for ever for what a failure has left, and the launcher then
-/// ends the ranks.
-void finish() {
+/// Ends what began here. MPI would wait for ever for what a failure has left, and for the other
+/// ranks of a program that ends for an error; the launcher ends the ranks then.
+void finish(int exit_status) {
   const Result<const Library*> library = loaded_library();
-  if (library.ok() && check_running(**library).ok() && are_sound()) (*library)->calls->finish();
+  if (exit_status == 0 && library.ok() && check_running(**library).ok() && are_sound())
+    (*library)->calls->finish();
 }
 
 }  // namespace
@@ -49,7 +50,7 @@ Status start(bool may_open) {
   ZERO_TRY(outcome(library, "MPI_Initialized", library.calls->state(&initialized, &finalized)));
   if (initialized != 0 || !may_open) return check_running(library);
   ZERO_TRY(outcome(library, "MPI_Init_thread", library.calls->start()));
-  atexit([] { (void)succeeds([] { return finish(), true; }); });
+  on_exit([](int status, void*) { (void)succeeds([&] { return finish(status), true; }); }, nullptr);
   return {};
 }
 

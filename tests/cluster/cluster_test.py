@@ -150,6 +150,22 @@ class OnHosts:
         digests = re.findall("digest ([0-9a-f]{64})", said)
         self.assertEqual((len(digests), len(set(digests))), (3, 1), said)
 
+    def test_a_rank_that_ends_with_an_error_is_dead_to_the_others_and_waits_for_none_in_mpi(self):
+        say = """import ctypes, os, libzero
+comm = libzero.Comm.from_env()
+if comm.rank == 1:
+    ctypes.CDLL(None).exit(3)  # as a C program that frees nothing
+try:
+    comm.barrier()
+except libzero.ZeroError as error:
+    os.write(1, f"{error.name} of {comm.failure().rank}\\n".encode())
+    raise SystemExit(1)
+"""
+        with cluster.Cluster(2) as made:
+            _, said = self.started_by.run(made.hosts, 2, [sys.executable, "-c", say], timeout_s=TIMEOUT_S,
+                                          ZERO_MPI_PATH=str(self.started_by.mpi.library))
+        self.assertEqual(said.count("ZERO_ERR_PEER_DEAD of 1"), 3, said)
+
     def test_ranks_live_on_when_one_is_killed(self):
         rank = self.started_by.mpi.rank
         with tempfile.TemporaryDirectory() as folder:

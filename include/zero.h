@@ -123,9 +123,9 @@ typedef int32_t (*zero_interrupt_fn)(void *ctx);
  * and must not call libzero; `message` is valid until it returns. */
 ZERO_API zero_status zero_set_log_callback(zero_log_fn log, void *ctx, int32_t max_level);
 
-/* Let `ask` end waits of the process's main thread for other ranks, and its saves and loads, for
- * Ctrl-C: it is asked every 50 ms, must not call libzero, and aborts the comm by anything but 0. This rank's call is then
- * ZERO_ERR_INTERRUPTED, the others' ZERO_ERR_ABORTED. NULL: nobody is asked, as at the start. */
+/* Let `ask` end the main thread's waits for other ranks, saves, loads and prunes, as for Ctrl-C: it
+ * is asked every 50 ms, must not call libzero, and ends them, and the comm, by anything but 0. This
+ * rank's call is ZERO_ERR_INTERRUPTED, the others' ZERO_ERR_ABORTED. NULL: nobody, as at the start. */
 ZERO_API zero_status zero_set_interrupt_callback(zero_interrupt_fn ask, void *ctx);
 
 /* ---- Comm: one rank's seat in a group of ranks -------------------------------------- */

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/interrupt.h"
 #include "base/os.h"
 #include "base/refusals.h"
 #include "state/commit.h"
@@ -13,6 +14,10 @@
 namespace zero {
 namespace {
 
+Status go_on() {
+  return interrupted() ? Status(ZERO_ERR_ABORTED, "the program ended it") : Status();
+}
+
 /// Fails unless the checkpoint is the one that was listed, whole and sound.
 Status verify(const Directory& parent, const ListedCheckpoint& listed) {
   const Directory directory = ZERO_TRY(open_directory(parent, listed.name, Links::refused));
@@ -20,7 +25,7 @@ Status verify(const Directory& parent, const ListedCheckpoint& listed) {
   if (found.manifest.save_id != listed.save_id)
     return wrong_state("'", directory.path, "' was replaced meanwhile");
   const HostMemory block = ZERO_TRY(allocate_block());
-  return verify_files({directory, block.data(), unhindered}, found.manifest, 0, 1);
+  return verify_files({directory, block.data(), go_on}, found.manifest, 0, 1);
 }
 
 }  // namespace

@@ -3,18 +3,21 @@
 // process is killed, each checkpoint is whole or gone, and the newest is there.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <string>
 #include <vector>
 
+#include "base/interrupt.h"
 #include "base/text.h"
 #include "state/find.h"
 #include "support/expect.h"
 #include "support/failing_calls.h"
 #include "support/place.h"
 #include "support/ranks.h"
+#include "support/system_calls.h"
 
 namespace zero::test {
 namespace {
@@ -259,6 +262,21 @@ TEST_F(Prune, one_that_may_be_the_newest_stops_both) {
   EXPECT_TRUE(ends(zero_state_list(here.c_str(), nullptr, 0, &count), ZERO_ERR_UNSUPPORTED,
                    "step-6' may be the newest checkpoint"));
   EXPECT_EQ(zero_state_prune(here.c_str(), 1, 0, nullptr), ZERO_ERR_UNSUPPORTED);
+  EXPECT_EQ(names_in(here).size(), 6u);
+}
+
+TEST_F(Prune, ends_where_the_program_ends_it_and_deletes_nothing) {
+  const std::string here = folder();
+  const ReplacedCall read_slowly(&SystemCalls::pread,
+                                 [](int fd, void* data, size_t bytes, int64_t at) {
+                                   usleep(60'000);
+                                   return real_system_calls().pread(fd, data, bytes, at);
+                                 });
+  set_interrupt([](void*) { return 1; }, nullptr);
+  EXPECT_EQ(zero_state_prune(here.c_str(), 1, 0, nullptr), ZERO_ERR_INTERRUPTED);
+  set_interrupt(nullptr, nullptr);
+  EXPECT_EQ(zero_last_error(), std::string("zero_state_prune: interrupted: nothing is deleted: the "
+                                           "program ended it"));
   EXPECT_EQ(names_in(here).size(), 6u);
 }
 

@@ -125,7 +125,7 @@ ZERO_API zero_status zero_set_log_callback(zero_log_fn log, void *ctx, int32_t m
 
 /* Let `ask` end the main thread's waits for other ranks, saves, loads and prunes, as for Ctrl-C: it
  * is asked every 50 ms, must not call libzero, and ends them, and the comm, by anything but 0. This
- * rank's call is ZERO_ERR_INTERRUPTED, the others' ZERO_ERR_ABORTED. NULL: nobody, as at the start. */
+ * rank's call is ZERO_ERR_INTERRUPTED, the others' ZERO_ERR_ABORTED. NULL: nobody, as at first. */
 ZERO_API zero_status zero_set_interrupt_callback(zero_interrupt_fn ask, void *ctx);
 
 /* ---- Comm: one rank's seat in a group of ranks -------------------------------------- */

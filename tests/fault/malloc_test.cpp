@@ -165,7 +165,7 @@ TEST(SteadyMalloc, that_fails_calls_no_parameters_consistent_that_are_half_new) 
   std::string wrong;
   int64_t at = 1;
   for (; at <= steady_step(at, &wrong); at++) EXPECT_EQ(wrong, "") << "malloc " << at;
-  EXPECT_GT(at, 20);
+  EXPECT_GT(at, 3) << "a step takes some memory, or this fails none";
 }
 
 }  // namespace

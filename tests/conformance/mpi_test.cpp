@@ -167,9 +167,16 @@ TEST_F(Mpi, a_rendezvous_that_ends_before_all_have_come_goes_on_with_the_next_ca
   expect_usable(guide);
   if (last) fail();  // it comes where the others have left
   expect_usable(guide);
+  std::shared_ptr<mpi::Meeting>& meeting = (*mpi::Duplicates::of(*library, part))->meeting;
+  const std::shared_ptr<mpi::Meeting> before = meeting;
   const Seat seat = create(&part, handle_bytes);
   ASSERT_NE(seat, nullptr);
   expect_usable(seat);
+  // As if the latest call had failed on rank 0, and there only.
+  if (launched().rank == 0) meeting = before, fail();
+  const Seat later = create(&part, handle_bytes);
+  ASSERT_NE(later, nullptr);
+  expect_usable(later);
 }
 
 TEST_F(Mpi, a_duplicate_that_one_rank_did_not_wait_for_has_its_number_on_all_ranks) {

@@ -53,7 +53,7 @@ struct Meeting;  // of a rendezvous
 /// comms may outlive the communicator.
 class Duplicates : public mpi_attached {
  public:
-  /// The one on the communicator, until there is a comm.
+  /// That of an earlier call that made no comm.
   std::shared_ptr<Meeting> meeting;
 
   /// Returns those of `comm`. They are attached to it.

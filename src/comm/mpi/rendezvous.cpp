@@ -66,6 +66,9 @@ struct Meeting : Begun {
   Result<tcp::Root> own;
   Greeting mine;
   std::vector<Greeting> all;
+  // The second finds ranks that came while this one was in no call. There is no third, so that
+  // ranks whose latest calls have ended differently come to one meeting again.
+  int joins_left = 2;
 
   explicit Meeting(const tcp::Tree& tree)
       : own(tcp::listen(tree, tree.place)), all(static_cast<size_t>(tree.world)) {
@@ -91,9 +94,12 @@ Result<std::shared_ptr<Meeting>> meet(const Library& library, mpi_handle comm,
                                       const Bounds& bounds) {
   if (begun == nullptr) begun = ZERO_TRY(begin_meeting(library, comm, tree));
   Status came = await(library, "MPI_Iallgather", begun->request, bounds);
-  if (came.ok()) begun->end();
-  if (came.ok()) return begun;
-  if (came.code() != ZERO_ERR_RENDEZVOUS) keep_for_ever(std::exchange(begun, nullptr));
+  if (came.code() == ZERO_ERR_RENDEZVOUS) return came;
+  std::shared_ptr<Meeting> meeting = begun;
+  if (came.ok()) meeting->end();
+  if (!came.ok() || --meeting->joins_left == 0) begun.reset();
+  if (came.ok()) return meeting;
+  keep_for_ever(std::move(meeting));
   return came;
 }
 

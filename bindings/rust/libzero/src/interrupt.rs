@@ -9,9 +9,9 @@ use libzero_sys as sys;
 
 use crate::error::{Result, check, load};
 
-/// Let `ask` end calls of the process's main thread that wait for other ranks, save or load; None: nothing does,
-/// which is the start. It is asked every 50 ms of a wait, for example for a flag that a handler of SIGINT sets, and must not
-/// call libzero. If it says true the comm is aborted: this rank's call is `ZERO_ERR_INTERRUPTED`, and the others'
+/// Let `ask` end calls of the process's main thread that wait for other ranks, save, load or prune; None: nothing does,
+/// which is the start. It is asked every 50 ms of a wait, for example for a flag that a handler of SIGINT sets, and must
+/// not call libzero. If it says true the comm is aborted: this rank's call is `ZERO_ERR_INTERRUPTED`, and the others'
 /// are `ZERO_ERR_ABORTED`.
 pub fn set_interrupt(ask: Option<fn() -> bool>) -> Result<()> {
     load()?;

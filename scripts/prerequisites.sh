@@ -26,8 +26,8 @@ need_package() {
 
 need_is_there() {
   case $1 in
-    c++) command -v "${CXX:-c++}" ;;
-    c) command -v "${CC:-cc}" ;;
+    c++) command -v ${CXX:-c++} ;; # may be words: ccache g++
+    c) command -v ${CC:-cc} ;;
     dlib) [ -f /usr/include/dlib/dnn.h ] ;;
     mpi) command -v mpicc && command -v mpirun ;;
     iproute2) command -v tc || command -v /usr/sbin/tc ;;

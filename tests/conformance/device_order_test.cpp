@@ -136,7 +136,7 @@ TEST_P(DeviceOrders, schedules_end_with_the_bits_of_one_process) {
   const auto& [kind, rules] = GetParam();
   Right right(kind);
   std::set<std::string> met;
-  for (uint64_t seed = 1; seed <= (nightly_run() ? 1000 : 200); seed++) {
+  for (uint64_t seed = 1; seed <= (nightly_run() ? 1000 : 100); seed++) {
     Seen seen = see(kind, seed, "no rule");
     ASSERT_TRUE(seen.outcome == right.of(seed)) << "seed " << seed;
     met.merge(seen.rules);

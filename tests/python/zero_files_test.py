@@ -96,6 +96,8 @@ class Merge(ZeroTest):
         directory = self.own()
         for name in ("zero.json", "model-00001-of-00002.safetensors"):
             self.refused("write elsewhere", "merge", "--replace", directory, os.path.join(directory, name))
+        self.refused("write elsewhere", "export", "--to", "hf", "--replace", directory, directory)
+        self.refused("write elsewhere", "import", "--from", "hf", "--replace", directory, directory)
         self.assertEqual(zero("verify", directory).returncode, 0)
 
     def test_a_damaged_checkpoint_leaves_nothing(self):

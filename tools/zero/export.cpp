@@ -41,6 +41,10 @@ Manifest cut(const Manifest& of, uint64_t most_bytes) {
 }
 
 Status write(const Checkpoint& checkpoint, Manifest& model, const Request& request) {
+  struct stat info;
+  if (stat_entry(start_of_paths(), request.other + "/" + kManifestName, info) == 0)
+    return wrong_state("'", request.other,
+                       "' is a checkpoint, whose state a model has not: write elsewhere");
   std::vector<std::string> names;
   for (const FileRecord& file : model.files) names.push_back(file.name);
   const auto to = ZERO_TRY(OutputDirectory::create(request.other, request.replace, names));

@@ -78,6 +78,11 @@ Result<Manifest> describe_input(const SafetensorsInput& input, const Request& re
 }
 
 Status write(Manifest& manifest, SafetensorsInput& input, const Request& request) {
+  struct stat from, target;
+  if (stat_entry(start_of_paths(), request.checkpoint, from) == 0 &&
+      stat_entry(start_of_paths(), request.other, target) == 0 && from.st_dev == target.st_dev &&
+      from.st_ino == target.st_ino)
+    return wrong_state("'", request.other, "' is what would be imported: write elsewhere");
   const auto to = ZERO_TRY(OutputDirectory::create(request.other, request.replace, file_names(1)));
   const std::vector<WholeTensor> tensors = tensors_of(manifest, true);
   const Read read = [&](const WholeTensor& tensor, int64_t first, std::span<std::byte> bytes) {

@@ -234,6 +234,18 @@ class TorchWrites(FilesTest):
             for slot, value in slots.items():
                 self.assertTrue(torch.equal(files[1]["optimizer"]["state"][number][slot], value), slot)
 
+    def test_a_rule_without_state_goes_there_and_back(self) -> None:
+        model = torch.nn.Linear(3, 3)
+        with libzero.torch.Optimizer(model.named_parameters(), "sgd", lr=0.1) as optimizer:
+            model(torch.ones(2, 3)).sum().backward()
+            optimizer.step()
+            optimizer.save(self.path("saved"))
+        for form in ("torch", "dcp"):
+            self.done("export", "--to", form, self.path("saved"), self.path(form))
+            self.done("import", "--from", form, self.path(form), self.path(f"back from {form}"))
+            said = self.inspected(self.path(f"back from {form}"))
+            self.assertEqual((said["optimizer"], len(said["parameters"])), ("sgd", 2))
+
     def test_a_model_alone_begins_at_step_0(self) -> None:
         torch.save({"model": torch.nn.Linear(3, 3).state_dict()}, self.path("file"))
         self.done(

@@ -165,7 +165,8 @@ class _Import:
     ) -> None:
         self._model, self._rest, self._wanted = model, rest, wanted
         try:
-            self._state: Mapping[Any, Mapping[str, Any]] = optimizer["state"]
+            # torch.distributed.checkpoint leaves out what is empty.
+            self._state: Mapping[Any, Mapping[str, Any]] = optimizer.get("state", {})
             self._groups: Sequence[Mapping[str, Any]] = optimizer["param_groups"]
             self._keys = [list(group["params"]) for group in self._groups]
             self._given = [

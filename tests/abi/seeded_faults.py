@@ -92,7 +92,7 @@ FAULTS = [
     ("state/read.cpp", "for (uint64_t block = first; block < last; block++)",
      "for (uint64_t block = first; block + 1 < last; block++)", "damage"),
     ("state/manifest.cpp", "if (slice.start != end)", "if (slice.start > end)", "manifest"),
-    ("state/load.cpp", "optim_.progress[i].product = saved.mu_product;", "", "equivalence"),
+    ("state/load.cpp", "optim_.progress[i].product = saved.mu_product;", "", "device_state"),
     ("state/load.cpp", "optim_.not_loaded = true;", "", "load"),
     ("state/prune.cpp", 'ZERO_TRY(verify(parent, listed.front()).within("nothing is deleted"));',
      "(void)verify(parent, listed.front());", "prune"),

@@ -6,6 +6,8 @@
 #include "commands.h"
 #include "output.h"
 #include "parts.h"
+#include "state/file.h"
+#include "state/file_names.h"
 #include "state/layout.h"
 
 namespace zero::tool {

@@ -12,6 +12,7 @@
 #include "parts.h"
 #include "safetensors_input.h"
 #include "shares.h"
+#include "state/file.h"
 #include "state/json.h"
 
 namespace zero::tool {

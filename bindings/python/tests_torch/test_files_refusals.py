@@ -143,6 +143,7 @@ class BadInput(FilesTest):
                 "state of its parameter 0 holds a int",
             ),
             ({"state": [5], "param_groups": [group]}, [], "no state_dict of torch.optim"),
+            ({"param_groups": [group]}, [], "no state_dict of torch.optim"),
             ({"steps": 3}, [], "no state_dict of torch.optim"),
         ):
             with self.subTest(words):

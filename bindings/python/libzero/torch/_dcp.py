@@ -30,7 +30,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.checkpoint.utils import _create_file_view
 
 from . import _streams, _torch_files
-from ._documents import Found, document_of
+from ._documents import OPTIMIZER_KEYS, Found, document_of
 from ._streams import CheckpointReader, Entry, RefusedError
 
 Box = tuple[tuple[int, ...], tuple[int, ...]]  # offsets and sizes
@@ -297,4 +297,8 @@ def document(path: str) -> Iterator[Any]:
                 flat[fqn] = pieces.tensor(fqn, of)
             else:
                 flat[fqn] = pieces.load(meta.MetadataIndex(fqn))[2]
-        yield unflatten_state_dict(flat, dict(read.planner_data))
+        whole = unflatten_state_dict(flat, dict(read.planner_data))
+        for key in OPTIMIZER_KEYS:
+            if isinstance(whole.get(key), dict):
+                whole[key].setdefault("state", {})  # an empty dictionary is not saved
+        yield whole

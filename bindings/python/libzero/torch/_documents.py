@@ -165,8 +165,7 @@ class _Import:
     ) -> None:
         self._model, self._rest, self._wanted = model, rest, wanted
         try:
-            # torch.distributed.checkpoint leaves out what is empty.
-            self._state: Mapping[Any, Mapping[str, Any]] = optimizer.get("state", {})
+            self._state: Mapping[Any, Mapping[str, Any]] = optimizer["state"]
             self._groups: Sequence[Mapping[str, Any]] = optimizer["param_groups"]
             self._keys = [list(group["params"]) for group in self._groups]
             self._given = [

@@ -95,9 +95,9 @@ Result<GivenOptions> read_comm_options(const zero_comm_options* given,
 /// The deadlines for which zero_comm_create_env looks in the environment.
 constexpr CommOptions kUnset = {.timeout_ms = -1, .late_ms = -1, .rendezvous_ms = -1};
 
-using Made = Result<std::shared_ptr<Comm>>;
+using MadeComm = Result<std::shared_ptr<Comm>>;
 
-/// Makes a comm and its handle. make(GivenOptions) returns Made.
+/// Makes a comm and its handle. make(GivenOptions) returns MadeComm.
 template <class Make>
 zero_status create(zero_comm** out, const zero_comm_options* options, const Make& make,
                    const CommOptions& unset = {}, ZERO_CALLER) {
@@ -221,14 +221,14 @@ void copy_text(char* out, size_t size, const std::string& text) {
 }  // namespace
 
 zero_status zero_comm_create_solo(zero_comm** out, const zero_comm_options* options) {
-  return create(out, options, [&](const GivenOptions& given) -> Made {
+  return create(out, options, [&](const GivenOptions& given) -> MadeComm {
     return create_solo(given.deadlines, ZERO_TRY(given.open()));
   });
 }
 
 zero_status zero_comm_create_local(zero_comm** out, const char* name, int32_t rank, int32_t world,
                                    const zero_comm_options* options) {
-  return create(out, options, [&](const GivenOptions& given) -> Made {
+  return create(out, options, [&](const GivenOptions& given) -> MadeComm {
     ZERO_TRY(check_out(name, "name"));
     return create_local(name, rank, world, given.deadlines, ZERO_TRY(given.open()),
                         world > 1 ? word_of_job() : std::string());
@@ -236,7 +236,7 @@ zero_status zero_comm_create_local(zero_comm** out, const char* name, int32_t ra
 }
 
 zero_status zero_comm_create_env(zero_comm** out, const zero_comm_options* options) {
-  const auto make = [](const GivenOptions& given) -> Made {
+  const auto make = [](const GivenOptions& given) -> MadeComm {
     OpenDevice open;
     if (given.device != ZERO_DEVICE_HOST)
       open = [&](int32_t local_rank) { return given.open_of(local_rank); };
@@ -247,7 +247,7 @@ zero_status zero_comm_create_env(zero_comm** out, const zero_comm_options* optio
 
 zero_status zero_comm_create_user(zero_comm** out, const zero_comm_functions* functions, void* ctx,
                                   int32_t rank, int32_t world, const zero_comm_options* options) {
-  return create(out, options, [&](const GivenOptions& given) -> Made {
+  return create(out, options, [&](const GivenOptions& given) -> MadeComm {
     ZERO_TRY(check_out(functions, "functions"));
     const zero_comm_functions read = ZERO_TRY(read_struct(functions));
     const UserFunctions own{.exchange = read.exchange,
@@ -263,7 +263,7 @@ zero_status zero_comm_create_user(zero_comm** out, const zero_comm_functions* fu
 
 zero_status zero_comm_create_mpi(zero_comm** out, const void* mpi_comm, size_t mpi_comm_bytes,
                                  const zero_comm_options* options) {
-  return create(out, options, [&](const GivenOptions& given) -> Made {
+  return create(out, options, [&](const GivenOptions& given) -> MadeComm {
     ZERO_TRY(given.check_host("an mpi comm"));
     return create_mpi(mpi_comm, mpi_comm_bytes, given.deadlines);
   });
@@ -281,7 +281,7 @@ zero_status zero_nccl_unique_id(void* id) {
 
 zero_status zero_comm_create_nccl(zero_comm** out, const void* id, int32_t rank, int32_t world,
                                   const zero_comm_options* options) {
-  return create(out, options, [&](const GivenOptions& given) -> Made {
+  return create(out, options, [&](const GivenOptions& given) -> MadeComm {
     ZERO_TRY(check_out(id, "id"));
     if (given.device != ZERO_DEVICE_CUDA)
       return bad_argument("an nccl comm is on a GPU: device is not ZERO_DEVICE_CUDA");
@@ -294,7 +294,7 @@ zero_status zero_comm_create_nccl(zero_comm** out, const void* id, int32_t rank,
 
 zero_status zero_comm_wrap_nccl(zero_comm** out, void* nccl_comm,
                                 const zero_comm_options* options) {
-  return create(out, options, [&](const GivenOptions& given) -> Made {
+  return create(out, options, [&](const GivenOptions& given) -> MadeComm {
     ZERO_TRY(check_out(nccl_comm, "nccl_comm"));
     const int32_t ordinal = ZERO_TRY(nccl_device(nccl_comm));
     if (given.device == ZERO_DEVICE_CUDA && given.ordinal != ordinal)

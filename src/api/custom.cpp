@@ -123,7 +123,7 @@ Status call_update(const zero_custom_optimizer& custom, const CustomRule& rule,
                 words_of(range.message));
 }
 
-Status check_given(const zero_custom_optimizer& read) {
+Status check_declaration(const zero_custom_optimizer& read) {
   const auto bad = [](const auto&... parts) {
     return bad_argument("custom optimizer: ", parts...);
   };
@@ -152,7 +152,7 @@ Result<std::shared_ptr<const CustomRule>> read_custom(const zero_custom_optimize
   if (given == nullptr)
     return bad_argument("optimizer is ZERO_OPTIMIZER_CUSTOM, but custom is NULL");
   const zero_custom_optimizer read = ZERO_TRY(read_struct(given));
-  ZERO_TRY(check_given(read));
+  ZERO_TRY(check_declaration(read));
   CustomRule::Declaration declared;
   declared.name = read.name;
   declared.whole_tensors = (read.flags & ZERO_CUSTOM_WHOLE_TENSORS) != 0;

@@ -29,7 +29,7 @@ bool has(std::string_view list, std::string_view word) {
   return std::ranges::count(split(list, ','), word) > 0;
 }
 
-std::optional<uint64_t> number(std::string_view text) {
+std::optional<uint64_t> number_in(std::string_view text) {
   uint64_t value = 0;
   if (std::from_chars(text.begin(), text.end(), value).ec != std::errc()) return {};  // "max"
   return value;
@@ -39,7 +39,7 @@ std::optional<uint64_t> number(std::string_view text) {
 uint64_t number_behind(std::string_view text, std::string_view word) {
   for (const std::string_view line : split(text, '\n')) {
     const auto words = split(line, ' ');
-    if (words.size() > 1 && words[0] == word) return number(words[1]).value_or(0);
+    if (words.size() > 1 && words[0] == word) return number_in(words[1]).value_or(0);
   }
   return 0;
 }
@@ -58,9 +58,9 @@ struct ControlGroup {
   /// Returns a limit less what is used of it, or kUnlimited.
   uint64_t left(const char* first_name, const char* second_name, const char* first_used,
                 const char* second_used) const {
-    const auto limit = number(read(first_name, second_name));
+    const auto limit = number_in(read(first_name, second_name));
     if (!limit) return kUnlimited;
-    return *limit - std::min(*limit, number(read(first_used, second_used)).value_or(0));
+    return *limit - std::min(*limit, number_in(read(first_used, second_used)).value_or(0));
   }
 };
 
@@ -146,7 +146,7 @@ std::optional<int> granted_cores() {
     const std::string both = text(first, " ", second);  // "200000 100000"
     const std::vector<std::string_view> words = split(both, ' ');
     if (words.size() < 2) continue;
-    const auto quota = number(words[0]), period = number(words[1]);
+    const auto quota = number_in(words[0]), period = number_in(words[1]);
     if (quota && period && *period > 0) least = std::min(least, (*quota - 1) / *period + 1);
   }
   if (least > std::numeric_limits<int>::max()) return {};

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kPauseNs = 50'000'000;
 
-std::mutex mutex;
+std::mutex hook_mutex;
 zero_interrupt_fn function = nullptr;
 void* function_ctx = nullptr;
 std::atomic<bool> is_set{false};
@@ -29,7 +29,7 @@ thread_local Thread thread;
 }  // namespace
 
 void set_interrupt(zero_interrupt_fn ask, void* ctx) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(hook_mutex);
   function = ask;
   function_ctx = ctx;
   is_set.store(ask != nullptr, std::memory_order_relaxed);
@@ -44,7 +44,7 @@ bool interrupted() {
   if (now - thread.asked_ns < kPauseNs) return false;
   thread.asked_ns = now;
   if (os().gettid() != os().getpid()) return false;
-  std::unique_lock lock(mutex);
+  std::unique_lock lock(hook_mutex);
   const auto [ask, ctx] = std::pair(function, function_ctx);
   lock.unlock();
   return thread.told = thread.interrupted = ask != nullptr && ask(ctx) != 0;

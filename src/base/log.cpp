@@ -19,12 +19,12 @@ namespace zero {
 namespace {
 
 constexpr size_t kLongestBytes = 4095;
-constexpr size_t kLineBytes = 4096;  // PIPE_BUF: longer writes could mix with other ranks'
+constexpr size_t kPipeBytes = 4096;  // PIPE_BUF: longer writes could mix with other ranks'
 constexpr int kPrintMs = 1'000;
 constexpr int32_t kAsAsked = -1;                                // without a callback, by ZERO_LOG
 constexpr const char* kWords[] = {"error", "warning", "info"};  // for the levels, from 1 on
 
-std::mutex mutex;
+std::mutex sink_mutex;
 zero_log_fn callback = nullptr;
 void* callback_ctx = nullptr;
 std::atomic<int32_t> highest_level{kAsAsked};
@@ -33,7 +33,7 @@ thread_local int32_t speaker = -1;
 /// Prints one line, by one write, so that lines of several ranks do not mix. A line that nobody
 /// takes is lost, because no rank may hang, or die by SIGPIPE, for the sake of its log.
 void print(int32_t level, std::string_view message) {
-  char line[kLineBytes];
+  char line[kPipeBytes];
   const char* const word = kWords[level - ZERO_LOG_ERROR];
   auto length = static_cast<size_t>(
       speaker < 0 ? std::snprintf(line, sizeof line, "libzero: %s: ", word)
@@ -77,7 +77,7 @@ int32_t wanted_level() {
 }  // namespace
 
 void set_log(zero_log_fn log, void* ctx, int32_t max_level) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(sink_mutex);
   callback = log;
   callback_ctx = ctx;
   highest_level.store(log != nullptr ? std::max(max_level, 0) : kAsAsked,
@@ -86,7 +86,7 @@ void set_log(zero_log_fn log, void* ctx, int32_t max_level) {
 
 void log(int32_t level, std::string_view message) {
   if (level > wanted_level()) return;
-  std::unique_lock lock(mutex);
+  std::unique_lock lock(sink_mutex);
   if (level > wanted_level()) return;
   const auto [log, ctx] = std::pair(callback, callback_ctx);
   lock.unlock();

@@ -13,7 +13,7 @@
 namespace zero {
 namespace {
 
-constexpr size_t kBlockBytes = 64;
+constexpr size_t kSha256BlockBytes = 64;
 constexpr size_t kRounds = 64;
 
 // The first 32 bits of the fractional parts of the roots of the first primes: square roots for the
@@ -74,11 +74,13 @@ Sha256 sha256(std::span<const std::byte> message) {
   // bits.
   std::vector<std::byte> padded(message.begin(), message.end());
   padded.push_back(std::byte{0x80});
-  padded.resize((padded.size() + 8 + kBlockBytes - 1) / kBlockBytes * kBlockBytes);
+  padded.resize((padded.size() + 8 + kSha256BlockBytes - 1) / kSha256BlockBytes *
+                kSha256BlockBytes);
   put_big_endian(uint64_t{message.size()} * 8, std::span(padded).last(8));
 
   std::array<uint32_t, 8> state = kStart;
-  for (size_t at = 0; at < padded.size(); at += kBlockBytes) compress(state, padded.data() + at);
+  for (size_t at = 0; at < padded.size(); at += kSha256BlockBytes)
+    compress(state, padded.data() + at);
   Sha256 digest;
   for (size_t i = 0; i < state.size(); ++i)
     put_big_endian(state[i], std::span(digest).subspan(4 * i, 4));
@@ -86,7 +88,7 @@ Sha256 sha256(std::span<const std::byte> message) {
 }
 
 Sha256 hmac_sha256(std::span<const std::byte> key, std::span<const std::byte> message) {
-  std::array<std::byte, kBlockBytes> block{};
+  std::array<std::byte, kSha256BlockBytes> block{};
   const Sha256 short_key = key.size() > block.size() ? sha256(key) : Sha256{};
   if (key.size() > block.size()) key = short_key;
   std::ranges::copy(key, block.begin());

@@ -26,7 +26,7 @@ struct Claimed {
 using Registry = std::map<uintptr_t, Claimed>;  // by start
 
 // They are never destroyed, because other threads may still use them while the process exits.
-constinit std::mutex mutex;
+constinit std::mutex registry_mutex;
 constinit Registry* all_claimed = nullptr;
 
 Registry& registry() {
@@ -46,7 +46,7 @@ void claim_arena(const std::shared_ptr<Arena>& arena) {
   // Made before the lock, so that nothing is done by half if memory runs out.
   std::multimap<const Comm*, Claim> claim;
   claim.emplace(arena->comm().get(), Claim{std::this_thread::get_id(), arena});
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(registry_mutex);
   Claimed& claimed = registry()[start];
   claimed.last = start + (arena->bytes() - 1);
   claimed.claims.merge(claim);
@@ -54,7 +54,7 @@ void claim_arena(const std::shared_ptr<Arena>& arena) {
 
 Status give_up_arena(const void* data) {
   std::shared_ptr<Arena> given_up;  // goes after the lock: it may be the last hold on a comm
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(registry_mutex);
   const auto found = registry().find(reinterpret_cast<uintptr_t>(data));
   if (found == registry().end())
     return Status(ZERO_ERR_ARGUMENT,
@@ -72,7 +72,7 @@ Status give_up_arena(const void* data) {
 }
 
 size_t claimed_arenas() {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(registry_mutex);
   size_t count = 0;
   for (const auto& [start, claimed] : registry()) count += claimed.claims.size();
   return count;
@@ -82,7 +82,7 @@ std::shared_ptr<Arena> find_arena(const void* data, size_t bytes, const Comm* co
   const auto start = reinterpret_cast<uintptr_t>(data);
   const uintptr_t length = bytes == 0 ? 0 : bytes - 1;
   const uintptr_t last = length > UINTPTR_MAX - start ? UINTPTR_MAX : start + length;
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(registry_mutex);
   const Registry& all = registry();
   const auto touched = [&](auto place) { return place->second.last >= start; };
   auto found = all.upper_bound(last);

@@ -118,8 +118,8 @@ Status check_alone(const Lookup& lookup, const Source& source) {
 }
 
 /// Returns "torchrun:<value>:<value>" of the variables that are set, or "" if none is.
-std::string joined(const Lookup& lookup, std::string_view prefix,
-                   std::initializer_list<const char*> names) {
+std::string listed_values(const Lookup& lookup, std::string_view prefix,
+                          std::initializer_list<const char*> names) {
   std::string out;
   for (const char* name : names) {
     const char* value = value_of(lookup, name);
@@ -134,16 +134,16 @@ std::string job_of(const Lookup& lookup, const Source& source, bool on_this_host
   if (const char* job = value_of(lookup, "ZERO_JOB")) return job;
   std::string job;
   if (&source == &kTorchrun && on_this_host) {
-    job =
-        joined(lookup, "torchrun",
-               {"TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"});
+    job = listed_values(
+        lookup, "torchrun",
+        {"TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"});
   } else if (&source == &kTorchrun) {
-    job = joined(lookup, "torchrun", {"TORCHELASTIC_RUN_ID", "MASTER_PORT"});
+    job = listed_values(lookup, "torchrun", {"TORCHELASTIC_RUN_ID", "MASTER_PORT"});
   } else if (&source == &kOpenMpi) {
     // The namespace is made from a process number; Open MPI 4 adds a random key.
-    job = joined(lookup, "openmpi",
-                 {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid",
-                  "OMPI_MCA_orte_precondition_transports"});
+    job = listed_values(lookup, "openmpi",
+                        {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid",
+                         "OMPI_MCA_orte_precondition_transports"});
   }
   const char* slurm_job = value_of(lookup, "SLURM_JOB_ID");
   const char* step = slurm_step(lookup);

@@ -27,9 +27,9 @@ namespace {
 
 constexpr size_t kEvents = 16384;
 constexpr std::chrono::milliseconds kPause{50};
-constexpr int64_t kEndMs = 10'000;                // for a disk that does not answer
-constexpr int64_t kMostBytes = int64_t{1} << 30;  // of a file
-constexpr size_t kChunkBytes = 65536, kLineBytes = 512, kMarkBytes = 8;
+constexpr int64_t kDiskMs = 10'000;                   // for a disk that does not answer
+constexpr int64_t kMostFileBytes = int64_t{1} << 30;  // of a file
+constexpr size_t kChunkBytes = 65536, kEventBytes = 512, kMarkBytes = 8;
 // A new offset this close to the one in use is not worth events that no longer lie in each other.
 constexpr int64_t kOffsetStepNs = 100'000;
 constexpr int kMostFiles = 1000;  // of one rank in one directory at one time
@@ -50,20 +50,20 @@ Status refused(const std::string& path, const char* what, int error) {
 
 /// A file that is an array, an event a line. It keeps nothing of a piece that could not be written
 /// as a whole.
-class Lines {
+class EventLines {
  public:
-  Lines(Fd fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
+  EventLines(Fd fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
 
   const std::string& path() const { return path_; }
-  bool full() const { return written_ + static_cast<int64_t>(used_) >= kMostBytes; }
+  bool full() const { return written_ + static_cast<int64_t>(used_) >= kMostFileBytes; }
 
-  /// Adds an event, as printf does, of kLineBytes at most.
+  /// Adds an event, as printf does, of kEventBytes at most.
   [[gnu::format(printf, 2, 3)]] Status add(const char* format, ...) {
-    if (used_ + kLineBytes + kMarkBytes > kChunkBytes) ZERO_TRY(flush());
+    if (used_ + kEventBytes + kMarkBytes > kChunkBytes) ZERO_TRY(flush());
     mark(written_ == 0 && used_ == 0 ? "[\n" : ",\n");
     va_list values;
     va_start(values, format);
-    used_ += static_cast<size_t>(std::vsnprintf(chunk_ + used_, kLineBytes, format, values));
+    used_ += static_cast<size_t>(std::vsnprintf(chunk_ + used_, kEventBytes, format, values));
     va_end(values);
     return {};
   }
@@ -105,14 +105,14 @@ class Lines {
 };
 
 /// Makes the file of a seat, locked, under a name that nobody reads.
-Result<std::unique_ptr<Lines>> make(const std::string& temporary, const std::string& path,
-                                    const Trace::Seat& seat) {
+Result<std::unique_ptr<EventLines>> make(const std::string& temporary, const std::string& path,
+                                         const Trace::Seat& seat) {
   Fd fd(uninterrupted([&] {
     return os().openat(AT_FDCWD, temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   }));
   if (!fd.valid()) return refused(path, "making the file", errno);
   (void)os().flock(fd.get(), LOCK_EX | LOCK_NB);  // some file systems have none
-  auto file = std::make_unique<Lines>(std::move(fd), path);
+  auto file = std::make_unique<EventLines>(std::move(fd), path);
   const auto width = static_cast<int>(text(seat.world - 1).size());  // viewers sort names as texts
   ZERO_TRY(
       file->add("{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":0,"
@@ -147,7 +147,7 @@ int rename_over(const Fd& old, const std::string& temporary, const std::string& 
 
 /// Makes the file of a seat whole, so that nobody reads one that does not say whose it is. It takes
 /// the place of one that an ended job left. The group gets a number if the rank has another there.
-Result<std::unique_ptr<Lines>> create(const std::string& directory, Trace::Seat seat) {
+Result<std::unique_ptr<EventLines>> create(const std::string& directory, Trace::Seat seat) {
   if (uninterrupted([&] { return os().mkdirat(AT_FDCWD, directory.c_str(), 0777); }) != 0 &&
       errno != EEXIST)
     return refused(directory, "making the directory", errno);
@@ -189,7 +189,7 @@ struct Trace::State {
   uint64_t dropped = 0;
   int64_t offset_ns = 0;
   int32_t rank = 0;
-  std::unique_ptr<Lines> file;  // the writer's
+  std::unique_ptr<EventLines> file;  // the writer's
 
   Status write(const std::vector<Event>& taken, int64_t offset);
   Status write_all();
@@ -261,7 +261,7 @@ Status Trace::State::run() {
     if (!status.ok()) log(ZERO_LOG_WARNING, text("the trace ends here: ", status.text()));
     return true;
   });
-  std::unique_ptr<Lines> ended;
+  std::unique_ptr<EventLines> ended;
   const std::lock_guard lock(mutex);
   on = false;
   ended = std::move(file);
@@ -279,7 +279,7 @@ Status Trace::start(const std::string& directory, const Seat& seat) {
   const std::lock_guard lock(state.mutex);
   if (state.file != nullptr) return wrong_state("'", state.file->path(), "' is being written");
   const FileSizeSignal held;
-  std::unique_ptr<Lines> file = ZERO_TRY(create(directory, seat));
+  std::unique_ptr<EventLines> file = ZERO_TRY(create(directory, seat));
   state.events.clear();
   state.events.reserve(kEvents);
   state.dropped = 0;
@@ -303,10 +303,10 @@ Status Trace::stop() {
     std::swap(writer, writer_);
   }
   state_->wake.notify_one();
-  std::optional<Status> end = writer.await(kEndMs);
+  std::optional<Status> end = writer.await(kDiskMs);
   if (end) return *std::move(end);
   return Status(ZERO_ERR_SYSTEM, text("the trace's last events were not written within ",
-                                      kEndMs / 1000, " s: its thread is left behind"));
+                                      kDiskMs / 1000, " s: its thread is left behind"));
 }
 
 void Trace::add(Kind kind, std::string_view name, int64_t begin_ns, int64_t end_ns, int64_t value) {

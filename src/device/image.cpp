@@ -15,7 +15,7 @@
 namespace zero {
 namespace {
 
-constexpr size_t kAlignment = 64;
+constexpr size_t kRegionAlignment = 64;
 
 /// Makes pages together, which costs half of what it does when each is made as it is touched. Where
 /// they are there from an earlier save that would cost as much as the copy.
@@ -50,7 +50,7 @@ Result<std::shared_ptr<Image>> Image::create(std::vector<Bytes> ranges, HostMemo
   auto image = std::make_shared<Image>();
   const std::vector<Bytes> regions = join(ranges);
   size_t total = 0;
-  for (const Bytes region : regions) total += round_up(region.size(), kAlignment);
+  for (const Bytes region : regions) total += round_up(region.size(), kRegionAlignment);
   image->copies_ = std::move(memory);
   if (image->copies_.bytes() < total) {
     image->copies_ = HostMemory();
@@ -62,7 +62,7 @@ Result<std::shared_ptr<Image>> Image::create(std::vector<Bytes> ranges, HostMemo
     for (size_t at = 0; at < region.size(); at += kBlockBytes)
       image->blocks_.emplace_back(region.data() + at, std::min(kBlockBytes, region.size() - at),
                                   copy + at);
-    copy += round_up(region.size(), kAlignment);
+    copy += round_up(region.size(), kRegionAlignment);
   }
   for (const Bytes range : ranges) {
     const std::byte* const end = range.data() + range.size();

@@ -49,7 +49,8 @@ Status populate(std::byte* data, size_t bytes, std::string_view what) {
   return Status();
 }
 
-constexpr int64_t kLookMs = 20;  // between looks for a driver, which take longer than the question
+constexpr int64_t kDriverLookMs =
+    20;  // between looks for a driver, which take longer than the question
 
 /// Returns the driver's function, or nullptr while no driver is loaded. Never loads one.
 GetAttribute loaded_driver() {
@@ -57,7 +58,7 @@ GetAttribute loaded_driver() {
   static std::atomic<int64_t> looked_ms{INT64_MIN / 2};
   if (const GetAttribute known = found.load()) return known;
   const int64_t now = now_ms();
-  if (now - looked_ms.load() < kLookMs) return nullptr;
+  if (now - looked_ms.load() < kDriverLookMs) return nullptr;
   looked_ms.store(now);
   void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   if (driver == nullptr) return nullptr;

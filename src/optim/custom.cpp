@@ -10,7 +10,7 @@
 namespace zero {
 namespace {
 
-constexpr size_t kLongestName = 64;
+constexpr size_t kLongestRuleName = 64;
 
 /// Returns the slots of a rule that always uses its first `count`.
 template <size_t count>
@@ -30,11 +30,11 @@ Status check_name(const char* what, std::string_view name, std::string_view also
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
            also.find(c) != also.npos;
   };
-  if (!name.empty() && name.size() <= kLongestName &&
+  if (!name.empty() && name.size() <= kLongestRuleName &&
       std::all_of(name.begin(), name.end(), allowed))
     return {};
-  return bad_argument("custom optimizer: ", what, " '", name.substr(0, kLongestName),
-                      "' must be 1 to ", kLongestName, " letters, digits or '_'",
+  return bad_argument("custom optimizer: ", what, " '", name.substr(0, kLongestRuleName),
+                      "' must be 1 to ", kLongestRuleName, " letters, digits or '_'",
                       also.empty() ? "" : ", '.' or '-'");
 }
 

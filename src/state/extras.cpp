@@ -14,14 +14,14 @@ namespace {
 
 // After a load every rank holds what all ranks saved, so a rank may not set much.
 constexpr size_t kMostExtras = 256;
-constexpr size_t kLongestName = 255;
-constexpr size_t kMostBytes = 16u << 20;  // of all names of a rank
-static_assert(kMostBytes + kMostExtras * 8 * (kLongestName + 1) < kLongestExtrasFile);
+constexpr size_t kLongestExtraName = 255;
+constexpr size_t kMostExtraBytes = 16u << 20;  // of all names of a rank
+static_assert(kMostExtraBytes + kMostExtras * 8 * (kLongestExtraName + 1) < kLongestExtrasFile);
 
 Status check_name(std::string_view name) {
-  if (name.empty() || name.size() > kLongestName)
+  if (name.empty() || name.size() > kLongestExtraName)
     return bad_argument("the name of an extra has ", name.size(), " bytes; it must have 1 to ",
-                        kLongestName);
+                        kLongestExtraName);
   if (!is_utf8(name)) return bad_argument("the name of an extra is not valid UTF-8");
   if (name != kMetadataKey) return {};
   return bad_argument("'", kMetadataKey,
@@ -67,9 +67,9 @@ Status set_extra(Optimizer& optim, std::string_view name, const void* bytes, siz
   if (count == 0) return bad_argument("extra '", name, "' has 0 bytes: NULL removes it");
   size_t others = 0;
   for (const auto& [other, value] : extras) others += other == name ? 0 : value.size();
-  if (count > kMostBytes - std::min(others, kMostBytes))
+  if (count > kMostExtraBytes - std::min(others, kMostExtraBytes))
     return bad_argument("extra '", name, "' has ", count, " bytes and the others of this rank ",
-                        others, "; all may have ", kMostBytes);
+                        others, "; all may have ", kMostExtraBytes);
   if (old == extras.end() && extras.size() >= kMostExtras)
     return bad_argument("extra '", name, "' is one too many: a rank may have ", kMostExtras);
   std::string value(static_cast<const char*>(bytes), count);

@@ -9,7 +9,7 @@
 namespace zero {
 namespace {
 
-constexpr int64_t kChunkBytes = 1 << 20;
+constexpr int64_t kGatheredBytes = 1 << 20;
 
 /// One gather on one rank.
 class Gather {
@@ -44,7 +44,7 @@ class Gather {
     ZERO_TRY(call_.vote("ready", make_room(of.count * element_)));
     for (const OwnedSegment& part : optim_.plan.segments_of(tensor_.param)) {
       const auto pass_on = [&](const Segment& chunk, int64_t) { return pass(part.owner, chunk); };
-      ZERO_TRY(in_chunks(part.segment, kChunkBytes / element_, pass_on));
+      ZERO_TRY(in_chunks(part.segment, kGatheredBytes / element_, pass_on));
     }
     return {};
   }
@@ -55,7 +55,7 @@ class Gather {
   Status make_room(int64_t tensor_bytes) {
     windows_ = ZERO_TRY(windows_of(optim_));
     scratch_ = ZERO_TRY(HostMemory::allocate(
-        static_cast<size_t>(std::min(kChunkBytes, tensor_bytes)), "a chunk of the state"));
+        static_cast<size_t>(std::min(kGatheredBytes, tensor_bytes)), "a chunk of the state"));
     return {};
   }
 

@@ -163,7 +163,7 @@ Status check_trailer(std::string_view bytes) {
 // ---- These check that a manifest is consistent in itself, which no single event of zero.json
 // shows.
 
-constexpr size_t kLongestName = 4096;
+constexpr size_t kLongestTensorName = 4096;
 
 Status check_files(const Manifest& manifest) {
   std::unordered_set<std::string_view> names;
@@ -216,7 +216,7 @@ Status check_tensor(const Manifest& manifest, const char* kind, ManifestBuffer& 
   const auto bad = [&](const auto&... parts) {
     return invalid(kind, " ", shown(tensor.name), ": ", parts...);
   };
-  if (tensor.name.empty() || tensor.name.size() > kLongestName)
+  if (tensor.name.empty() || tensor.name.size() > kLongestTensorName)
     return bad("a name of ", tensor.name.size(), " bytes");
   if (dtype_of_code(tensor.dtype) == DType::none)
     return bad("dtype ", shown(tensor.dtype), ", must be F32, F64, BF16, F16, I32 or I64");

@@ -12,7 +12,7 @@
 namespace zero {
 namespace {
 
-constexpr size_t kChunkBytes = size_t{1} << 20;
+constexpr size_t kExchangeBytes = size_t{1} << 20;
 constexpr size_t kMostParts = 4096;  // in a chunk, of tensors that are small
 
 Status check_owners(const Optimizer& optim, std::span<const int32_t> owners) {
@@ -130,9 +130,9 @@ class Transport {
   Status send(const Move& move) {
     return for_each_slot(move.before.param, [&](int slot, size_t element) -> Status {
       for (int64_t done = 0; done < move.before.count;) {
-        if (kChunkBytes - filled_ < element || parts_.size() == kMostParts)
+        if (kExchangeBytes - filled_ < element || parts_.size() == kMostParts)
           ZERO_TRY(flush(move.from));
-        const auto room = static_cast<int64_t>((kChunkBytes - filled_) / element);
+        const auto room = static_cast<int64_t>((kExchangeBytes - filled_) / element);
         const int64_t count = std::min(room, move.before.count - done);
         const Move part{move.from, move.to, move.before.part(done, count),
                         move.after.part(done, count)};
@@ -189,7 +189,7 @@ Status rebalance(Call& call, Optimizer& optim, std::span<const int32_t> owners) 
   const auto allocate = [&]() -> Status {
     deal = ZERO_TRY(optim.prepare_deal(owners));
     windows = ZERO_TRY(windows_of(optim));
-    chunk = ZERO_TRY(HostMemory::allocate(kChunkBytes, "a chunk of the state"));
+    chunk = ZERO_TRY(HostMemory::allocate(kExchangeBytes, "a chunk of the state"));
     return {};
   };
   ZERO_TRY(call.vote("rebalance: allocate", allocate()));

@@ -25,7 +25,7 @@ namespace zero {
 namespace {
 
 /// How long a thread that was told to end may stay inside a call of the system.
-constexpr int64_t kEndMs = 10'000;
+constexpr int64_t kDropMs = 10'000;
 
 constexpr int64_t kLookMs = 50;
 
@@ -78,7 +78,7 @@ class Behind final : public Saving {
 
 Behind::~Behind() {
   if (work_->image != nullptr) work_->image->close();
-  if (!outcome_) outcome_ = thread_.await(kEndMs);
+  if (!outcome_) outcome_ = thread_.await(kDropMs);
   look();
   if (work_->image != nullptr) optim_.image.reset();
 }

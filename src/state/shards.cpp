@@ -14,10 +14,6 @@ namespace {
 
 using Bytes = std::span<const std::byte>;
 
-const uint16_t* halves(const std::byte* memory) {
-  return reinterpret_cast<const uint16_t*>(memory);
-}
-
 }  // namespace
 
 Result<Shards> Shards::of(const Optimizer& optim, const std::vector<int32_t>& writers) {
@@ -70,14 +66,14 @@ Status Shards::append_joined(BlockWriter& file, const Source& source, const Show
       to += some.size();
       return Status();
     }));
-    const uint16_t* rest = halves(remainders.data());
+    const auto* rest = reinterpret_cast<const uint16_t*>(remainders.data());
     ZERO_TRY(show(source.values + done, part, [&](Bytes some) -> Status {
+      const auto* params = reinterpret_cast<const uint16_t*>(some.data());
       const size_t count = some.size() / sizeof(uint16_t);
       float masters[kMasters];
       for (size_t at = 0; at < count; at += kMasters) {
         const std::span joined(masters, std::min(kMasters, count - at));
-        kernel_table(best_isa())
-            .join_remainder(masters, halves(some.data()) + at, rest + at, joined.size());
+        kernel_table(best_isa()).join_remainder(masters, params + at, rest + at, joined.size());
         ZERO_TRY(file.append(std::as_bytes(joined)));
       }
       rest += count;

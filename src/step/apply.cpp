@@ -143,13 +143,13 @@ class Updater : Pass {
   alignas(64) std::byte master_[kShortTile * sizeof(float)];
 };
 
-struct Place {
+struct PlaceInRuns {
   size_t run;
   int64_t first;  // element of it
 };
 
 /// Returns the place of an element, counted over all runs in order.
-Place place_in(const Runs& runs, int64_t element) {
+PlaceInRuns place_in(const Runs& runs, int64_t element) {
   size_t r = 0;
   for (; r < runs.runs.size() && element >= runs.runs[r].segment.count; r++)
     element -= runs.runs[r].segment.count;

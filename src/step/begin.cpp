@@ -29,7 +29,7 @@ Status check_options(const OptimizerOptions& options) {
   return Status();
 }
 
-Status check(const Optimizer& optim, int32_t flags) {
+Status check_begin(const Optimizer& optim, int32_t flags) {
   ZERO_TRY(optim.check_host("zero_step_begin"));
   ZERO_TRY(optim.check_params());
   ZERO_TRY(optim.check_loaded());
@@ -56,7 +56,7 @@ Status get_ready(Optimizer& optim, StepMemory& memory, int32_t flags) {
 
 Status step_begin(Call& call, Optimizer& optim, int32_t flags) {
   StepMemory& memory = step_memory(optim);
-  Entry entry{.local = check(optim, flags), .reduce_flags = flags, .begins = true};
+  Entry entry{.local = check_begin(optim, flags), .reduce_flags = flags, .begins = true};
   if (entry.local.ok()) entry.local = take(optim, memory, {nullptr, 0, flags}, false);
   ZERO_TRY(enter(call, optim, std::move(entry)));
   Status ready = get_ready(optim, memory, flags);

@@ -22,7 +22,7 @@ Status check_root(const Optimizer& optim, int32_t root, int32_t lowest) {
   return bad_argument("root ", root, " is no rank of a world of ", optim.world());
 }
 
-Status check(const Optimizer& optim, int32_t root) {
+Status check_broadcast(const Optimizer& optim, int32_t root) {
   ZERO_TRY(optim.check_params());
   ZERO_TRY(optim.check_open());
   return check_root(optim, root, ZERO_ROOT_NONE);
@@ -77,7 +77,8 @@ Status copy_params(Call& call, Optimizer& optim, int32_t root) {
 }
 
 Status broadcast_params(Call& call, Optimizer& optim, int32_t root) {
-  ZERO_TRY(enter(call, optim, {.local = check(optim, root), .args = text("root ", root, "\n")}));
+  ZERO_TRY(enter(call, optim,
+                 {.local = check_broadcast(optim, root), .args = text("root ", root, "\n")}));
   if (root != ZERO_ROOT_NONE && optim.world() > 1)
     ZERO_TRY(make_walk(call, optim)->broadcast_params(root));
   ZERO_TRY(retake_masters(call, optim));

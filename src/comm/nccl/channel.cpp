@@ -14,15 +14,15 @@
 namespace zero::nccl {
 namespace {
 
-constexpr int64_t kEndMs = 2'000;
+constexpr int64_t kCloseMs = 2'000;
 constexpr int64_t kLookMs = 10;
 
 int final_outcome(const Library& library, Handle handle) {
-  const Deadline deadline(kEndMs / 2);
+  const Deadline deadline(kCloseMs / 2);
   int outcome = kInProgress;
   while (library.async_error(handle, &outcome) == kSuccess && outcome == kInProgress &&
          !deadline.passed())
-    // Wait: a slice of half of kEndMs.
+    // Wait: a slice of half of kCloseMs.
     os().poll(nullptr, 0, 1);
   return outcome;
 }
@@ -225,7 +225,7 @@ Handle Channel::take(int64_t bound_ms) {
 bool Channels::end(bool broken) noexcept {
   bool all = true;
   const bool ended = succeeds([&] {
-    // Wait: whoever came first is done after kEndMs and the turns of two channels.
+    // Wait: whoever came first is done after kCloseMs and the turns of two channels.
     std::call_once(ended_, [&] { all = end_both(broken); });
     return true;
   });
@@ -240,14 +240,14 @@ bool Channels::end_both(bool broken) {
   for (Channel* const channel : {reduce_.get(), gather_.get()}) {
     if (channel == nullptr) continue;
     ++begun;
-    const Handle handle = channel->take(kEndMs / 2);
+    const Handle handle = channel->take(kCloseMs / 2);
     const auto end = [&library = library_, device = channel->device(), handle, broken] {
       return end_on(*device, library, handle, broken);
     };
     if (handle != nullptr && ends[sound].start(end).ok()) ++sound;
   }
   size_t ended = 0;
-  for (const Deadline deadline(kEndMs); ended < sound && !deadline.passed();)
+  for (const Deadline deadline(kCloseMs); ended < sound && !deadline.passed();)
     if (ends[ended].await(kLookMs)) ++ended;
   return ended == begun;
 }

@@ -81,13 +81,16 @@ def objects_to_make() -> list[tuple[str, list[str]]]:
             knows.add(current)
     commands = json.loads((BUILD / "compile_commands.json").read_text())
     made = [(one["file"], shlex.split(one["command"])) for one in commands
-            if one["output"] in knows and one["output"].startswith("src/libcore.a.p/")]
+            if one["output"] in knows and one["output"].startswith(("src/libapart.a.p/", "src/libcore.a.p/"))]
     assert made, "no object of the library knows the list of rules"
     return made
 
 
 def compile_object(root: Path, file: str, command: list[str], output: Path) -> str:
     source = root / (BUILD / file).resolve().relative_to(SOURCE.resolve())
+    if not source.exists():  # Meson's own, of several sources
+        source = output.with_suffix(".cpp")
+        source.write_text(re.sub(r"<.*/src/(.*)>", rf'"{root}/src/\1"', (BUILD / file).read_text()))
     # Without the build's precompiled header, which is of other options.
     flags = [word for word in command if word.startswith(("-D", "-std=", "-f")) and "FORTIFY" not in word]
     compiler = command[: next(i for i, word in enumerate(command) if word.startswith("-"))]

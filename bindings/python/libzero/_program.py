@@ -23,7 +23,7 @@ def find() -> str:
     found = shutil.which("zero")
     if found is None:
         raise NotFoundError(
-            "the program zero is not here: it was left out where libzero was built without CLI11 "
-            "(libcli11-dev)"
+            "the program zero is neither in this environment nor in PATH: install libzero's tools, which "
+            "are built where CLI11 is (libcli11-dev)"
         )
     return found

@@ -194,7 +194,7 @@ class LoadTest(unittest.TestCase):
             program.unlink()
             lost = run_python("-c", "import sys; " + run, "inspect", "a", PATH=folder)
         self.assertEqual(lost.returncode, 1)
-        self.assertRegex(lost.stderr, "^python -m libzero: the program zero is not here: .*CLI11.*\n$")
+        self.assertRegex(lost.stderr, "^python -m libzero: the program zero is neither in .*CLI11.*\n$")
 
 
 class ErrorTest(unittest.TestCase):

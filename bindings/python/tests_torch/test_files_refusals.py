@@ -181,6 +181,15 @@ class BadInput(FilesTest):
             self.path("pipe"),
         )
         self.refused(
+            "a file in a checkpoint",
+            "export",
+            "--to",
+            "torch",
+            "--replace",
+            self.path("saved"),
+            self.path("saved/zero.json"),
+        )
+        self.refused(
             "No such file", "export", "--to", "torch", self.path("saved"), self.path("no/such")
         )
         self.done("export", "--to", "torch", "--replace", self.path("saved"), self.path("mine"))

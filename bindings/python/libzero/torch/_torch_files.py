@@ -64,6 +64,8 @@ def new_file(target: str, replace: bool) -> Iterator[str]:
         if not replace:
             raise RefusedError("it exists: remove it, or give --replace")
     folder = os.path.dirname(os.path.abspath(target))
+    if os.path.lexists(target) and os.path.lexists(os.path.join(folder, "zero.json")):
+        raise RefusedError("it is a file in a checkpoint: write elsewhere")
     path = hidden_name(folder)
     try:
         with open(path, "xb"):

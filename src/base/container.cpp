@@ -92,7 +92,9 @@ std::vector<ControlGroup> groups_by(std::string_view controller) {
     if (!second && (words[dash + 1] != "cgroup" || !has(words[dash + 3], controller))) continue;
     std::string_view path = path_of_process(of_process, controller, second);
     const std::string_view root = words[3] == "/" ? "" : words[3];
-    if (!path.starts_with(root) || path.find("/..") != std::string_view::npos) path = root;
+    const bool below =
+        path.starts_with(root) && (path.size() == root.size() || path[root.size()] == '/');
+    if (!below || path.find("/..") != std::string_view::npos) path = root;
     path.remove_prefix(root.size());
     for (; path.size() > 1; path = path.substr(0, path.rfind('/')))
       found.push_back({text(words[4], path), second});

@@ -19,7 +19,7 @@ constexpr size_t kRegionAlignment = 64;
 
 /// Makes pages together, which costs half of what it does when each is made as it is touched. Where
 /// they are there from an earlier save that would cost as much as the copy.
-void populate(std::byte* data, size_t bytes) {
+void populate_block(std::byte* data, size_t bytes) {
   const auto page = static_cast<size_t>(os().getpagesize());
   const size_t into_page = reinterpret_cast<uintptr_t>(data) % page;
   unsigned char there = 0;
@@ -29,7 +29,7 @@ void populate(std::byte* data, size_t bytes) {
 }
 
 /// Joins ranges that overlap or touch.
-std::vector<Image::Bytes> join(std::vector<Image::Bytes> ranges) {
+std::vector<Image::Bytes> merged(std::vector<Image::Bytes> ranges) {
   std::ranges::sort(ranges, {}, [](Image::Bytes range) { return range.data(); });
   std::vector<Image::Bytes> regions;
   for (const Image::Bytes range : ranges) {
@@ -48,7 +48,7 @@ std::vector<Image::Bytes> join(std::vector<Image::Bytes> ranges) {
 
 Result<std::shared_ptr<Image>> Image::create(std::vector<Bytes> ranges, HostMemory& memory) {
   auto image = std::make_shared<Image>();
-  const std::vector<Bytes> regions = join(ranges);
+  const std::vector<Bytes> regions = merged(ranges);
   size_t total = 0;
   for (const Bytes region : regions) total += round_up(region.size(), kRegionAlignment);
   image->copies_ = std::move(memory);
@@ -91,7 +91,7 @@ void Image::keep_block(Block& block) {
     return;
   }
   if (kThreadSanitizer) await_reader();  // or it reports the reading that is dropped
-  if (block.bytes == kBlockBytes) populate(block.copy, block.bytes);
+  if (block.bytes == kBlockBytes) populate_block(block.copy, block.bytes);
   copy_past_caches(block.copy, block.data, block.bytes);
   block.part = Part::kept;
   live_--;

@@ -49,8 +49,8 @@ Status populate(std::byte* data, size_t bytes, std::string_view what) {
   return Status();
 }
 
-constexpr int64_t kDriverLookMs =
-    20;  // between looks for a driver, which take longer than the question
+// Between looks for a driver, which take longer than the question.
+constexpr int64_t kDriverLookMs = 20;
 
 /// Returns the driver's function, or nullptr while no driver is loaded. Never loads one.
 GetAttribute loaded_driver() {

@@ -27,7 +27,7 @@ Result<uint64_t> checksum(Call& call, Optimizer& optim) {
   return hash64(std::as_bytes(std::span(hashes)));
 }
 
-Status name_difference(Call& call, const Optimizer& optim, uint64_t own) {
+Status name_differing_copy(Call& call, const Optimizer& optim, uint64_t own) {
   const std::vector<uint64_t> all = ZERO_TRY(call.exchange("copies", own));
   for (int32_t rank = optim.places(); rank < optim.world(); rank++) {
     const int32_t first = optim.place_of(rank);
@@ -56,7 +56,7 @@ Status vote_alike(Call& call, Optimizer& optim, std::string_view phase, Status m
   }
   const Sum weighed{optim.instance() == 0 ? others * own : uint64_t{0} - own};
   const Sum all = ZERO_TRY(call.vote(phase, mine, weighed));
-  return all.value == 0 ? Status() : name_difference(call, optim, own);
+  return all.value == 0 ? Status() : name_differing_copy(call, optim, own);
 }
 
 }  // namespace zero

@@ -18,7 +18,7 @@ constexpr size_t kLongestExtraName = 255;
 constexpr size_t kMostExtraBytes = 16u << 20;  // of all names of a rank
 static_assert(kMostExtraBytes + kMostExtras * 8 * (kLongestExtraName + 1) < kLongestExtrasFile);
 
-Status check_name(std::string_view name) {
+Status check_extra_name(std::string_view name) {
   if (name.empty() || name.size() > kLongestExtraName)
     return bad_argument("the name of an extra has ", name.size(), " bytes; it must have 1 to ",
                         kLongestExtraName);
@@ -56,7 +56,7 @@ Result<std::string> read_whole(const BlockFiles& files, const FileRecord& record
 }  // namespace
 
 Status set_extra(Optimizer& optim, std::string_view name, const void* bytes, size_t count) {
-  ZERO_TRY(check_name(name));
+  ZERO_TRY(check_extra_name(name));
   Extras& extras = optim.extras;
   const auto old = extras.find(name);
   if (bytes == nullptr) {

@@ -50,7 +50,7 @@ Status check_metadata(const SafetensorsHeader& header, const Manifest& manifest)
 
 namespace {
 
-Status check_tensor(const TensorEntry& tensor, const ManifestTensor& expected) {
+Status check_expected(const TensorEntry& tensor, const ManifestTensor& expected) {
   if (tensor.dtype != expected.dtype)
     return invalid("tensor ", shown(tensor.name), " has dtype ", shown(tensor.dtype),
                    ", the manifest says ", expected.dtype);
@@ -72,7 +72,7 @@ Status check_header(SafetensorsHeader header, const Manifest& manifest, int32_t 
                      ", which the manifest does not list");
     if (i >= header.tensors.size() || header.tensors[i].name != expected[i].key)
       return invalid("has no tensor ", shown(expected[i].key), ", which the manifest lists");
-    ZERO_TRY(check_tensor(header.tensors[i], expected[i]));
+    ZERO_TRY(check_expected(header.tensors[i], expected[i]));
   }
   return {};
 }
@@ -161,8 +161,8 @@ Result<std::vector<Job>> plan_jobs(const Manifest& manifest, const Places& place
   return jobs;
 }
 
-/// Reads a job's elements from the place that locate() found.
-Status run(BlockReader& reader, const Optimizer& optim, Windows& windows, const Job& job) {
+/// Reads a job's elements from the place that locate_jobs() found.
+Status run_job(BlockReader& reader, const Optimizer& optim, Windows& windows, const Job& job) {
   uint64_t offset = job.offset;
   const auto read = [&](std::span<std::byte> to) {
     offset += to.size();
@@ -198,7 +198,7 @@ Status take_master(const Optimizer& optim, Windows& windows, const Segment& segm
 }
 
 /// Finds each job's place in the file, and puts the jobs in the order of the file.
-Status locate(const BlockReader& reader, SafetensorsHeader header, std::span<Job> jobs) {
+Status locate_jobs(const BlockReader& reader, SafetensorsHeader header, std::span<Job> jobs) {
   std::ranges::sort(header.tensors, {}, &TensorEntry::name);
   for (Job& job : jobs) {
     const auto tensor = std::ranges::lower_bound(header.tensors, job.key, {}, &TensorEntry::name);
@@ -272,8 +272,8 @@ Status read_share(const BlockFiles& files, const Manifest& manifest, const Place
     const FileRecord& file = manifest.files[static_cast<size_t>(jobs[begin].file)];
     BlockReader reader = ZERO_TRY(BlockReader::open(files, file));
     SafetensorsHeader header = ZERO_TRY(read_header(reader));
-    ZERO_TRY(locate(reader, std::move(header), of_file));
-    for (const Job& job : of_file) ZERO_TRY(run(reader, optim, windows, job));
+    ZERO_TRY(locate_jobs(reader, std::move(header), of_file));
+    for (const Job& job : of_file) ZERO_TRY(run_job(reader, optim, windows, job));
     begin = end;
   }
   for (const Segment& segment : optim.segments()) {

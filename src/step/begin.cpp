@@ -44,7 +44,7 @@ Status check_begin(const Optimizer& optim, int32_t flags) {
 }
 
 /// Does all that may fail on one rank alone. On comms that are not direct nothing is done early.
-Status get_ready(Optimizer& optim, StepMemory& memory, int32_t flags) {
+Status prepare_step(Optimizer& optim, StepMemory& memory, int32_t flags) {
   ZERO_TRY(optim.allocate_slots());
   if (!optim.comm->direct()) return Status();
   ZERO_TRY(make_views(optim, memory, Views::of_params));
@@ -59,7 +59,7 @@ Status step_begin(Call& call, Optimizer& optim, int32_t flags) {
   Entry entry{.local = check_begin(optim, flags), .reduce_flags = flags, .begins = true};
   if (entry.local.ok()) entry.local = take(optim, memory, {nullptr, 0, flags}, false);
   ZERO_TRY(enter(call, optim, std::move(entry)));
-  Status ready = get_ready(optim, memory, flags);
+  Status ready = prepare_step(optim, memory, flags);
   os().reached("begin.before");
   const Status agreed = vote_ready(call, optim, std::move(ready));
   if (!agreed.ok()) {

@@ -23,7 +23,7 @@ struct Tenant {
   uint64_t end() const { return place.offset + bytes; }
 };
 
-TensorName name_of(const Optimizer& optim, const Tenant& one) {
+TensorName tensor_name_of(const Optimizer& optim, const Tenant& one) {
   return {one.grad != 0 ? kGradientOf : "parameter", optim.param(one.param).name};
 }
 
@@ -41,8 +41,9 @@ Status overlap(const Optimizer& optim, const Tenant& a, const Tenant& b) {
   const char* const way_out = a.grad != 0 || b.grad != 0
                                   ? "put gradients into ZERO_MEMORY_PER_RANK"
                                   : "give each parameter one place, or use ZERO_MEMORY_PER_RANK";
-  return bad_argument(name_of(optim, a), " of rank ", a.rank, " overlaps ", name_of(optim, b),
-                      " of rank ", b.rank, " in a ZERO_MEMORY_SHARED arena, of which there is one ",
+  return bad_argument(tensor_name_of(optim, a), " of rank ", a.rank, " overlaps ",
+                      tensor_name_of(optim, b), " of rank ", b.rank,
+                      " in a ZERO_MEMORY_SHARED arena, of which there is one ",
                       "copy for all ranks: ", way_out);
 }
 

@@ -51,7 +51,7 @@ void append(std::string& packed, const Rows& rows) {
 
 /// Takes rows off the front of `packed`. Returns false if there are none.
 template <class Rows>
-bool take(std::string_view& packed, Rows& rows) {
+bool take_packed(std::string_view& packed, Rows& rows) {
   uint64_t count = 0;
   if (packed.size() < sizeof count) return false;
   std::memcpy(&count, packed.data(), sizeof count);
@@ -87,8 +87,8 @@ std::string pack(const Optimizer& optim, const Arguments& arguments) {
 
 /// Changes settings as if this rank's caller had made the changes that the others made since it
 /// joined. Leaves what does not fit; the call itself then says what differs.
-void adopt(Optimizer& optim, const Terms& terms, const std::string& frozen,
-           std::span<const double> settings) {
+void adopt_terms(Optimizer& optim, const Terms& terms, const std::string& frozen,
+                 std::span<const double> settings) {
   if (terms.phase == Phase::open) (void)drop_grads(optim);
   optim.set_loss_scale(terms.loss_scale);
   if (frozen.size() == optim.params.size() && optim.phase == Phase::open) {
@@ -112,13 +112,14 @@ Status unpack(Call& call, Optimizer& optim, const std::string& packed, Told& tol
   std::string frozen;
   std::vector<double> settings;
   std::string_view rest = packed;
-  if (!take(rest, terms) || terms.size() != 1 || !take(rest, told.words) || !take(rest, frozen) ||
-      !take(rest, settings) || !take(rest, told.list) || !rest.empty())
+  if (!take_packed(rest, terms) || terms.size() != 1 || !take_packed(rest, told.words) ||
+      !take_packed(rest, frozen) || !take_packed(rest, settings) || !take_packed(rest, told.list) ||
+      !rest.empty())
     return call.abort({ZERO_ERR_DESYNC, "what another rank says about its call has another size"},
                       "arguments");
   told.arguments = terms[0].arguments;
   told.has_words = terms[0].has_words != 0;
-  adopt(optim, terms[0], frozen, settings);
+  adopt_terms(optim, terms[0], frozen, settings);
   return {};
 }
 

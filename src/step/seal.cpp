@@ -13,7 +13,7 @@
 namespace zero {
 namespace {
 
-std::string shape_text(std::span<const int64_t> shape) {
+std::string registered_shape(std::span<const int64_t> shape) {
   std::string sizes;
   for (const int64_t size : shape) sizes += text(sizes.empty() ? "" : "x", size);
   return text("[", sizes, "]");
@@ -27,7 +27,7 @@ std::string registration_lines(const Optimizer& optim) {
   for (size_t i = optim.sealed_params(); i < optim.params.size(); i++) {
     const Param& param = optim.params[i];
     lines += text("parameter '", param.name, "' with ", param.count, " elements (",
-                  dtype_name(param.dtype), " ", shape_text(param.shape), ", gradient ",
+                  dtype_name(param.dtype), " ", registered_shape(param.shape), ", gradient ",
                   dtype_name(param.grad_dtype), ", group ", param.group, ", order ", param.order,
                   ", owner ", param.owner, ", flags ", param.flags);
     if (param.lr_scale != 1) lines += text(", lr_scale ", exact(param.lr_scale));
@@ -37,7 +37,7 @@ std::string registration_lines(const Optimizer& optim) {
   for (size_t i = optim.sealed_buffers(); i < optim.buffers.size(); i++) {
     const Buffer& buffer = optim.buffers[i];
     lines += text("buffer '", buffer.name, "' with ", buffer.count, " elements (",
-                  dtype_name(buffer.dtype), " ", shape_text(buffer.shape), ")\n");
+                  dtype_name(buffer.dtype), " ", registered_shape(buffer.shape), ")\n");
   }
   return lines;
 }

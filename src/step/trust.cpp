@@ -31,9 +31,7 @@ struct TensorNorms {
   }
 };
 
-Squares squares_of(const TensorNorms& norms) {
-  return {norms.param.value(), norms.direction.value()};
-}
+Squares sums_of(const TensorNorms& norms) { return {norms.param.value(), norms.direction.value()}; }
 
 /// Returns the exact sum of a whole tensor's pieces, rounded. A plain sum of two is just that.
 Squares total(std::span<const Squares> pieces) {
@@ -43,7 +41,7 @@ Squares total(std::span<const Squares> pieces) {
     return {pieces[0].param + pieces[1].param, pieces[0].direction + pieces[1].direction};
   TensorNorms norms;
   for (const Squares& piece : pieces) norms.add(piece);
-  return squares_of(norms);
+  return sums_of(norms);
 }
 
 /// One thread's walk: it takes the squares of pieces, and updates moments if the rule says so.
@@ -177,8 +175,7 @@ class FirstWalk : Pass {
     for (size_t v = 0; v < memory.views.size(); v++) {
       if (trusted_.stepped(v)) continue;
       const size_t place = place_in_cut(memory, memory.views[v].segment.param);
-      trusted_.ratios[v] =
-          ratio(v, place < cut.size() ? squares_of(cut[place]) : total(squares(v)));
+      trusted_.ratios[v] = ratio(v, place < cut.size() ? sums_of(cut[place]) : total(squares(v)));
     }
     return std::move(trusted_);
   }
@@ -192,7 +189,7 @@ class FirstWalk : Pass {
     size_t head = 0, measured = 0;  // elements: of the batch's first piece, of the view
     const auto measure = [&] {
       if (!batch || call->comm().aborted()) return;
-      measurer.measure(*batch, head, value_of(*batch));
+      measurer.measure(*batch, head, squares_of(*batch));
       measured += batch->count;
       if (thread == 0) call->progress();
       if (!is_whole(batch->view, measured)) return;
@@ -216,7 +213,7 @@ class FirstWalk : Pass {
   }
 
   /// Returns the place for the squares of the pieces that begin with this one.
-  Squares* value_of(const Piece& piece) {
+  Squares* squares_of(const Piece& piece) {
     const Segment& segment = memory.views[piece.view].segment;
     const int64_t at = (optim.plan.grid(segment.param) + segment.first) % kBlock;
     const auto number = static_cast<size_t>((at + static_cast<int64_t>(piece.first)) / kBlock);

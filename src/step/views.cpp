@@ -145,7 +145,7 @@ bool goes_on(const Optimizer& optim, const StepMemory& memory, size_t v) {
 }
 
 /// Makes runs of the views that have a gradient.
-Runs join(const Optimizer& optim, const StepMemory& memory) {
+Runs joined_runs(const Optimizer& optim, const StepMemory& memory) {
   Runs all;
   all.sources.width = memory.sources.width;
   all.targets.width = memory.targets.width;
@@ -268,7 +268,7 @@ Status make_views(Optimizer& optim, StepMemory& memory, Views what) {
   }
   ZERO_TRY(add_pulls(optim, memory, sources));
   if (!sources) return Status();
-  memory.runs = join(optim, memory);
+  memory.runs = joined_runs(optim, memory);
   memory.cut = cut_params(optim, memory);
   if (all) memory.made_of = std::move(key);
   return Status();

@@ -116,6 +116,29 @@ def circles(root: pathlib.Path) -> list[str]:
     return faults
 
 
+def own_names(text: str) -> set[str]:
+    """What a file defines for itself, in a namespace without a name: functions, types, and variables."""
+    names = set()
+    outer = re.findall(r"^namespace ([\w:]+) \{$", text.split("\nnamespace {\n")[0], flags=re.M)
+    for body in re.findall(r"^namespace \{$(.*?)^\}  // namespace$", text, flags=re.M | re.S):
+        body = without_comments(body)
+        names |= set(re.findall(r"^(?:struct|class|enum(?: class)?) (\w+)", body, flags=re.M))
+        names |= set(re.findall(r"^using (\w+) =", body, flags=re.M))
+        names |= set(re.findall(r"^(?!using|struct|class|enum)\w[^\n;={(]*?(?<!:)\b(\w+)(?:\[\w*\])*(?=\(| =|;|\{)", body, flags=re.M))
+    return {"::".join([*outer, name]) for name in names}
+
+
+def shared_names(files: dict[str, str]) -> list[str]:
+    """--unity=on compiles several files as one: an overload of another file's would be taken without a word."""
+    owners: dict[str, list[str]] = {}
+    for path, text in files.items():
+        for name in own_names(text):
+            owners.setdefault(name, []).append(path)
+    assert len(owners) > 500, f"only {len(owners)} names were found"
+    return [f"{' and '.join(paths)} each have a {name} of their own" for name, paths in sorted(owners.items())
+            if len(paths) > 1]
+
+
 def main(root: pathlib.Path) -> int:
     structs = public_structs((root / "include/zero.h").read_text(encoding="utf-8"))
     source = root / "src"
@@ -132,7 +155,9 @@ def main(root: pathlib.Path) -> int:
         if file.suffix == ".cpp" and f"'{name}'" not in listed:
             print(f"src/{name} is not in src/meson.build")
             faults += 1
-    for fault in circles(root):
+    together = {name: (source / name).read_text(encoding="utf-8")
+                for name in re.findall(r"'([\w/]+\.cpp)'", listed.split("apart = ")[0])}
+    for fault in circles(root) + shared_names(together):
         print(fault)
         faults += 1
     print(f"{len(files)} files, {len(structs)} structs and handles, {faults} faults")

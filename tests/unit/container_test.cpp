@@ -139,6 +139,16 @@ TEST(Container, a_group_whose_part_alone_is_mounted_is_found) {
   EXPECT_FALSE(check_available(kMiB + 1, "state").ok());
 }
 
+TEST(Container, a_group_whose_name_begins_as_that_of_what_is_mounted_is_outside_of_it) {
+  const System system(
+      {{"/proc/meminfo", kMeminfo},
+       {"/proc/self/mountinfo",
+        "35 31 0:32 /docker/a1b2 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n"},
+       {"/proc/self/cgroup", "5:memory:/docker/a1b2c3/inner\n"},
+       {"/sys/fs/cgroup/memory/memory.limit_in_bytes", "1048576\n"}});
+  EXPECT_FALSE(check_available(kMiB + 1, "state").ok());
+}
+
 TEST(Container, a_group_outside_of_what_is_mounted_is_not_looked_for) {
   const System system({{"/proc/meminfo", kMeminfo},
                        {"/proc/self/mountinfo", kSecond},

@@ -2,6 +2,7 @@
 // The watch over the other ranks: where each is, who has died or left, and in a long wait who is
 // missing, since when, and whether that has been long enough.
 #include <algorithm>
+#include <cstring>
 #include <optional>
 #include <vector>
 

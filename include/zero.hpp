@@ -550,7 +550,7 @@ struct Plan {
       : offsets(params.size()),
         grad_offsets(params.size()),
         owners(params.size()),
-        elements(static_cast<size_t>(world)) {
+        elements(static_cast<size_t>(world < 0 ? 0 : world)) {
     const std::vector<zero_param> views = detail::views<zero_param>(params);
     Defaults<zero_plan> plan;
     plan.offsets = offsets.data();

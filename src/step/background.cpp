@@ -13,9 +13,6 @@ namespace {
 
 using std::chrono::microseconds;
 
-// The pauses between two looks at how far the owners are.
-constexpr microseconds kShortestPause{20};
-constexpr microseconds kLongestPause{500};
 constexpr microseconds kInterruptible{50'000};
 
 }  // namespace
@@ -125,14 +122,16 @@ Status Background::wait(size_t param) {
   std::unique_lock lock(mutex_);
   const uint64_t number = number_;
   const std::shared_ptr<const Watch> watch = watch_;
-  microseconds pause = kShortestPause;
+  // The pauses between two looks at how far the owners are.
+  constexpr microseconds kSoon{20}, kLate{500};
+  microseconds pause = kSoon;
   while (running_ && number_ == number) {
     // Nothing is under way for parameters that were registered later.
     if (param >= watch->parts.size() || watch->stored(param, number)) return Status();
     // Wait: a slice; the step's end has deadlines.
     done_.wait_for(lock, pause);
     heed_interrupt(lock);
-    pause = std::min(2 * pause, kLongestPause);
+    pause = std::min(2 * pause, kLate);
   }
   return number_ == number ? status_ : Status();
 }

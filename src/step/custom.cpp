@@ -24,7 +24,7 @@ size_t slots_of(const Optimizer& optim) { return optim.options.rule->slots.size(
 size_t room(size_t bytes) { return round_up(bytes, kZoneBytes) + 2 * kZoneBytes; }
 
 /// A view with a gradient: the state as it stands, and copies of it for one call.
-struct SharedRange {
+struct ShadowRange {
   const View& view;
   const Section& section;
   Targets::Row targets;
@@ -47,7 +47,7 @@ void for_each_range(const Optimizer& optim, const StepMemory& memory, const Use&
   for (size_t v = 0; v < memory.views.size(); v++) {
     const View& view = memory.views[v];
     if (view.cls < 0) continue;
-    if (!use(SharedRange{.view = view,
+    if (!use(ShadowRange{.view = view,
                          .section = optim.plan.section(view.segment.section),
                          .targets = memory.targets[v],
                          .kept = optim.slot(kMasterSlot, view.segment),
@@ -82,7 +82,7 @@ struct Guarded {
 };
 
 template <class Visit>
-void for_each_array(const Optimizer& optim, const Shadow& shadow, const SharedRange& range,
+void for_each_array(const Optimizer& optim, const Shadow& shadow, const ShadowRange& range,
                     const Visit& visit) {
   visit(Guarded{"message", shadow.message, kMessageBytes});
   visit(Guarded{"gradient", shadow.gradient, range.bytes});
@@ -91,7 +91,7 @@ void for_each_array(const Optimizer& optim, const Shadow& shadow, const SharedRa
     visit(Guarded{optim.options.rule->slots[slot], range.slots[slot], range.bytes});
 }
 
-void fill(const Optimizer& optim, const Shadow& shadow, const SharedRange& range) {
+void fill(const Optimizer& optim, const Shadow& shadow, const ShadowRange& range) {
   for_each_array(optim, shadow, range, [](const Guarded& array) { array.mark(); });
   std::memset(shadow.message, 0, kMessageBytes);
   const std::byte* const values =
@@ -105,7 +105,7 @@ void fill(const Optimizer& optim, const Shadow& shadow, const SharedRange& range
 }
 
 /// Lets the function work on the copies.
-Status update(const Optimizer& optim, const Shadow& shadow, const SharedRange& range) {
+Status update(const Optimizer& optim, const Shadow& shadow, const ShadowRange& range) {
   const auto& [number, first, count, share, section] = range.view.segment;
   const auto index = static_cast<size_t>(number);
   const auto settings = optim.settings_of(index);
@@ -175,7 +175,7 @@ Status update_shadow(Call& call, Optimizer& optim, StepMemory& memory) {
   {
     const TimedSpan watch(optim.comm->trace, "update", optim.counters.apply_seconds);
     os().reached("update.begin");
-    for_each_range(optim, memory, [&](const SharedRange& range) {
+    for_each_range(optim, memory, [&](const ShadowRange& range) {
       fill(optim, memory.shadow, range);
       status = update(optim, memory.shadow, range);
       call.progress();
@@ -191,7 +191,7 @@ Status update_shadow(Call& call, Optimizer& optim, StepMemory& memory) {
 }
 
 void store_shadow(Optimizer& optim, const StepMemory& memory) {
-  for_each_range(optim, memory, [&](const SharedRange& range) {
+  for_each_range(optim, memory, [&](const ShadowRange& range) {
     const Master master = optim.master_of(range.section);
     std::byte* const own = range.targets[0];
     if (master == Master::param) std::memcpy(own, range.values, range.bytes);

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The levels of the source tree: who includes whom, and who may know what. No circles, in the bindings too.
+A name of a file's own is that of one file.
 
 usage: check_includes.py SOURCE_ROOT
 """

@@ -128,24 +128,23 @@ TEST(Container, limits_of_version_1_are_found_by_their_controllers) {
 }
 
 // As Docker mounts it: the path is the host's, and its folder is mounted as the root.
+constexpr const char* kPart =
+    "35 31 0:32 /docker/a1b2 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n";
+
 TEST(Container, a_group_whose_part_alone_is_mounted_is_found) {
-  const System system(
-      {{"/proc/meminfo", kMeminfo},
-       {"/proc/self/mountinfo",
-        "35 31 0:32 /docker/a1b2 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n"},
-       {"/proc/self/cgroup", "5:memory:/docker/a1b2\n"},
-       {"/sys/fs/cgroup/memory/memory.limit_in_bytes", "1048576\n"}});
+  const System system({{"/proc/meminfo", kMeminfo},
+                       {"/proc/self/mountinfo", kPart},
+                       {"/proc/self/cgroup", "5:memory:/docker/a1b2\n"},
+                       {"/sys/fs/cgroup/memory/memory.limit_in_bytes", "1048576\n"}});
   EXPECT_TRUE(check_available(kMiB, "state").ok());
   EXPECT_FALSE(check_available(kMiB + 1, "state").ok());
 }
 
 TEST(Container, a_group_whose_name_begins_as_that_of_what_is_mounted_is_outside_of_it) {
-  const System system(
-      {{"/proc/meminfo", kMeminfo},
-       {"/proc/self/mountinfo",
-        "35 31 0:32 /docker/a1b2 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n"},
-       {"/proc/self/cgroup", "5:memory:/docker/a1b2c3/inner\n"},
-       {"/sys/fs/cgroup/memory/memory.limit_in_bytes", "1048576\n"}});
+  const System system({{"/proc/meminfo", kMeminfo},
+                       {"/proc/self/mountinfo", kPart},
+                       {"/proc/self/cgroup", "5:memory:/docker/a1b2c3/inner\n"},
+                       {"/sys/fs/cgroup/memory/memory.limit_in_bytes", "1048576\n"}});
   EXPECT_FALSE(check_available(kMiB + 1, "state").ok());
 }
 

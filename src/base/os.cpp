@@ -29,6 +29,15 @@ int64_t now_ns() {
 
 int64_t now_ms() { return now_ns() / 1'000'000; }
 
+int rename_to_new(int directory, const std::string& from, const std::string& to) {
+  const auto rename = [&](unsigned flags) {
+    return uninterrupted(
+        [&] { return os().renameat2(directory, from.c_str(), directory, to.c_str(), flags); });
+  };
+  const int answer = rename(RENAME_NOREPLACE);
+  return answer != 0 && (errno == EINVAL || errno == ENOSYS) ? rename(0) : answer;
+}
+
 std::string working_directory() {
   char path[4096];
   return ::getcwd(path, sizeof path) != nullptr ? path : "unknown";

@@ -75,6 +75,7 @@ struct SystemCalls {
   int (*unlinkat)(int directory, const char* path, int flags) = ::unlinkat;
   int (*renameat2)(int from_directory, const char* from, int to_directory, const char* to,
                    unsigned flags) = Numbered<SYS_renameat2>();
+  ssize_t (*readlinkat)(int directory, const char* path, char* to, size_t bytes) = ::readlinkat;
   int (*flock)(int fd, int operation) = ::flock;
   DIR* (*fdopendir)(int fd) = ::fdopendir;
   struct dirent* (*readdir)(DIR* directory) = ::readdir;
@@ -191,6 +192,10 @@ auto uninterrupted(const Call& call, int64_t limit_ms = 60'000) {
 
 /// Returns the content of a file of the system, up to `most` bytes of it; "" if it cannot be read.
 std::string read_small_file(const char* path, size_t most = 4096);
+
+/// Renames a file within a directory to a name that nobody has: -1 with EEXIST if somebody does. A
+/// file system without such a rename replaces what is there, so look there before.
+int rename_to_new(int directory, const std::string& from, const std::string& to);
 
 /// Returns this process's directory, for texts about relative paths, or "unknown" if the system
 /// does not name it.

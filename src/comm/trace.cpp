@@ -136,13 +136,9 @@ bool take_place(const Fd& old) {
 
 /// Gives a file its name, unless something stands there that is not `old`, which may be nothing.
 int rename_over(const Fd& old, const std::string& temporary, const std::string& path) {
-  const auto rename = [&](unsigned flags) {
-    return uninterrupted(
-        [&] { return os().renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(), flags); });
-  };
-  if (old.valid()) return rename(0);
-  const int answer = rename(RENAME_NOREPLACE);
-  return answer != 0 && (errno == EINVAL || errno == ENOSYS) ? rename(0) : answer;  // no such flag
+  if (!old.valid()) return rename_to_new(AT_FDCWD, temporary, path);
+  return uninterrupted(
+      [&] { return os().renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(), 0); });
 }
 
 /// Makes the file of a seat whole, so that nobody reads one that does not say whose it is. It takes

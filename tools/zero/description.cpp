@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <stdexcept>
 
 #include "base/refusals.h"
 #include "optim/optimizer.h"
@@ -40,7 +41,8 @@ Json array_of(const Items& items) {
   return out;
 }
 
-// ---- Back. These throw what the JSON library throws for what is not there, or of another kind.
+// ---- Back. These throw what the JSON library throws for what is not there, or of another kind,
+// and std::out_of_range.
 
 double number_of(const Json& json) {
   if (json.is_number()) return json.get<double>();
@@ -49,6 +51,16 @@ double number_of(const Json& json) {
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
   const bool whole = error == std::errc() && end == word.data() + word.size();
   return whole && !std::isnan(value) ? value : Json().get<double>();  // which throws
+}
+
+/// Returns an integer of 0 to `most`. JSON's library would make one of any number.
+template <class Count>
+Count count_of(const Json& json, const char* key, int64_t most) {
+  const Json& value = json.at(key);
+  if (!value.is_number_unsigned() || value.get<uint64_t>() > static_cast<uint64_t>(most))
+    throw std::out_of_range(
+        text("'", key, "' is ", shown(value.dump()), ", not an integer from 0 to ", most));
+  return value.get<Count>();
 }
 
 Settings settings_of(const Json& json) {
@@ -66,8 +78,8 @@ void read_tensor(ManifestBuffer& tensor, const Json& json) {
 
 Manifest read_all(const Json& json) {
   Manifest manifest;
-  json.at("step").get_to(manifest.step);
-  json.at("skipped").get_to(manifest.skipped);
+  manifest.step = count_of<int64_t>(json, "step", kMostSteps);
+  manifest.skipped = count_of<int64_t>(json, "skipped", kMostSteps);
   json.at("optimizer").get_to(manifest.rule);
   manifest.slots = json.value("slots", std::vector<std::string>());
   manifest.options = settings_of(json.at("options"));
@@ -75,8 +87,8 @@ Manifest read_all(const Json& json) {
   for (const Json& param : json.at("parameters")) {
     ManifestParam& to = manifest.params.emplace_back();
     read_tensor(to, param);
-    param.at("group").get_to(to.group);
-    param.at("step").get_to(to.step);
+    to.group = count_of<int32_t>(param, "group", INT32_MAX);
+    to.step = count_of<int64_t>(param, "step", kMostSteps);
     to.mu_product = param.value("mu_product", 1.0);
     for (const Json& slot : param.at("state")) to.slots.push_back({slot.get<std::string>(), {}});
   }
@@ -128,6 +140,8 @@ Result<Manifest> parse_description(const std::string& json) {
     if (deeper)
       return invalid("its metadata '", kDescriptionKey, "' is nested deeper than ", kDeepest);
     manifest = read_all(parsed);
+  } catch (const std::out_of_range& error) {
+    return invalid("its metadata '", kDescriptionKey, "': ", error.what());
   } catch (const Json::exception& error) {
     return invalid("its metadata '", kDescriptionKey,
                    "' is no description of a checkpoint: ", error.what());

@@ -27,9 +27,10 @@ Status check_place(const Directory& parent, const std::string& name, bool replac
 
 }  // namespace
 
-OutputFile::OutputFile(Directory parent, std::string name, uint64_t drawn)
+OutputFile::OutputFile(Directory parent, std::string name, bool replace, uint64_t drawn)
     : parent_(std::move(parent)),
       name_(std::move(name)),
+      replace_(replace),
       temporary_(text(".zero-", hex(drawn), ".tmp")) {}
 
 Result<std::unique_ptr<OutputFile>> OutputFile::create(const std::string& path, bool replace,
@@ -43,7 +44,7 @@ Result<std::unique_ptr<OutputFile>> OutputFile::create(const std::string& path, 
   ZERO_TRY(check_place(parent, name, replace));
   uint64_t drawn = 0;  // processes of two containers may have one number
   ZERO_TRY(draw_random(std::as_writable_bytes(std::span(&drawn, 1))));
-  std::unique_ptr<OutputFile> file(new OutputFile(std::move(parent), name, drawn));
+  std::unique_ptr<OutputFile> file(new OutputFile(std::move(parent), name, replace, drawn));
   file->block_ = ZERO_TRY(allocate_block());
   file->files_.emplace(BlockFiles{file->parent_, file->block_.data(), unhindered});
   remove_on_signals({file->parent_.path_of(file->temporary_)}, "");
@@ -59,8 +60,12 @@ OutputFile::~OutputFile() {
 Status OutputFile::publish() {
   ZERO_TRY(writer_->finish());
   const int fd = parent_.fd.get();
-  if (os().renameat2(fd, temporary_.c_str(), fd, name_.c_str(), 0) != 0)
-    return io_error(parent_.path_of(name_), "rename", errno);
+  const int renamed = replace_ ? os().renameat2(fd, temporary_.c_str(), fd, name_.c_str(), 0)
+                               : rename_to_new(fd, temporary_, name_);
+  const std::string path = parent_.path_of(name_);
+  if (renamed != 0 && errno == EEXIST)
+    return wrong_state("'", path, "' has come to exist meanwhile: remove it, or give --replace");
+  if (renamed != 0) return io_error(path, "rename", errno);
   published_ = true;
   return sync(parent_);
 }

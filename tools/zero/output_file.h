@@ -28,10 +28,12 @@ class OutputFile {
   Status publish();
 
  private:
-  OutputFile(Directory parent, std::string name, uint64_t drawn);
+  OutputFile(Directory parent, std::string name, bool replace, uint64_t drawn);
 
   const Directory parent_;
-  const std::string name_, temporary_;
+  const std::string name_;
+  const bool replace_;
+  const std::string temporary_;
   const FileSizeSignal no_signal_;
   HostMemory block_;
   std::optional<BlockFiles> files_;

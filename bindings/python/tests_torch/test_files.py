@@ -208,6 +208,19 @@ class TorchWrites(FilesTest):
             self.assertEqual(other.dtype, torch.float32)
             self.assertTrue(torch.equal(value.float(), other), name)
 
+    def test_tensors_that_are_not_contiguous_come_as_they_are(self) -> None:
+        square = torch.randn(40, 40)
+        many = torch.randn(3, 50, 70)
+        model = {"square": square, "its": square.t(), "turned": many.permute(2, 0, 1)[5:60:2]}
+        torch.save({"model": model}, self.path("file"))
+        with mock.patch.object(_streams, "PART_BYTES", 1000):
+            self.done("import", "--from", "torch", self.path("file"), self.path("saved"))
+        self.done("export", "--to", "torch", self.path("saved"), self.path("back"))
+        back = torch.load(self.path("back"), weights_only=True)["model"]
+        self.assertEqual(list(back), list(model))
+        for name, tensor in model.items():
+            self.assertTrue(torch.equal(back[name], tensor), name)
+
     def test_what_is_left_out_moves_nothing_else(self) -> None:
         """A frozen parameter of 16 bits has a master and no other state."""
         model = torch.nn.Sequential(torch.nn.Linear(5, 3), torch.nn.Linear(3, 2))

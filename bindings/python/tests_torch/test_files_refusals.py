@@ -20,6 +20,8 @@ import torch
 import torch.distributed.checkpoint as dcp
 
 from files import FORMATS, FilesTest, save
+from libzero.torch import _places
+from libzero.torch._streams import RefusedError
 
 
 class Evil:
@@ -198,6 +200,67 @@ class BadInput(FilesTest):
         self.assertNotEqual(os.stat(self.path("theirs")).st_ino, before)
         self.assertEqual(sorted(os.listdir(self.path("."))), ["mine", "pipe", "saved", "theirs"])
 
+    def test_a_directory_that_holds_anything_else_is_not_replaced(self) -> None:
+        save(self.path("saved"), "sgd")
+        to = ("export", "--to", "dcp", "--replace", self.path("saved"))
+        self.done(*to, self.path("theirs"))
+        os.symlink("theirs", self.path("link"))
+        self.refused("holds other files", *to, self.path("link"))
+        os.mkdir(self.path("theirs/thesis"))
+        self.refused("holds other files", *to, self.path("theirs"))
+        self.assertTrue(os.path.isdir(self.path("theirs/thesis")))
+        self.assertEqual(sorted(os.listdir(self.folder)), ["link", "saved", "theirs"])
+
+    def test_what_has_come_to_exist_meanwhile_stays(self) -> None:
+        for place in (
+            _places.new_file(self.path("mine"), False),
+            _places.new_directory(self.path("mine"), False, ""),
+        ):
+            with self.assertRaisesRegex(RefusedError, "has come to exist meanwhile"):
+                with place as path:
+                    if not os.path.exists(path):
+                        os.mkdir(path)
+                    pathlib.Path(self.path("mine")).write_text("mine")
+            self.assertEqual(pathlib.Path(self.path("mine")).read_text(), "mine")
+            os.remove(self.path("mine"))
+            self.assertEqual(os.listdir(self.folder), [])
+
+    def test_a_directory_of_links_or_pipes_is_refused(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            dcp.save({"model": {"w": torch.ones(3)}}, checkpoint_id=self.path("item"), no_dist=True)
+        for name in (".metadata", "__0_0.distcp"):
+            place = self.path(f"item/{name}")
+            os.rename(place, self.path("kept"))
+            os.mkfifo(place)
+            self.refused(
+                f"'{name}' is not a regular file", "import", "--from", "dcp", self.path("item"), "saved"
+            )
+            os.remove(place)
+            os.symlink(self.path("kept"), place)
+            self.refused(f"'{name}' is a link", "import", "--from", "dcp", self.path("item"), "saved")
+            os.remove(place)
+            os.rename(self.path("kept"), place)
+
+    def test_a_tensor_with_fewer_elements_than_it_has_is_a_sentence(self) -> None:
+        torch.save({"model": {"w": torch.zeros(1).expand(10**12)}}, self.path("file"))
+        self.refused("stored once for several", "import", "--from", "torch", self.path("file"), "saved")
+
+    def test_a_full_disk_is_named_by_an_export(self) -> None:
+        save(self.path("saved"), "sgd")
+        for name in FORMATS:
+            command = [sys.executable, "-m", "libzero", "export", "--to", name, "saved", "there"]
+            done = subprocess.run(
+                ["bash", "-c", 'ulimit -f 1; trap "" XFSZ; exec "$@"', "-", *command],
+                cwd=self.folder,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            self.assertEqual((done.returncode, done.stdout), (1, ""))
+            self.assertRegex(done.stderr, "'there': .*File too large")
+            self.assertEqual(os.listdir(self.folder), ["saved"])
+
     def test_a_damaged_checkpoint_leaves_nothing(self) -> None:
         save(self.path("saved"), "sgd")
         with open(self.path("saved/model-00001-of-00001.safetensors"), "r+b") as file:
@@ -219,6 +282,8 @@ class Interrupted(FilesTest):
         for number, command in (
             (signal.SIGINT, ("export", "--to", "torch", "saved", "there")),
             (signal.SIGTERM, ("import", "--from", "torch", "file", "there")),
+            (signal.SIGINT, ("export", "--to", "dcp", "saved", "there")),
+            (signal.SIGTERM, ("export", "--to", "dcp", "saved", "there")),
         ):
             process = subprocess.Popen(
                 [sys.executable, "-m", "libzero", *command], cwd=self.folder, stderr=subprocess.PIPE

@@ -4,7 +4,9 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <stdlib.h>
+#include <sys/auxv.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -89,8 +91,19 @@ bool is_standard(const Loaded& loaded) {
   return get != nullptr && get(&major, &minor) == 0 && major == 1;
 }
 
-std::string folder_of(std::string_view path) {
-  return std::string(path.substr(0, path.rfind('/')));
+/// Returns the folder of the file that this library lies in, or "". A program's own name is
+/// whatever its caller says, and a relative path may mean another file by now: nothing is loaded by
+/// these.
+std::string own_folder() {
+  const Dl_info self = object_of(reinterpret_cast<const void*>(&zero_version));
+  const Dl_info program = object_of(reinterpret_cast<const void*>(getauxval(AT_PHDR)));
+  std::string path = self.dli_fname != nullptr ? self.dli_fname : "";
+  if (self.dli_fbase == program.dli_fbase) {
+    char file[4096];
+    const ssize_t bytes = os().readlinkat(AT_FDCWD, "/proc/self/exe", file, sizeof file);
+    path.assign(file, static_cast<size_t>(std::max<ssize_t>(bytes, 0)));
+  }
+  return path.starts_with('/') ? path.substr(0, path.rfind('/')) : "";
 }
 
 /// Returns the places where a shim may be, by the name of the MPI that it is for.
@@ -100,8 +113,7 @@ std::vector<std::string> places_of_shim(const Loaded& loaded) {
   const std::string file =
       text("libzero_mpi-", std::string_view(loaded.path).substr(loaded.path.rfind('/') + 1));
   std::vector<std::string> places;
-  const Dl_info self = object_of(reinterpret_cast<const void*>(&zero_version));
-  if (self.dli_fname != nullptr) places.push_back(text(folder_of(self.dli_fname), "/", file));
+  if (const std::string own = own_folder(); !own.empty()) places.push_back(text(own, "/", file));
   const char* const data = secure_getenv("XDG_DATA_HOME");
   const char* const home = secure_getenv("HOME");
   if (data != nullptr && data[0] == '/')

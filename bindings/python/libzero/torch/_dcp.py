@@ -6,10 +6,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import itertools
 import os
 import pickle
-import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, Optional, cast
@@ -29,30 +27,9 @@ from torch.distributed.checkpoint.planner import (
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.checkpoint.utils import _create_file_view
 
-from . import _streams, _torch_files
+from . import _places, _streams, _torch_files
 from ._documents import OPTIMIZER_KEYS, Found, document_of
 from ._streams import CheckpointReader, Entry, RefusedError
-
-Box = tuple[tuple[int, ...], tuple[int, ...]]  # offsets and sizes
-
-
-def boxes(shape: Sequence[int], itemsize: int) -> Iterator[Box]:
-    """A tensor in parts that are boxes and contiguous, each of at most
-    PART_BYTES, in their order."""
-    depth, inner = len(shape), itemsize
-    while depth > 0 and inner * shape[depth - 1] <= _streams.PART_BYTES:
-        depth -= 1
-        inner *= shape[depth]
-    if depth == 0 or 0 in shape:
-        yield (0,) * len(shape), tuple(shape)
-        return
-    rows, rest = max(1, _streams.PART_BYTES // inner), tuple(shape[depth:])
-    outer = tuple(shape[: depth - 1])
-    for at in itertools.product(*map(range, outer)):
-        for first in range(0, shape[depth - 1], rows):
-            count = min(rows, shape[depth - 1] - first)
-            yield (*at, first, *(0 for _ in rest)), (*(1 for _ in outer), count, *rest)
-
 
 # ---- There.
 
@@ -76,7 +53,7 @@ class _Coming:
                     size=torch.Size(entry.shape),
                 ),
             )
-            for offsets, sizes in boxes(entry.shape, entry.dtype.itemsize)
+            for offsets, sizes in _streams.boxes(entry.shape, entry.dtype.itemsize)
         ]
 
 
@@ -122,38 +99,29 @@ class _Planner(DefaultSavePlanner):
 def export(reader: CheckpointReader, target: str, replace: bool) -> None:
     """Write the checkpoint as such a directory, with the keys that a state_dict of model and
     optimizer has: "model.w", "optimizer.state.w.exp_avg"."""
-    before = os.path.lexists(target)
-    if before and not os.path.isfile(os.path.join(target, ".metadata")):
-        raise RefusedError("it is no directory of this kind: name one that can be made")
-    if before and not replace:
-        raise RefusedError("it exists: remove it, or give --replace")
     entries = {entry.name: entry for entry in reader.entries}
     document = document_of(reader.description, lambda name: _Coming(entries[name]), by_name=True)
-    folder = os.path.dirname(os.path.abspath(target))
-    path, old = _torch_files.hidden_name(folder), _torch_files.hidden_name(folder)
-    try:
+    with _places.new_directory(target, replace, r"\.metadata|__\d+_\d+\.distcp") as path:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that there is one process
-            save(
-                document,
-                storage_writer=FileSystemWriter(path),
-                planner=_Planner(reader),
-                no_dist=True,
-            )
+            try:
+                save(
+                    document,
+                    storage_writer=FileSystemWriter(path),
+                    planner=_Planner(reader),
+                    no_dist=True,
+                )
+            except CheckpointException as error:
+                raise _cause_of(next(iter(error.failures.values()))[0]) from None  # the only rank's
         reader.skip_to(None)
-        _torch_files.sync_folder(path)
-        if before:
-            os.rename(target, old)
-        os.rename(path, target)
-        shutil.rmtree(old, ignore_errors=True)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            os.rename(old, target)
-        shutil.rmtree(path, ignore_errors=True)
-        if isinstance(error, CheckpointException):  # of the only rank
-            raise next(iter(error.failures.values()))[0] from None
-        raise
-    _torch_files.sync_folder(folder)
+
+
+def _cause_of(error: BaseException) -> BaseException:
+    """What a write met: torch's writer raises an error of its own over that."""
+    at: Optional[BaseException] = error
+    while at is not None and not isinstance(at, (OSError, KeyboardInterrupt, SystemExit)):
+        at = at.__context__
+    return at or error
 
 
 # ---- Back.
@@ -194,7 +162,7 @@ class _Unpickler(pickle.Unpickler):
 
 def _read_metadata(path: str) -> meta.Metadata:
     try:
-        with open(os.path.join(path, ".metadata"), "rb") as file:
+        with _places.open_regular(os.path.join(path, ".metadata"), links=False) as file:
             read = _Unpickler(file).load()
     except OSError as error:
         raise RefusedError(f"no directory of torch.distributed.checkpoint: {error}") from None
@@ -233,7 +201,7 @@ class _Pieces:
             if os.path.basename(name) != name:
                 raise RefusedError(f"it names a file {name!r}")
             self._files[name] = self._opened.enter_context(
-                open(os.path.join(self._path, name), "rb")
+                _places.open_regular(os.path.join(self._path, name), links=False)
             )
         file = self._files[name]
         view = cast(IO[bytes], _create_file_view(cast(Any, file), info.offset, info.length))
@@ -251,7 +219,7 @@ class _Pieces:
             if tuple(tensor.shape) != tuple(chunk.sizes) or tensor.dtype != dtype:
                 raise RefusedError(f"a part of {fqn!r} is not what .metadata says")
             chunks.append((chunk, file, begin + _torch_files.offset_of(tensor)))
-        for offsets, sizes in boxes(of.size, dtype.itemsize):
+        for offsets, sizes in _streams.boxes(of.size, dtype.itemsize):
             whole = torch.empty(sizes, dtype=dtype)
             filled = 0
             for chunk, file, start in chunks:

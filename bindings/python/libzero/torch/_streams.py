@@ -5,6 +5,7 @@ one, so that nothing else here knows the format of checkpoints."""
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import struct
 import subprocess
@@ -50,6 +51,27 @@ class Entry(NamedTuple):
     @property
     def bytes(self) -> int:
         return torch.Size(self.shape).numel() * self.dtype.itemsize
+
+
+Box = tuple[tuple[int, ...], tuple[int, ...]]  # offsets and sizes
+
+
+def boxes(shape: Sequence[int], itemsize: int) -> Iterator[Box]:
+    """A tensor in parts that are boxes and contiguous, each of at most
+    PART_BYTES, in their order."""
+    depth, inner = len(shape), itemsize
+    while depth > 0 and inner * shape[depth - 1] <= PART_BYTES:
+        depth -= 1
+        inner *= shape[depth]
+    if depth == 0 or 0 in shape:
+        yield (0,) * len(shape), tuple(shape)
+        return
+    rows, rest = max(1, PART_BYTES // inner), tuple(shape[depth:])
+    outer = tuple(shape[: depth - 1])
+    for at in itertools.product(*map(range, outer)):
+        for first in range(0, shape[depth - 1], rows):
+            count = min(rows, shape[depth - 1] - first)
+            yield (*at, first, *(0 for _ in rest)), (*(1 for _ in outer), count, *rest)
 
 
 class CheckpointReader:
@@ -141,9 +163,10 @@ def write_checkpoint(
         pass  # it has said why
     except BaseException:
         process.terminate()  # it removes what it has written
-        process.wait()
         raise
-    with contextlib.suppress(BrokenPipeError):
-        stream.close()
-    if process.wait():
+    finally:
+        with contextlib.suppress(BrokenPipeError):
+            stream.close()
+        status = process.wait()
+    if status:
         raise ToldError

@@ -12,7 +12,7 @@ from typing import IO, Any, Optional, Union
 
 import torch
 
-from . import _streams
+from . import _places, _streams
 from ._documents import Found, document_of
 from ._streams import CheckpointReader, RefusedError
 
@@ -24,9 +24,10 @@ def export(reader: CheckpointReader, target: str, replace: bool) -> None:
     # Room that nothing touches: the file gets none of its bytes.
     room = {entry.name: torch.empty(entry.shape, dtype=entry.dtype) for entry in reader.entries}
     document = document_of(reader.description, room.__getitem__, by_name=False)
-    with new_file(target, replace) as path:
-        with torch.serialization.skip_data():
-            torch.save(document, path)
+    with _places.new_file(target, replace) as path:
+        # Into a file of Python's, as torch's own does not say why a write failed.
+        with torch.serialization.skip_data(), open(path, "wb") as new:
+            torch.save(document, new)
         places = dict(zip(map(id, _tensors_of(document)), _tensors_of(load(path))))
         held = set(map(id, room.values()))
         with open(path, "r+b") as file:
@@ -53,43 +54,6 @@ def _write(file: IO[bytes], place: torch.Tensor, parts: Any) -> None:
     file.seek(offset_of(place))
     for part in parts:
         file.write(part)
-
-
-@contextlib.contextmanager
-def new_file(target: str, replace: bool) -> Iterator[str]:
-    """A hidden name beside `target`, which it gets at the end; nothing stays if there is none."""
-    if os.path.lexists(target):
-        if not os.path.isfile(target):
-            raise RefusedError("it is not a regular file: name one that can be made")
-        if not replace:
-            raise RefusedError("it exists: remove it, or give --replace")
-    folder = os.path.dirname(os.path.abspath(target))
-    if os.path.lexists(target) and os.path.lexists(os.path.join(folder, "zero.json")):
-        raise RefusedError("it is a file in a checkpoint: write elsewhere")
-    path = hidden_name(folder)
-    try:
-        with open(path, "xb"):
-            pass
-        yield path
-        os.rename(path, target)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(path)
-        raise
-    sync_folder(folder)
-
-
-def hidden_name(folder: str) -> str:
-    """For what is half written: nobody else's, as processes of two containers may have one number."""
-    return os.path.join(folder, f".zero-{os.urandom(8).hex()}.tmp")
-
-
-def sync_folder(folder: str) -> None:
-    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
 
 
 # ---- Back.
@@ -126,14 +90,26 @@ def found(file: IO[bytes], begin: int, tensor: torch.Tensor) -> Found:
     start = begin + offset_of(tensor)
 
     def parts() -> Iterator[torch.Tensor]:
+        steps = tensor.stride()
         if tensor.is_contiguous():
             yield from read(file, start, tensor.dtype, tensor.numel())
-        else:  # whole, as others may lie between its elements
-            last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()))
-            held = torch.cat(list(read(file, start, tensor.dtype, last + 1)))
-            yield held.as_strided(tensor.shape, tensor.stride())
+        elif tensor.numel() > 0:  # all that it lies in, as others may lie between its elements
+            count = 1 + sum((size - 1) * step for size, step in zip(tensor.shape, steps))
+            if count < tensor.numel():
+                raise RefusedError(
+                    f"a tensor of shape {tuple(tensor.shape)} has its elements stored once for "
+                    "several of them: save it as tensor.contiguous()"
+                )
+            held = torch.empty(count, dtype=tensor.dtype)
+            at = 0
+            for part in read(file, start, tensor.dtype, count):
+                held[at : at + len(part)] = part
+                at += len(part)
+            for offsets, sizes in _streams.boxes(tensor.shape, tensor.dtype.itemsize):
+                first = sum(offset * step for offset, step in zip(offsets, steps))
+                yield held.as_strided(sizes, steps, first)
 
-    return Found(tensor.dtype, tuple(tensor.shape), start, parts)
+    return Found(tensor.dtype, tuple(tensor.shape), (start, tensor.stride()), parts)
 
 
 def read(file: IO[bytes], start: int, dtype: torch.dtype, count: int) -> Iterator[torch.Tensor]:
@@ -150,9 +126,7 @@ def read(file: IO[bytes], start: int, dtype: torch.dtype, count: int) -> Iterato
 @contextlib.contextmanager
 def document(path: str) -> Iterator[Any]:
     """What a file holds, with a Found for each tensor."""
-    if os.path.exists(path) and not os.path.isfile(path):
-        raise RefusedError("it is not a regular file")
-    with open(path, "rb") as file:
+    with _places.open_regular(path, links=True) as file:
 
         def with_places(value: Any) -> Any:
             if isinstance(value, torch.Tensor):

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where exports go, whole or not at all, and files that imports read."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator
+from typing import IO
+
+from ._streams import RefusedError
+
+_NEW, _EXCHANGE = 1, 2  # renameat2's RENAME_NOREPLACE and RENAME_EXCHANGE
+
+
+def open_regular(path: str, *, links: bool) -> IO[bytes]:
+    """A file to read that is neither a pipe, which would be waited for, nor a link, unless `links`
+    are followed."""
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if links else os.O_NOFOLLOW)
+    try:
+        number = os.open(path, flags)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise RefusedError(f"{os.path.basename(path)!r} is a link") from None
+        raise
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise RefusedError(f"{os.path.basename(path)!r} is not a regular file")
+    return open(number, "rb")
+
+
+@contextlib.contextmanager
+def new_file(target: str, replace: bool) -> Iterator[str]:
+    """A hidden name beside `target`, which it gets at the end; nothing stays if there is none."""
+    if os.path.lexists(target):
+        if not os.path.isfile(target):
+            raise RefusedError("it is not a regular file: name one that can be made")
+        _check_replace(replace)
+    folder = os.path.dirname(os.path.abspath(target))
+    if os.path.lexists(target) and os.path.lexists(os.path.join(folder, "zero.json")):
+        raise RefusedError("it is a file in a checkpoint: write elsewhere")
+    path = _hidden_name(folder)
+    try:
+        with open(path, "xb"):
+            pass
+        yield path
+        if replace:
+            os.rename(path, target)
+        else:
+            _rename_to_new(path, target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(path)
+        raise
+    _sync(folder)
+
+
+@contextlib.contextmanager
+def new_directory(target: str, replace: bool, names: str) -> Iterator[str]:
+    """The same for a directory. One is replaced only if it holds nothing but regular files whose
+    names match `names`, a regular expression."""
+    before = os.path.lexists(target)
+    if before:
+        if not _holds_only(target, names):
+            raise RefusedError(
+                "it is no directory of this kind, or holds other files: name one that can be made"
+            )
+        _check_replace(replace)
+    folder = os.path.dirname(os.path.abspath(target))
+    path = _hidden_name(folder)
+    try:
+        yield path
+        _sync(path)
+        if not before:
+            _rename_to_new(path, target)
+        elif not _rename(path, target, _EXCHANGE):
+            raise RefusedError("this file system cannot exchange it in one step: remove it")
+    except BaseException:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
+    _sync(folder)
+    if before:
+        for name in os.listdir(path):
+            if re.fullmatch(names, name):
+                os.remove(os.path.join(path, name))
+        os.rmdir(path)  # fails if somebody has put something there meanwhile
+
+
+def _check_replace(replace: bool) -> None:
+    if not replace:
+        raise RefusedError("it exists: remove it, or give --replace")
+
+
+def _holds_only(path: str, names: str) -> bool:
+    if os.path.islink(path) or not os.path.isdir(path):
+        return False
+    with os.scandir(path) as entries:
+        return all(
+            one.is_file(follow_symlinks=False) and re.fullmatch(names, one.name) for one in entries
+        )
+
+
+def _hidden_name(folder: str) -> str:
+    """For what is half written: nobody else's, as processes of two containers may have one number."""
+    return os.path.join(folder, f".zero-{os.urandom(8).hex()}.tmp")
+
+
+def _rename_to_new(source: str, target: str) -> None:
+    try:
+        if not _rename(source, target, _NEW):
+            os.rename(source, target)
+    except FileExistsError:
+        raise RefusedError("it has come to exist meanwhile: remove it, or give --replace") from None
+
+
+def _rename(source: str, target: str, flag: int) -> bool:
+    """As renameat2(2) does. False where nobody knows the flag."""
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    here = -100  # AT_FDCWD
+    if call is None:
+        return False
+    if call(here, os.fsencode(source), here, os.fsencode(target), flag) == 0:
+        return True
+    error = ctypes.get_errno()
+    if error in (errno.EINVAL, errno.ENOSYS):
+        return False
+    raise OSError(error, os.strerror(error), target)
+
+
+def _sync(folder: str) -> None:
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)

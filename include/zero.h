@@ -677,10 +677,11 @@ ZERO_API zero_status zero_state_save(zero_optim *optim, const char *directory,
 /* Begin the same save, and write it while training goes on: of the state as it is now. Threads of
  * libzero's write; what a call is about to change before it is written is copied first, so memory
  * for a copy of what this rank writes must be there, and stays for the next save. Until
- * zero_state_save_wait change parameters by libzero's calls only. A save that has begun already is
- * ZERO_ERR_BUSY. The checkpoint appears
- * once all ranks have written and a later call on the optimizer has found that out; whatever fails
- * before leaves the last one. zero_free drops a save that is not complete. Collective. */
+ * zero_state_save_wait change parameters by calls on the optimizer only: what your own code writes,
+ * and zero_comm_all_reduce and zero_comm_broadcast, may come into the checkpoint. A save that has
+ * begun already is ZERO_ERR_BUSY. The checkpoint appears once all ranks have written and a later
+ * call on the optimizer has found that out; whatever fails before leaves the last one. zero_free
+ * drops a save that is not complete. Collective. */
 ZERO_API zero_status zero_state_save_begin(zero_optim *optim, const char *directory,
                                            const zero_save_options *options);
 

@@ -44,15 +44,31 @@ def run(command, log, seconds, env=None):
     """Its exit status, or None if the time was over before it ended. Whatever it started ends with it."""
     with open(log, "ab") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=HERE, start_new_session=True,
                                                   env={**os.environ, **(env or {})}) as process:
+        running.add(process.pid)
         try:
             return process.wait(seconds)
         except subprocess.TimeoutExpired:
             return None
         finally:
-            try:
-                os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+            running.discard(process.pid)
+            kill(process.pid)
+
+
+running = set()  # leaders of sessions of their own, which no Ctrl-C reaches
+
+
+def kill(leader):
+    try:
+        os.killpg(leader, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def end(number, _):
+    """Ends at once. What is done has been kept."""
+    for leader in list(running):
+        kill(leader)
+    os._exit(128 + number)
 
 
 # ---- Units: each is done as a whole, but for fuzzing and the soak, which go on.
@@ -286,6 +302,8 @@ def main():
     HERE.mkdir(parents=True, exist_ok=True)
     if arguments.corpus:
         return keep_corpus()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
     deadline = time.monotonic() + 60 * arguments.minutes
     file = HERE / "state.json"
     state = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}

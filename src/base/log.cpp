@@ -40,10 +40,11 @@ void print(int32_t level, std::string_view message) {
                   : std::snprintf(line, sizeof line, "libzero: rank %d: %s: ", speaker, word));
   const std::string_view shown = utf8_prefix(message, sizeof line - length - 1);
   // Names of files and words of other processes must not end the line, or steer a terminal.
-  std::transform(shown.begin(), shown.end(), line + length, [](char c) {
-    return static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
-  });
-  length += shown.size();
+  for (size_t at = 0; at < shown.size();) {
+    const size_t control = control_bytes(shown.substr(at));
+    line[length++] = control > 0 ? '?' : shown[at];
+    at += std::max<size_t>(control, 1);
+  }
   line[length++] = '\n';
   pollfd out{STDERR_FILENO, POLLOUT, 0};
   // Wait: kPrintMs.

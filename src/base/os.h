@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/auxv.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -125,6 +126,7 @@ struct SystemCalls {
     return ::ioctl(pidfd, _IOWR(0xFF, 11, PidfdInfo), info);
   };
   pid_t (*getpid)() = ::getpid;
+  unsigned long (*getauxval)(unsigned long which) = ::getauxval;
   pid_t (*gettid)() = Numbered<SYS_gettid>();
   uid_t (*geteuid)() = ::geteuid;
   int (*set_robust_list)(void* head, size_t bytes) = Numbered<SYS_set_robust_list>();

@@ -50,6 +50,17 @@ constexpr bool continues_character(char c) {
 /// Returns the longest prefix of `text` that has at most `bytes` bytes and cuts no character.
 std::string_view utf8_prefix(std::string_view text, size_t bytes);
 
+/// Returns how many bytes of a control character, which could steer a terminal, `text` begins with:
+/// 0 if it begins with another one.
+inline size_t control_bytes(std::string_view text) {
+  const auto byte = [&](size_t at) {
+    return at < text.size() ? static_cast<unsigned char>(text[at]) : 0u;
+  };
+  if (text.empty()) return 0;
+  if (byte(0) < 0x20 || byte(0) == 0x7f) return 1;
+  return byte(0) == 0xc2 && byte(1) >= 0x80 && byte(1) < 0xa0 ? 2 : 0;  // U+0080 to U+009F
+}
+
 /// Takes `prefix` off the front of `words`, if it stands there.
 inline bool take_prefix(std::string_view& words, std::string_view prefix) {
   if (!words.starts_with(prefix)) return false;

@@ -10,6 +10,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "base/text.h"
+
 namespace zero {
 namespace {
 
@@ -163,17 +165,17 @@ class Events {
 
 std::string quoted(std::string_view value, char quote) {
   std::string out(1, quote);
-  for (const char c : value) {
-    if (c == quote || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+  for (size_t at = 0; at < value.size(); ++at) {
+    const size_t control = control_bytes(value.substr(at));
+    if (control > 0) {
+      at += control - 1;  // the last byte of these is the character's number
       char escape[8];
-      std::snprintf(escape, sizeof escape, "\\u%04x", static_cast<unsigned>(c));
+      std::snprintf(escape, sizeof escape, "\\u%04x", static_cast<unsigned char>(value[at]));
       out += escape;
-    } else {
-      out += c;
+      continue;
     }
+    if (value[at] == quote || value[at] == '\\') out += '\\';
+    out += value[at];
   }
   return out += quote;
 }

@@ -97,9 +97,9 @@ threads = [threading.Thread(target=rank, args=(number,)) for number in range(2)]
                          [made.format(0), SKIPPED.format(self.folder), made.format(1)])
 
     def test_what_others_named_ends_no_line_and_steers_no_terminal(self):
-        folder = self.folder + "/new\nlibzero: rank 1: error:\x1b[2J"
+        folder = self.folder + "/new\nlibzero: rank 1: error:\x1b[2J\x9b2J"
         (pathlib.Path(folder) / "lost+found").mkdir(parents=True)
-        shown = folder.replace("\n", "?").replace("\x1b", "?")
+        shown = folder.replace("\n", "?").replace("\x1b", "?").replace("\x9b", "?")
         self.assertEqual(self.printed("warning", folder=folder), [SKIPPED.format(shown)])
 
     def test_each_line_is_one_write(self):

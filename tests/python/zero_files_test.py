@@ -124,11 +124,25 @@ class Merge(ZeroTest):
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stderr.decode(), "^zero merge: .*(No space|could not be written)")
 
-    def test_ctrl_c_leaves_nothing(self):
-        """It is stopped where its file, or a file of its directory, is half written."""
+    def large(self):
         directory = os.path.join(self.folder, "large")
         if not os.path.exists(directory):
             subprocess.run([sys.executable, "-c", LARGE, directory], timeout=60, check=True)
+        return directory
+
+    def test_what_has_come_to_exist_meanwhile_stays(self):
+        process = subprocess.Popen([ZERO, "merge", self.large(), self.file], stderr=subprocess.PIPE)
+        while not os.listdir(self.place):
+            pass
+        pathlib.Path(self.file).write_text("mine")
+        self.assertIn(b"has come to exist meanwhile", process.communicate(timeout=60)[1])
+        self.assertEqual(process.returncode, 1)
+        self.assertEqual(os.listdir(self.place), ["model.safetensors"])
+        self.assertEqual(pathlib.Path(self.file).read_text(), "mine")
+
+    def test_ctrl_c_leaves_nothing(self):
+        """It is stopped where its file, or a file of its directory, is half written."""
+        directory = self.large()
         cases = [(number, "merge") for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
         for number, *command in [*cases, (signal.SIGINT, "reshard", "--world", "2")]:
             for attempt in range(20):
@@ -313,6 +327,10 @@ class ExportAndImport(ZeroTest):
             ({"w": tensor("BOOL", 8, 0, 1)}, "tensor 'w' is 'BOOL'; a checkpoint has F32"),
             ({"w": tensor("F32", 2), "__metadata__": {"zero": "{}"}}, "is no description of a checkpoint"),
             ({"w": tensor("F32", 2), "__metadata__": {"zero": "[" * 99999 + "]" * 99999}}, "is nested deeper than 16"),
+            (with_state(step=-5), "'step' is '-5', not an integer from 0"),
+            (with_state(step=1.5), "'step' is '1.5', not an integer from 0"),
+            (with_state(skipped=2**63), "'skipped' is '9223372036854775808', not an integer from 0"),
+            (with_state(parameters=[{**described["parameters"][0], "group": 2**32}]), "'group' is '4294967296', not"),
             (with_state(optimizer="sgdd"), "there is no rule 'sgdd'"),
             (with_state(groups=[{"lr": -1}]), "setting 'lr' is -1"),
             (with_state(groups=[{"rate": 1}]), "'rate'"),

@@ -380,7 +380,7 @@ class BadInput(ZeroTest):
         self.refused("'/proc/model': ", "merge", self.checkpoint("1"), "/proc/model")
 
     def test_a_name_does_not_steer_the_terminal(self):
-        self.refused(r"'/no/\?\[31msuch\?'", "verify", "/no/\033[31msuch\n")
+        self.refused(r"'/no/\?\[31ms\?1much\?'", "verify", "/no/\033[31ms\x9b1much\n")
 
     def test_a_directory_without_permission_is_a_sentence(self):
         directory = self.own()

@@ -208,6 +208,7 @@ TEST(Json, a_value_that_its_form_refuses_ends_the_parse_with_code_and_place) {
 
 TEST(Json, long_and_dirty_names_are_shown_short_and_clean) {
   EXPECT_EQ(shown("a\x1b[31m'\"\\"), "'a\\u001b[31m\\'\"\\\\'");
+  EXPECT_EQ(shown("\u009b1m \u00a0\xc2"), "'\\u009b1m \u00a0\xc2'");
   const std::string cut = shown(text(std::string(119, 'x'), "\u00e9", std::string(50, 'y')));
   EXPECT_EQ(cut, text("'", std::string(119, 'x'), "'..."));
 }
@@ -217,8 +218,9 @@ TEST(Json, every_name_comes_back_from_its_quotes) {
   for (int round = 0; round < 2000; round++) {
     std::string name;
     for (int i = static_cast<int>(random() % 12); i > 0; i--) {
-      const char* const parts[] = {"a",      "\"",     "\\",         "\n", "\x01", "\x7f",
-                                   "\u00e9", "\u20ac", "\U0001F600", "/",  "."};
+      const char* const parts[] = {"a",      "\"",         "\\",     "\n",     "\x01",
+                                   "\x7f",   "\u0080",     "\u009f", "\u00a0", "\u00e9",
+                                   "\u20ac", "\U0001F600", "/",      "."};
       name += parts[random() % std::size(parts)];
     }
     const Document document{name, round, {}, {}};

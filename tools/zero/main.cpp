@@ -178,7 +178,8 @@ void add_top(CLI::App& app, Request& request) {
       ->required();
   app.add_option("--interval", request.interval_s, "seconds between two looks (1)")
       ->check(CLI::Range(0.1, 86400.0));
-  app.add_option("--count", request.count, "end after so many looks")->check(CLI::PositiveNumber);
+  app.add_option("--count", request.count, "end after so many looks")
+      ->check(CLI::Range(int64_t{1}, INT64_MAX));
 }
 
 struct Command {

@@ -63,8 +63,9 @@ void print_table(const Rows& rows) {
 }
 
 std::string tame(std::string words) {
-  for (char& c : words)
-    if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = '?';
+  for (size_t at = 0; at < words.size(); at++)
+    if (const size_t control = control_bytes(std::string_view(words).substr(at)); control > 0)
+      words.replace(at, control, "?");
   return words;
 }
 

@@ -100,10 +100,12 @@ void add_group(Rows& rows, const std::string& group, const RankSums& ranks) {
   const Slowest slowest = slowest_of(ranks);
   int64_t steps = 0;
   for (const auto& [rank, sum] : ranks) steps = std::max(steps, sum.steps);
+  const bool quiet = std::ranges::all_of(ranks, [](const auto& of) { return of.second.end == 0; });
   rows.push_back({group_text(group) + ": " +
-                  (slowest.rank < 0 ? "no rank waits for another"
-                                    : text("rank ", slowest.rank, " is waited for most, ",
-                                           per_step(slowest.waited, steps), " a step"))});
+                  (quiet ? "nothing has ended since the last look, as in a long wait for a rank"
+                   : slowest.rank < 0 ? "no rank waits for another"
+                                      : text("rank ", slowest.rank, " is waited for most, ",
+                                             per_step(slowest.waited, steps), " a step"))});
   rows.push_back({"rank", "steps/s", "waits", "for"});
   for (const char* phase : kPhases) rows.back().push_back(phase);
   for (const auto& [rank, sum] : ranks) {

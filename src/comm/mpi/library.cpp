@@ -4,7 +4,6 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <stdlib.h>
-#include <sys/auxv.h>
 
 #include <algorithm>
 #include <atomic>
@@ -96,7 +95,7 @@ bool is_standard(const Loaded& loaded) {
 /// these.
 std::string own_folder() {
   const Dl_info self = object_of(reinterpret_cast<const void*>(&zero_version));
-  const Dl_info program = object_of(reinterpret_cast<const void*>(getauxval(AT_PHDR)));
+  const Dl_info program = object_of(reinterpret_cast<const void*>(os().getauxval(AT_PHDR)));
   std::string path = self.dli_fname != nullptr ? self.dli_fname : "";
   if (self.dli_fbase == program.dli_fbase) {
     char file[4096];

@@ -41,7 +41,7 @@ void print(int32_t level, std::string_view message) {
   const std::string_view shown = utf8_prefix(message, sizeof line - length - 1);
   // Names of files and words of other processes must not end the line, or steer a terminal.
   for (size_t at = 0; at < shown.size();) {
-    const size_t control = control_bytes(shown.substr(at));
+    const size_t control = control_character_bytes(shown.substr(at));
     line[length++] = control > 0 ? '?' : shown[at];
     at += std::max<size_t>(control, 1);
   }

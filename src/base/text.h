@@ -52,7 +52,7 @@ std::string_view utf8_prefix(std::string_view text, size_t bytes);
 
 /// Returns how many bytes of a control character, which could steer a terminal, `text` begins with:
 /// 0 if it begins with another one.
-inline size_t control_bytes(std::string_view text) {
+inline size_t control_character_bytes(std::string_view text) {
   const auto byte = [&](size_t at) {
     return at < text.size() ? static_cast<unsigned char>(text[at]) : 0u;
   };

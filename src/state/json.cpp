@@ -166,7 +166,7 @@ class Events {
 std::string quoted(std::string_view value, char quote) {
   std::string out(1, quote);
   for (size_t at = 0; at < value.size(); ++at) {
-    const size_t control = control_bytes(value.substr(at));
+    const size_t control = control_character_bytes(value.substr(at));
     if (control > 0) {
       at += control - 1;  // the last byte of these is the character's number
       char escape[8];

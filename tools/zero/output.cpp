@@ -64,7 +64,8 @@ void print_table(const Rows& rows) {
 
 std::string tame(std::string words) {
   for (size_t at = 0; at < words.size(); at++)
-    if (const size_t control = control_bytes(std::string_view(words).substr(at)); control > 0)
+    if (const size_t control = control_character_bytes(std::string_view(words).substr(at));
+        control > 0)
       words.replace(at, control, "?");
   return words;
 }

@@ -40,20 +40,6 @@ def number(pattern, text):
     return sum(int(found) for found in re.findall(pattern, text, flags=re.M))
 
 
-def run(command, log, seconds, env=None):
-    """Its exit status, or None if the time was over before it ended. Whatever it started ends with it."""
-    with open(log, "ab") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=HERE, start_new_session=True,
-                                                  env={**os.environ, **(env or {})}) as process:
-        running.add(process.pid)
-        try:
-            return process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return None
-        finally:
-            running.discard(process.pid)
-            kill(process.pid)
-
-
 running = set()  # leaders of sessions of their own, which no Ctrl-C reaches
 
 
@@ -69,6 +55,20 @@ def end(number, _):
     for leader in list(running):
         kill(leader)
     os._exit(128 + number)
+
+
+def run(command, log, seconds, env=None):
+    """Its exit status, or None if the time was over before it ended. Whatever it started ends with it."""
+    with open(log, "ab") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=HERE, start_new_session=True,
+                                                  env={**os.environ, **(env or {})}) as process:
+        running.add(process.pid)
+        try:
+            return process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            running.discard(process.pid)
+            kill(process.pid)
 
 
 # ---- Units: each is done as a whole, but for fuzzing and the soak, which go on.

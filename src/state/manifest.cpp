@@ -276,8 +276,8 @@ Status check_keys(const Manifest& manifest) {
   return invalid("tensor ", shown(twice->second), " of file ", twice->first, " is used twice");
 }
 
-}  // namespace
-
+/// Fails unless the manifest is consistent in itself. Sets the members that are not in the file,
+/// and sorts slices.
 Status check_manifest(Manifest& manifest) {
   if (manifest.world < 1) return invalid("the world is 0");
   ZERO_TRY(check_files(manifest));
@@ -295,6 +295,8 @@ Status check_manifest(Manifest& manifest) {
   ZERO_TRY(check_extras(manifest));
   return check_keys(manifest);
 }
+
+}  // namespace
 
 std::string write_manifest(const Manifest& manifest) {
   JsonWriter json;

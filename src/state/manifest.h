@@ -125,10 +125,6 @@ std::string manifest_trailer(std::string_view body);
 /// keys that it does not know; with ZERO_ERR_UNSUPPORTED for another format number.
 Result<Manifest> parse_manifest(std::string_view bytes);
 
-/// Fails with ZERO_ERR_CKPT_INVALID unless the manifest is consistent in itself. Sets the members
-/// that are not in the file, and sorts slices.
-Status check_manifest(Manifest& manifest);
-
 /// Reads what hex_double wrote. Returns false for anything else, and for NaN.
 bool parse_hex_double(std::string_view text, double& value);
 

@@ -29,7 +29,6 @@ class Doctor:
         how = f"by the shim {shim}" if shim else "of the standard ABI"
         self.assertEqual((found["ok"], found["words"], done.stderr), (True, f"{mpi.library}, {how}", ""))
 
-
     def test_no_code_below_the_current_directory_runs(self):
         mpi = mpis.find(self.name)
         if mpi is None:

@@ -107,6 +107,11 @@ class Trace(unittest.TestCase):
                 for file in self.traces.iterdir():
                     file.unlink()
 
+    def test_top_says_that_nothing_has_ended_while_all_wait(self):
+        self.start_job(60, 0, 3000)
+        shown = zero("top", self.traces, "--interval", "0.5", "--count", "4")
+        self.assertIn("nothing has ended since the last look", shown)
+
     def test_events_have_the_fields_of_the_format_and_lie_in_each_other(self):
         self.run_job(4, 1, 0)
         for rank in (0, 1):

@@ -73,7 +73,7 @@ void read_tensor(ManifestBuffer& tensor, const Json& json) {
   json.at("name").get_to(tensor.name);
   json.at("dtype").get_to(tensor.dtype);
   json.at("shape").get_to(tensor.shape);
-  tensor.count = shape_elements(tensor.shape).value_or(0);  // check_manifest refuses the others
+  tensor.count = shape_elements(tensor.shape).value_or(0);  // parse_manifest refuses the others
 }
 
 Manifest read_all(const Json& json) {

@@ -95,17 +95,21 @@ std::string per_step(double time, int64_t steps) {
   return seconds_text(time / static_cast<double>(std::max<int64_t>(steps, 1)));
 }
 
+/// Returns a sentence on who waits for whom.
+std::string waiting_text(const RankSums& ranks, int64_t steps) {
+  if (std::ranges::all_of(ranks, [](const auto& of) { return of.second.end == 0; }))
+    return "nothing has ended since the last look, as in a long wait for a rank";
+  const Slowest slowest = slowest_of(ranks);
+  if (slowest.rank < 0) return "no rank waits for another";
+  return text("rank ", slowest.rank, " is waited for most, ", per_step(slowest.waited, steps),
+              " a step");
+}
+
 void add_group(Rows& rows, const std::string& group, const RankSums& ranks) {
   constexpr const char* kPhases[] = {"enter", "ready", "gather", "vote", "apply", "publish"};
-  const Slowest slowest = slowest_of(ranks);
   int64_t steps = 0;
   for (const auto& [rank, sum] : ranks) steps = std::max(steps, sum.steps);
-  const bool quiet = std::ranges::all_of(ranks, [](const auto& of) { return of.second.end == 0; });
-  rows.push_back({group_text(group) + ": " +
-                  (quiet ? "nothing has ended since the last look, as in a long wait for a rank"
-                   : slowest.rank < 0 ? "no rank waits for another"
-                                      : text("rank ", slowest.rank, " is waited for most, ",
-                                             per_step(slowest.waited, steps), " a step"))});
+  rows.push_back({group_text(group) + ": " + waiting_text(ranks, steps)});
   rows.push_back({"rank", "steps/s", "waits", "for"});
   for (const char* phase : kPhases) rows.back().push_back(phase);
   for (const auto& [rank, sum] : ranks) {

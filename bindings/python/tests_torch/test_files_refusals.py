@@ -242,7 +242,7 @@ class BadInput(FilesTest):
             os.remove(place)
             os.rename(self.path("kept"), place)
 
-    def test_a_tensor_with_fewer_elements_than_it_has_is_a_sentence(self) -> None:
+    def test_a_tensor_whose_elements_are_stored_once_for_several_is_a_sentence(self) -> None:
         torch.save({"model": {"w": torch.zeros(1).expand(10**12)}}, self.path("file"))
         self.refused("stored once for several", "import", "--from", "torch", self.path("file"), "saved")
 

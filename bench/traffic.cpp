@@ -90,10 +90,10 @@ Settings read_settings(int argc, char** argv) {
 
 /// Ranks that are numbered host by host.
 zero::hosts::Layout layout_of(int32_t hosts, int32_t ranks) {
-  std::vector<std::string> names;
+  std::vector<uint64_t> of_ranks;
   for (int32_t rank = 0; rank < hosts * ranks; rank++)
-    names.push_back(std::to_string(rank / ranks));
-  return zero::hosts::Layout::of(names);
+    of_ranks.push_back(static_cast<uint64_t>(rank / ranks));
+  return zero::hosts::Layout::of(of_ranks);
 }
 
 Workload read_model(const std::string& name) {

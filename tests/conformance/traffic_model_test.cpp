@@ -64,9 +64,9 @@ constexpr Shape kShapes[] = {{2, 1}, {2, 2}, {3, 1}, {3, 3}, {4, 1}, {4, 2},
                              {4, 4}, {5, 1}, {6, 1}, {6, 3}, {8, 1}, {8, 4}};
 
 bench::Cluster cluster_of(const Shape& shape, DType wire) {
-  std::vector<std::string> names;
-  for (const int host : hosts_of(shape.world)) names.push_back(std::to_string(host));
-  return {hosts::Layout::of(names), shape.instances, wire};
+  const auto on = hosts_of(shape.world);
+  const std::vector<uint64_t> hosts(on.begin(), on.end());
+  return {hosts::Layout::of(hosts), shape.instances, wire};
 }
 
 bench::Flow between(int64_t bytes_before, int64_t bytes, int64_t messages_before,

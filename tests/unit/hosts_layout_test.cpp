@@ -7,8 +7,8 @@ namespace zero::hosts {
 namespace {
 
 TEST(Hosts, are_numbered_by_their_lowest_ranks_and_places_by_rank) {
-  const std::vector<std::string> names = {"b", "a", "b", "a"};
-  const Layout layout = Layout::of(names);
+  const std::vector<uint64_t> hosts = {7, 3, 7, 3};
+  const Layout layout = Layout::of(hosts);
   EXPECT_EQ(layout.hosts(), 2);
   EXPECT_EQ(layout.ranks, (std::vector<int32_t>{0, 2, 1, 3}));
   EXPECT_EQ(layout.rank(1, 0), 1);
@@ -17,15 +17,15 @@ TEST(Hosts, are_numbered_by_their_lowest_ranks_and_places_by_rank) {
 }
 
 TEST(Hosts, with_unequal_numbers_of_ranks_are_as_many_as_ranks) {
-  const std::vector<std::string> names = {"a", "b", "a"};
-  const Layout layout = Layout::of(names);
+  const std::vector<uint64_t> hosts = {1, 2, 1};
+  const Layout layout = Layout::of(hosts);
   EXPECT_EQ(layout.places, 1);
   EXPECT_EQ(layout.hosts(), 3);
 }
 
 TEST(Hosts, gather_among_some_by_fellows_only_where_these_have_the_same_places) {
-  const std::vector<std::string> names = {"a", "a", "b", "b", "c", "c"};
-  const Layout layout = Layout::of(names);
+  const std::vector<uint64_t> hosts = {1, 1, 2, 2, 3, 3};
+  const Layout layout = Layout::of(hosts);
   EXPECT_TRUE(layout.parts_evenly({0, 1, 6}));
   EXPECT_TRUE(layout.parts_evenly({2, 1, 2})) << "an instance a host";
   EXPECT_TRUE(layout.parts_evenly({1, 2, 3})) << "copies, one a host";

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/hash.h"
 #include "base/log.h"
@@ -38,17 +39,16 @@ struct Forming {
   }
 };
 
-/// Returns a name that only those have who are on this rank's host by the layout.
+/// Returns a name that only those have who are on this rank's host by the layout, and only ranks of
+/// the call know.
 Result<std::string> agree_on_name(const Forming& forming, const Layout& layout) {
-  const bool leads = forming.takes_part() && layout.seat(forming.place).place == 0;
   Digest drawn{};
-  Status done;
-  if (leads) done = draw_random(std::as_writable_bytes(std::span(drawn)));
-  ZERO_TRY(forming.call.vote("name", done));
-  const std::vector<Digest> all = ZERO_TRY(forming.call.exchange("name", drawn));
+  const std::span<std::byte> bytes = std::as_writable_bytes(std::span(drawn));
+  ZERO_TRY(forming.call.vote("name", forming.call.rank() == 0 ? draw_random(bytes) : Status()));
+  ZERO_TRY(forming.call.broadcast("name", bytes, 0));
   if (!forming.takes_part()) return std::string();
   const int32_t leader = layout.rank(layout.seat(forming.place).host, 0);
-  return hex(all[static_cast<size_t>(forming.members[static_cast<size_t>(leader)])]);
+  return text(hex(drawn), ".", forming.members[static_cast<size_t>(leader)]);
 }
 
 /// Joins the ranks of this host, if they are there.
@@ -126,12 +126,11 @@ Result<std::shared_ptr<Comm>> form(Call& call, std::span<const int32_t> members,
                                    const CommOptions& options, std::string_view host,
                                    const MakeMessages& make_messages) {
   const Forming forming{call, members, place, options};
-  std::vector<std::string> names = forming.of_members(ZERO_TRY(call.gather("host", host)));
-  const auto count_each = [&] {
-    for (size_t r = 0; r < names.size(); ++r) names[r] = text(r);
-  };
+  std::vector<uint64_t> hosts =
+      forming.of_members(ZERO_TRY(call.exchange("host", hash64(bytes_of(host)))));
+  const auto count_each = [&] { std::iota(hosts.begin(), hosts.end(), 0); };
   if (host.empty()) count_each();
-  Layout layout = names.empty() ? Layout() : Layout::of(names);
+  Layout layout = hosts.empty() ? Layout() : Layout::of(hosts);
   if (!layout.is_even && place == 0)
     log(ZERO_LOG_WARNING,
         "hosts have different numbers of ranks, so each rank counts as a host of its own: it sends "
@@ -142,7 +141,7 @@ Result<std::shared_ptr<Comm>> form(Call& call, std::span<const int32_t> members,
   if (!lacking.empty()) {
     log(ZERO_LOG_WARNING, text("ranks of one host will not share memory: ", lacking));
     count_each();
-    if (!names.empty()) layout = Layout::of(names);
+    if (!hosts.empty()) layout = Layout::of(hosts);
     own = join_host(forming, layout);
   }
   std::shared_ptr<local::LocalComm> host_comm = ZERO_TRY(call.vote("host", std::move(own)));

@@ -3,25 +3,24 @@
 
 #include <algorithm>
 #include <map>
-#include <string_view>
 
 namespace zero::hosts {
 
-Layout Layout::of(std::span<const std::string> names) {
-  const auto world = static_cast<int32_t>(names.size());
-  std::vector<std::vector<int32_t>> hosts;
-  std::map<std::string_view, size_t> numbers;
+Layout Layout::of(std::span<const uint64_t> hosts) {
+  const auto world = static_cast<int32_t>(hosts.size());
+  std::vector<std::vector<int32_t>> ranks;  // by host
+  std::map<uint64_t, size_t> numbers;
   for (int32_t r = 0; r < world; ++r) {
-    const auto [found, is_new] = numbers.emplace(names[static_cast<size_t>(r)], hosts.size());
-    if (is_new) hosts.emplace_back();
-    hosts[found->second].push_back(r);
+    const auto [found, is_new] = numbers.emplace(hosts[static_cast<size_t>(r)], ranks.size());
+    if (is_new) ranks.emplace_back();
+    ranks[found->second].push_back(r);
   }
   Layout layout;
-  const size_t places = hosts[0].size();
-  layout.is_even = std::ranges::all_of(hosts, [&](const auto& on) { return on.size() == places; });
+  const size_t places = ranks[0].size();
+  layout.is_even = std::ranges::all_of(ranks, [&](const auto& on) { return on.size() == places; });
   layout.places = layout.is_even ? static_cast<int32_t>(places) : 1;
-  layout.seats.resize(names.size());
-  for (const std::vector<int32_t>& on : hosts) {
+  layout.seats.resize(hosts.size());
+  for (const std::vector<int32_t>& on : ranks) {
     for (const int32_t r : on) {
       const auto at = static_cast<int32_t>(layout.ranks.size());
       layout.seats[static_cast<size_t>(r)] = {at / layout.places, at % layout.places};

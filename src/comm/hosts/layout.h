@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "comm/comm.h"
@@ -21,8 +20,8 @@ struct Layout {
   std::vector<int32_t> ranks;  // by host and place
   std::vector<Seat> seats;     // by rank
 
-  /// `names`: of the host of each rank.
-  static Layout of(std::span<const std::string> names);
+  /// `hosts`: of each rank, the same number on the same host.
+  static Layout of(std::span<const uint64_t> hosts);
 
   int32_t hosts() const { return static_cast<int32_t>(ranks.size()) / places; }
   int32_t rank(int32_t host, int32_t place) const {

@@ -255,7 +255,7 @@ Result<Frame> hear(Link& link, const Bounds& bounds) {
     }
     pollfd one{link.fd(), POLLIN, 0};
     // Wait: a slice of bounds.limit_ms.
-    os().poll(&one, 1, kSliceMs);
+    os().poll(&one, 1, static_cast<int>(watch.slice_ms()));
   }
 }
 

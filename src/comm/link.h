@@ -188,9 +188,6 @@ struct Bounds {
   std::function<Status()> check;
 };
 
-/// Waits are cut into slices of this length, so that whatever else may end one is seen soon.
-inline constexpr int kSliceMs = 20;
-
 /// Sleeps, without using signals. If a signal ends the sleep early, that does no harm.
 void sleep_ms(int milliseconds);
 /// Pauses between two looks at work of another library's, which usually takes `usual_ns`, so that a

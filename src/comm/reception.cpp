@@ -13,6 +13,7 @@ namespace zero {
 namespace {
 
 constexpr int64_t kLingerMs = 1'000;  // to tell ranks that come after the rendezvous has failed
+constexpr int kSliceMs = 20;          // of a wait
 constexpr int kAcceptsAtOnce = 64;
 constexpr size_t kMostText = 4000;      // of a refusal
 constexpr size_t kMostStrangers = 256;  // beside one for every rank
@@ -220,6 +221,12 @@ void Reception::seat(Partner& stranger) {
     limit_ms_ = said.limit_ms;
   }
   Partner& seated = guest(said.rank);
+  // Ranks of one process have the same witness. What introduced it is kept once, as a process may
+  // not have many descriptors.
+  const bool known = std::ranges::any_of(guests_, [&](const Partner& one) {
+    return one.witness != nullptr && one.witness == stranger.witness;
+  });
+  if (known) stranger.descriptors.clear();
   seated = std::move(stranger);
   seated.link->trust(meeting_.most_bytes);
   ++seated_;

@@ -124,7 +124,7 @@ struct Partner {
   pid_t pid = 0;                     // as the kernel tells it
   std::optional<Introduction> said;  // once it has
   Nonce nonce{};                     // it must prove itself by that
-  std::vector<Fd> descriptors;       // introduced it
+  std::vector<Fd> descriptors;       // introduced it, if no other one of its process has them
   std::shared_ptr<Witness> witness;
   bool ready = false;
 

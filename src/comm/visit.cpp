@@ -179,7 +179,7 @@ class Visit {
   }
 
   void wait_slice() const {
-    int64_t slice_ms = kSliceMs;
+    int64_t slice_ms = watch_.slice_ms();
     std::vector<pollfd> polls;
     for (const Door& door : doors_) {
       if (door.root.link != nullptr) {

@@ -44,6 +44,12 @@ std::vector<Missing> Watch::late_of(std::span<const Missing> missing) const {
   return late;
 }
 
+int64_t Watch::slice_ms() const {
+  constexpr int64_t kShortestMs = 20, kLongestMs = 100;
+  constexpr int64_t kLooks = 50;  // in the time that a wait has taken so far
+  return std::clamp((now_ns_ - start_ns_) / 1'000'000 / kLooks, kShortestMs, kLongestMs);
+}
+
 int64_t Watch::slice_ns(std::span<const Missing> missing, int64_t most_ms) const {
   int64_t oldest_ns = now_ns_;
   for (const Missing& one : missing) oldest_ns = std::min(oldest_ns, one.since_ns);

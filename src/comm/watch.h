@@ -53,6 +53,9 @@ class Watch {
   }
   /// Returns those of `missing` that are late.
   std::vector<Missing> late_of(std::span<const Missing> missing) const;
+  /// Returns how long to sleep before the next look at what nothing wakes a rank for: longer, the
+  /// longer it has waited, as ranks of many wait for long, and share cores.
+  int64_t slice_ms() const;
   /// Returns how long to sleep until one of them is late, at most `most_ms`.
   int64_t slice_ns(std::span<const Missing> missing, int64_t most_ms) const;
   /// True once, when a wait has become long.

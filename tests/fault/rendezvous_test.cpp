@@ -21,6 +21,7 @@
 #include "support/nightly.h"
 #include "support/points.h"
 #include "support/scratch.h"
+#include "support/system_calls.h"
 
 namespace zero::test {
 namespace {
@@ -413,6 +414,21 @@ TEST(Rendezvous, sixty_four_threads_are_one_group) {
                 RankKind::threads, 64,
                 [&](int rank) { return outcome(create_local(name, rank, 64, within(kLongMs))); }),
             Ranks(64, "ok"));
+}
+
+TEST(Rendezvous, threads_of_one_process_introduce_it_once) {
+  const std::string name = unique_name();
+  const int64_t before = entries_of("/proc/self/fd");
+  static std::atomic<int64_t> gathered;
+  const ReplacedCall look(&SystemCalls::reached, [](const char* point) {
+    if (std::string_view(point) == "rendezvous.gathered") gathered = entries_of("/proc/self/fd");
+  });
+  const Ranks results = run_sound_ranks(RankKind::threads, 64, [&](int rank) {
+    return outcome(create_local(name, rank, 64, within(kLongMs)));
+  });
+  EXPECT_EQ(results, Ranks(64, "ok"));
+  EXPECT_GT(gathered, before + 2 * 63);  // the ends of connections
+  EXPECT_LT(gathered, before + 3 * 63);
 }
 
 TEST(Rendezvous, nothing_is_left_behind) {

@@ -96,25 +96,25 @@ Status form(const NamedMeeting& meeting, Reception& reception, ControlSegment& s
             std::unique_ptr<Control>& control) {
   segment = ZERO_TRY(make_control_segment(meeting.world));
   const auto self = ZERO_TRY(Peer::meet(meeting.descriptors[0], Fd(), os().getpid()));
-  std::vector<std::shared_ptr<Peer>> peers;
-  std::vector<std::shared_ptr<Peer>> different;  // one of each process
-  std::vector<Process> processes;
-  std::vector<int> descriptors;
-  const Partner nobody;
-  for (int32_t r = 0; r < meeting.world; ++r) {
-    const Partner& one = r == 0 ? nobody : reception.guest(r);
-    peers.push_back(r == 0 ? self : std::static_pointer_cast<Peer>(one.witness));
-    const auto known = std::find(different.begin(), different.end(), peers.back());
-    Slot& slot = Control::slot_of(segment.mapping->data(), r);
-    const int32_t pid = r == 0 ? os().getpid() : static_cast<int32_t>(one.said->pid);
-    slot.pid.store(pid);
-    slot.process.store(static_cast<uint32_t>(known - different.begin()));
-    if (known != different.end()) continue;
+  std::vector<std::shared_ptr<Peer>> different{self};  // one of each process
+  std::vector<int> descriptors = meeting.descriptors;
+  std::vector<Process> processes{{os().getpid(), static_cast<uint32_t>(descriptors.size())}};
+  std::vector<std::shared_ptr<Peer>> peers{self};
+  for (int32_t r = 1; r < meeting.world; ++r) {
+    const Partner& one = reception.guest(r);
+    peers.push_back(std::static_pointer_cast<Peer>(one.witness));
+    if (one.descriptors.empty() || peers.back() == self) continue;
     different.push_back(peers.back());
-    const size_t before = descriptors.size();
-    if (r == 0) descriptors = meeting.descriptors;
     for (const Fd& fd : one.descriptors) descriptors.push_back(fd.get());
-    processes.push_back({pid, static_cast<uint32_t>(descriptors.size() - before)});
+    processes.push_back(
+        {static_cast<int32_t>(one.said->pid), static_cast<uint32_t>(one.descriptors.size())});
+  }
+  for (int32_t r = 0; r < meeting.world; ++r) {
+    Slot& slot = Control::slot_of(segment.mapping->data(), r);
+    const auto known = std::ranges::find(different, peers[static_cast<size_t>(r)]);
+    const auto process = static_cast<size_t>(known - different.begin());
+    slot.process.store(static_cast<uint32_t>(process));
+    slot.pid.store(processes[process].pid);
   }
   control = std::make_unique<Control>(segment.mapping, 0, meeting.world, std::move(peers));
   os().reached("rendezvous.formed");

@@ -11,8 +11,6 @@ namespace zero::tcp {
 namespace {
 
 constexpr int64_t kMillisecond = 1'000'000;
-constexpr int64_t kShortestMs = 20, kLongestMs = 100;  // between two looks
-constexpr int64_t kLooks = 50;                         // in the time that a wait has taken so far
 constexpr int64_t kOnTheWayMs = 100;
 
 /// A rank's words about whom it waits for.
@@ -37,9 +35,7 @@ class TcpComm::Wait {
   std::string look();
 
   int slice_ms() const {
-    const int64_t waited_ms = (watch_.now_ns() - watch_.since_ns(0)) / kMillisecond;
-    const int64_t slice_ns =
-        watch_.slice_ns(missing_, std::clamp(waited_ms / kLooks, kShortestMs, kLongestMs));
+    const int64_t slice_ns = watch_.slice_ns(missing_, watch_.slice_ms());
     return static_cast<int>(std::max<int64_t>(slice_ns / kMillisecond, 1));
   }
 

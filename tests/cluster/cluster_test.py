@@ -118,6 +118,8 @@ class OnHosts:
         for hosts, ranks_per_host in LAYOUTS if mpis.NIGHTLY else [LAYOUTS[number]]:
             with cluster.Cluster(hosts) as made:
                 for suite, program, variables in mpis.suites(36, number):
+                    if self.name == "debian_mpich" and suite == "comm_failure":
+                        continue  # in MPI_Finalize MPICH 4.0 over UCX waits for ever for messages of broken comms
                     with self.subTest(suite, hosts=hosts, ranks_per_host=ranks_per_host):
                         # Launchers that let ranks die have an exit status that tells little.
                         _, said = self.started_by.run(made.hosts, ranks_per_host, program, **variables)

@@ -2,6 +2,7 @@
 """What starts ranks on the hosts of a cluster: the launcher of an MPI, or none. All let the other ranks live if one is
 killed."""
 
+import functools
 import os
 import shlex
 import subprocess
@@ -36,7 +37,8 @@ class NoLauncher(Launcher):
 class Mpirun(Launcher):
     def __init__(self, mpi):
         self.mpi = mpi
-        self.words = open_mpi if mpis.is_open_mpi(mpi.launcher) else hydra
+        version = mpis.open_mpi(mpi.launcher)
+        self.words = hydra if version == 0 else functools.partial(open_mpi, version)
 
     def start(self, hosts, ranks_per_host, program, ranks=None, **environment):
         """`ranks`: of the job, if the last host has fewer than the others."""
@@ -49,12 +51,12 @@ def popen(words, environment):
     return subprocess.Popen(words, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
-def open_mpi(hosts, ranks_per_host):
+def open_mpi(version, hosts, ranks_per_host):
     slots = ",".join(f"{host.name}:{ranks_per_host}" for host in hosts)
     network = "10.77.0.0/24"
+    lives_on = "--mca orte_abort_on_non_zero_status 0" if version < 5 else "--with-ft ulfm"
     return shlex.split(f"--host {slots} --mca plm_rsh_agent {cluster.SSH} --mca oob_tcp_if_include {network} "
-                       f"--mca btl_tcp_if_include {network} --mca orte_abort_on_non_zero_status 0 --bind-to none "
-                       "--allow-run-as-root")
+                       f"--mca btl_tcp_if_include {network} {lives_on} --bind-to none --allow-run-as-root")
 
 
 # MPICH's proxy tells ranks by a signal that one has died, and may kill those of its host in spite of the option. So

@@ -16,7 +16,10 @@ from typing import Iterator
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TESTS = pathlib.Path(os.environ.get("ZERO_TESTS", ROOT / "build" / "test" / "tests"))
 NIGHTLY = os.environ.get("ZERO_TEST_NIGHTLY") == "1"
-NAMES = ("mpicc", "mpich", "impi")
+NAMES = ("mpicc", "mpich", "impi", *(("openmpi", "debian_mpich") if NIGHTLY else ()))
+# Of those that need a shim: the compiler and the launcher, and where they are if not on PATH.
+COMPILERS = {"mpicc": ("mpicc", "mpirun", ""), "openmpi": ("mpicc", "mpirun", "openmpi*/bin"),
+             "debian_mpich": ("mpicc.mpich", "mpirun.mpich", "")}
 # By these a launcher, or whoever runs the tests, would make a test a rank of something else.
 FOREIGN = re.compile(r"(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_|ZERO_(?!TEST|CLUSTER)|OMPI_COMM_|PMI_|SLURM_)")
 # Of the test programs, what ranks of a launcher take part in.
@@ -49,38 +52,42 @@ def environment() -> dict[str, str]:
 
 
 @functools.lru_cache(None)
-def is_open_mpi(launcher: str) -> bool:
-    done = subprocess.run([launcher, "--version"], capture_output=True, text=True, check=False)
-    return "Open MPI" in done.stdout
+def open_mpi(launcher: str) -> int:
+    """The first number of its version; 0: it is another MPI's."""
+    said = subprocess.run([launcher, "--version"], capture_output=True, text=True, check=False).stdout
+    found = re.search(r"Open MPI\) (\d+)", said)
+    return int(found.group(1)) if found else 0
 
 
 def liberal(launcher: str) -> list[str]:
     """More ranks than cores, and as whoever runs the tests."""
-    return ["--oversubscribe", "--allow-run-as-root"] if is_open_mpi(launcher) else []
+    return ["--oversubscribe", "--allow-run-as-root"] if open_mpi(launcher) else []
 
 
 @functools.lru_cache(None)
 def find(name: str) -> Mpi | None:
-    """One of NAMES: the MPI of the compiler mpicc, or one of the Python index, in a folder of its own below that of
-    ZERO_TEST_MPIS (scripts/test --with-mpi), where it looks for the rest of itself."""
-    if name == "mpicc":
-        return of_compiler(TESTS.parent / "mpi-shim")
+    """One of NAMES: an MPI by its compiler, or one of the standard ABI. Those of the Python index have folders of their
+    own below that of ZERO_TEST_MPIS (scripts/test --with-mpi), where each looks for the rest of itself."""
     folder = pathlib.Path(os.environ.get("ZERO_TEST_MPIS", ROOT / "build" / "mpi")).resolve()
+    if name in COMPILERS:
+        compiler, launcher, below = COMPILERS[name]
+        path = os.pathsep.join(str(one) for one in folder.glob(below)) if below else None
+        return of_compiler(shutil.which(compiler, path=path), shutil.which(launcher, path=path),
+                           TESTS.parent / f"{name}-shim")
     for library in sorted(folder.glob(f"{name}*/lib/libmpi_abi.so.1")):
         root = library.parents[1]
         return Mpi(str(root / "bin" / "mpiexec.hydra"), library, "PMI_RANK", {"I_MPI_ROOT": str(root)})
     return None
 
 
-def of_compiler(folder: pathlib.Path) -> Mpi | None:
+def of_compiler(compiler: str | None, launcher: str | None, folder: pathlib.Path) -> Mpi | None:
     """With a shim, which is made in the folder."""
-    launcher = shutil.which("mpirun")
-    if shutil.which("mpicc") is None or launcher is None:
+    if compiler is None or launcher is None:
         return None
     command = TESTS.parent / "tools" / "zero-mpi-shim"
-    said = subprocess.run([str(command), "mpicc", str(folder)], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run([str(command), compiler, str(folder)], capture_output=True, text=True, check=True).stdout
     shim, library = said.strip().split(", for ")
-    rank = "OMPI_COMM_WORLD_RANK" if is_open_mpi(launcher) else "PMI_RANK"
+    rank = "OMPI_COMM_WORLD_RANK" if open_mpi(launcher) else "PMI_RANK"
     return Mpi(launcher, pathlib.Path(library), rank, {"ZERO_MPI_SHIM": shim})
 
 

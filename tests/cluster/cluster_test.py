@@ -132,6 +132,24 @@ class OnHosts:
                                           ZERO_MPI_PATH=str(self.started_by.mpi.library))
         self.assertEqual(said.count("world 4"), 4, said)
 
+    def test_a_child_of_a_rank_does_not_end_mpi_with_itself(self):
+        say = """import os, libzero
+comm = libzero.Comm.from_env(timeout_ms=5000)
+memory = libzero.allocate(comm, {"w": (3000,)})
+optimizer = libzero.Optimizer(comm, "sgd", lr=0.1)
+optimizer.register(memory.params)
+optimizer.step()
+if os.fork() == 0:
+    raise SystemExit
+os.wait()
+optimizer.step()
+os.write(1, b"went on\\n")
+"""
+        with cluster.Cluster(2) as made:
+            _, said = self.started_by.run(made.hosts, 2, [sys.executable, "-c", say], timeout_s=TIMEOUT_S,
+                                          ZERO_MPI_PATH=str(self.started_by.mpi.library))
+        self.assertEqual(said.count("went on"), 4, said)
+
     def test_what_ranks_of_two_hosts_save_three_hosts_and_one_rank_load_bit_for_bit(self):
         if self.name != "mpich" and not mpis.NIGHTLY:
             self.skipTest("by day with one MPI")

@@ -4,6 +4,11 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include "base/os.h"
 #include "base/text.h"
 #include "comm/mpi/duplicates.h"
 #include "comm/mpi/library.h"
@@ -11,8 +16,8 @@
 namespace zero::mpi {
 namespace {
 
-constexpr const char* kNames[] = {"libmpi_abi.so.1", "libmpi_abi.so.0", "libmpi.so.40",
-                                  "libmpi.so.12"};
+constexpr const char* kOpenMpi = "libmpi.so.40";
+constexpr const char* kNames[] = {"libmpi_abi.so.1", "libmpi_abi.so.0", kOpenMpi, "libmpi.so.12"};
 
 /// Opens it for all, as parts that it loads itself may look for it.
 Status open_one() {
@@ -23,15 +28,20 @@ Status open_one() {
     const char* const words = dlerror();
     return Status(ZERO_ERR_UNSUPPORTED, text("ZERO_MPI_PATH: ", words != nullptr ? words : named));
   }
-  for (const char* const name : kNames)
+  std::vector<const char*> names(std::begin(kNames), std::end(kNames));
+  if (getenv("OMPI_COMM_WORLD_SIZE") != nullptr)  // its launcher's ranks need that MPI
+    std::ranges::stable_partition(names, [](std::string_view name) { return name == kOpenMpi; });
+  for (const char* const name : names)
     if (dlopen(name, kForAll) != nullptr) return {};
   return Status(ZERO_ERR_UNSUPPORTED,
                 "no MPI was found: link the program to one, or name its library in ZERO_MPI_PATH");
 }
 
-/// Ends what began here. MPI would wait for ever for what a failure has left, and for the other
-/// ranks of a program that ends for an error; the launcher ends the ranks then.
-void finish(int exit_status) {
+/// Ends what began in process `pid`, of which a child has a copy. MPI would wait for ever for what
+/// a failure has left, and for the other ranks of a program that ends for an error; the launcher
+/// ends the ranks then.
+void finish(int exit_status, void* pid) {
+  if (reinterpret_cast<intptr_t>(pid) != os().getpid()) return;
   const Result<const Library*> library = loaded_library();
   if (exit_status == 0 && library.ok() && check_running(**library).ok() && are_sound())
     (*library)->calls->finish();
@@ -50,7 +60,8 @@ Status start(bool may_open) {
   ZERO_TRY(outcome(library, "MPI_Initialized", library.calls->state(&initialized, &finalized)));
   if (initialized != 0 || !may_open) return check_running(library);
   ZERO_TRY(outcome(library, "MPI_Init_thread", library.calls->start()));
-  on_exit([](int status, void*) { (void)succeeds([&] { return finish(status), true; }); }, nullptr);
+  on_exit([](int status, void* pid) { (void)succeeds([&] { return finish(status, pid), true; }); },
+          reinterpret_cast<void*>(intptr_t{os().getpid()}));
   return {};
 }
 

@@ -4,6 +4,7 @@
 #include "comm/agreement.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/hash.h"
 #include "base/text.h"
@@ -25,9 +26,10 @@ Status Call::agree(std::string_view phase, std::string_view what, std::string_vi
     return std::find_if(all.begin(), all.end(), [&](const Gist& other) { return other != one; });
   };
   // The first of the ranks that say what most ranks say.
-  const auto followers = [&](const Gist& one) { return std::count(all.begin(), all.end(), one); };
+  std::map<Gist, int32_t> followers;
+  for (const Gist& one : all) ++followers[one];
   const auto usual = std::max_element(all.begin(), all.end(), [&](const Gist& a, const Gist& b) {
-    return followers(a) < followers(b);
+    return followers[a] < followers[b];
   });
   const auto odd = differs_from(*usual);
   std::vector<uint64_t> sizes;

@@ -17,7 +17,7 @@ namespace zero::hosts {
 namespace {
 
 constexpr int64_t kGraceMs = 400;    // a rank that waits on its host for a late one names that
-constexpr int64_t kWitnessMs = 200;  // for a dead rank's connection to end as well
+constexpr int64_t kWitnessMs = 400;  // for a dead rank's connection to end as well
 constexpr size_t kTogether = 64;     // transfers without a stop between them
 
 /// Does `work` with so many transfers at a time.
@@ -117,7 +117,8 @@ Status HostsComm::await_part(Room& room, const Patience& patience) {
         ++i;
         continue;
       }
-      room.messages.erase(room.messages.begin() + static_cast<ptrdiff_t>(i));
+      room.messages[i] = room.messages.back();
+      room.messages.pop_back();
       sign_ns = now;
     }
     if (room.messages.empty()) return {};

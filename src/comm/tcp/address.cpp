@@ -106,13 +106,14 @@ Result<Listener> listen_at(std::span<const Address> addresses, uint16_t port) {
 }
 
 Result<std::vector<Address>> own_addresses(size_t most) {
+  constexpr unsigned kUsable = IFF_UP | IFF_RUNNING;  // and with something at the other end
   ifaddrs* all = nullptr;
   if (os().getifaddrs(&all) != 0)
     return Status(ZERO_ERR_SYSTEM, text("asking for this host's addresses: ", errno_text(errno)));
   std::vector<Address> addresses, loopback;
   for (const ifaddrs* entry = all; entry != nullptr; entry = entry->ifa_next) {
     const std::optional<Address> address = to_address(entry->ifa_addr);
-    if (!address || (entry->ifa_flags & IFF_UP) == 0) continue;
+    if (!address || (entry->ifa_flags & kUsable) != kUsable) continue;
     ((entry->ifa_flags & IFF_LOOPBACK) != 0 ? loopback : addresses).push_back(*address);
   }
   os().freeifaddrs(all);

@@ -126,8 +126,8 @@ TEST_F(Mpi, a_communicator_is_named_by_its_handle_or_its_fortran_integer) {
 
 TEST_F(Mpi, what_is_no_communicator_of_a_group_is_refused) {
   EXPECT_EQ(refusal_of(&world, 3), outcome(ZERO_ERR_ARGUMENT,
-                                           "mpi_comm_bytes is 3, the size of neither an MPI_Comm "
-                                           "nor a Fortran integer"));
+                                           "the 3 bytes at mpi_comm are no MPI_Comm, nor a "
+                                           "Fortran integer of one"));
   mpi_handle nobody = 0;
   constexpr int kUndefined = -32766;
   nobody = split(kUndefined);

@@ -21,13 +21,13 @@ def create():
     comm = c.c_void_p()
     status = zero.zero_comm_create_mpi(c.byref(comm), None, c.c_size_t(0), None)
     print(zero.zero_status_name(status).decode(), zero.zero_last_error().decode() if status < 0 else "")
-mpis = [c.CDLL(path) for path in sys.argv[1:]]
+mpis = [c.CDLL(path, mode=int(os.environ["MODE"])) for path in sys.argv[1:]]
 """
 INIT = "mpis[0].MPI_Init_thread(None, None, {level}, c.byref(c.c_int()))\n"
 
 
-def said(script: str, *mpis: object, shim: str = "/nowhere/shim.so") -> str:
-    environment = {**os.environ, "ZERO_MPI_SHIM": shim}
+def said(script: str, *mpis: object, shim: str = "/nowhere/shim.so", mode: int = os.RTLD_LOCAL) -> str:
+    environment = {**os.environ, "ZERO_MPI_SHIM": shim, "MODE": str(mode)}
     done = subprocess.run([sys.executable, "-c", SCRIPT + script, *map(str, mpis)], env=environment,
                           capture_output=True, text=True, check=False, timeout=100)
     return done.stdout + done.stderr
@@ -71,9 +71,11 @@ class OwnAbi(unittest.TestCase):
         others = [one.with_name("libmpi.so.12") for one in STANDARD]
         if not others:
             self.skipTest("no other MPI is here: scripts/test --with-mpi brings some")
-        self.assertIn("ZERO_ERR_UNSUPPORTED", said("create()", others[0], shim=shim))
-        self.assertIn(f"{shim} was built for {mpi}, and this process has loaded {others[0]}",
-                      said("create()", others[0], shim=shim))
+        for mode in (os.RTLD_LOCAL, os.RTLD_GLOBAL):  # as where the program is linked to it
+            with self.subTest(mode=mode):
+                words = said("create()", others[0], shim=shim, mode=mode)
+                self.assertIn("ZERO_ERR_UNSUPPORTED", words)
+                self.assertIn(f"{shim} was built for {mpi}, and this process has loaded {others[0]}", words)
 
 
 if __name__ == "__main__":

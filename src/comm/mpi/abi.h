@@ -39,12 +39,14 @@ enum {
   USE(int, Comm_free, (MPI_Comm *))                                                          \
   USE(MPI_Comm, Comm_fromint, (int))                                                         \
   USE(int, Comm_get_attr, (MPI_Comm, int, void *, int *))                                    \
+  USE(int, Comm_get_errhandler, (MPI_Comm, MPI_Errhandler *))                                \
   USE(int, Comm_idup, (MPI_Comm, MPI_Comm *, MPI_Request *))                                 \
   USE(int, Comm_rank, (MPI_Comm, int *))                                                     \
   USE(int, Comm_set_attr, (MPI_Comm, int, void *))                                           \
   USE(int, Comm_set_errhandler, (MPI_Comm, MPI_Errhandler))                                  \
   USE(int, Comm_size, (MPI_Comm, int *))                                                     \
   USE(int, Comm_test_inter, (MPI_Comm, int *))                                               \
+  USE(int, Errhandler_free, (MPI_Errhandler *))                                              \
   USE(int, Error_string, (int, char *, int *))                                               \
   USE(int, Finalize, (void))                                                                 \
   USE(int, Finalized, (int *))                                                               \

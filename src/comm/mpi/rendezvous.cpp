@@ -19,8 +19,6 @@ namespace zero {
 namespace mpi {
 namespace {
 
-constexpr uint32_t kMagic = 0x4d70697a;  // changes with anything that ranks say to each other
-
 /// Duplicates that no comm uses, a bit each, as ranks agree on them.
 struct Idle {
   uint64_t on_all = 0;
@@ -29,8 +27,8 @@ struct Idle {
 
 /// What every rank says first, through MPI.
 struct Greeting {
-  uint32_t magic = kMagic;
-  int32_t code = ZERO_OK;  // of its listening
+  Prefix prefix;
+  int64_t code = ZERO_OK;  // of its listening
   tcp::Offer offer;
 };
 
@@ -38,8 +36,9 @@ struct Greeting {
 Result<mpi_group> group_of(const Library& library, mpi_handle comm, size_t bytes) {
   if (comm == 0)
     return Status(ZERO_ERR_ARGUMENT,
-                  text("mpi_comm_bytes is ", bytes,
-                       ", the size of neither an MPI_Comm nor a Fortran integer"));
+                  text("the ", bytes,
+                       " bytes at mpi_comm are no MPI_Comm, nor a Fortran integer of "
+                       "one"));
   mpi_group group{};
   ZERO_TRY(outcome(library, "the communicator", library.calls->group(comm, &group)));
   if (group.is_null != 0) return Status(ZERO_ERR_ARGUMENT, "the communicator is MPI_COMM_NULL");
@@ -107,8 +106,9 @@ Result<std::shared_ptr<Meeting>> meet(const Library& library, mpi_handle comm,
 Status check_all(const Meeting& meeting) {
   for (size_t rank = 0; rank < meeting.all.size(); ++rank) {
     const Greeting& one = meeting.all[rank];
-    if (one.magic != kMagic)
-      return Status(ZERO_ERR_RENDEZVOUS, text("rank ", rank, " has another libzero"));
+    if (!one.prefix.same_version())
+      return Status(ZERO_ERR_RENDEZVOUS, text("rank ", rank, " has ", one.prefix.version(),
+                                              ", this rank has ", Prefix().version()));
     if (one.code != ZERO_OK && meeting.own.ok())
       return Status(ZERO_ERR_PEER, text("rank ", rank, " could not listen for the other ranks"));
   }
@@ -142,10 +142,30 @@ Result<std::unique_ptr<hosts::Messages>> make_messages(Call& call, const Library
       std::make_unique<MpiMessages>(library, **own, call.world()));
 }
 
+/// Has MPI return errors of what is begun on a communicator of the program's, whose own handler may
+/// end the program.
+class ErrorsReturned {
+ public:
+  ErrorsReturned(const Library& library, mpi_handle comm)
+      : calls_(*library.calls), comm_(comm), is_taken_(calls_.take_over(comm, &handler_) == 0) {}
+  ErrorsReturned(const ErrorsReturned&) = delete;
+  ErrorsReturned& operator=(const ErrorsReturned&) = delete;
+  ~ErrorsReturned() {
+    if (is_taken_) (void)calls_.hand_back(comm_, handler_);
+  }
+
+ private:
+  const mpi_functions& calls_;
+  const mpi_handle comm_;
+  mpi_handle handler_ = 0;
+  const bool is_taken_;
+};
+
 /// Makes the comm by one over connections alone, which all ranks have first.
 Result<std::shared_ptr<Comm>> create(const Library& library, mpi_handle handle,
                                      const mpi_group& group, const CommOptions& options,
                                      bool local) {
+  const ErrorsReturned returned(library, handle);
   const Bounds bounds = rendezvous(options.rendezvous_ms);
   const std::string who = text("rank ", group.rank, " of an mpi comm of ", group.world);
   Duplicates& duplicates = *ZERO_TRY(Duplicates::of(library, handle));

@@ -74,6 +74,19 @@ static int return_errors(mpi_handle comm) {
   return MPI_Comm_set_errhandler(comm_of(comm), MPI_ERRORS_RETURN);
 }
 
+static int take_over(mpi_handle comm, mpi_handle *handler) {
+  MPI_Errhandler own;
+  TRY(MPI_Comm_get_errhandler(comm_of(comm), &own));
+  *handler = (mpi_handle)own;
+  return return_errors(comm);
+}
+
+static int hand_back(mpi_handle comm, mpi_handle handler) {
+  MPI_Errhandler own = (MPI_Errhandler)handler;
+  TRY(MPI_Comm_set_errhandler(comm_of(comm), own));
+  return MPI_Errhandler_free(&own);
+}
+
 static int free_comm(mpi_handle comm) {
   MPI_Comm freed = comm_of(comm);
   return MPI_Comm_free(&freed);
@@ -149,7 +162,7 @@ static int progress(mpi_handle comm) {
   return MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_of(comm), &found, MPI_STATUS_IGNORE);
 }
 
-static struct mpi_functions table = {
+static const struct mpi_functions table = {
     .version = MPI_SHIM_VERSION,
     .start = start,
     .finish = finish,
@@ -159,6 +172,8 @@ static struct mpi_functions table = {
     .find = find,
     .group = get_group,
     .return_errors = return_errors,
+    .take_over = take_over,
+    .hand_back = hand_back,
     .free = free_comm,
     .attach = attach,
     .attached = get_attached,
@@ -171,8 +186,5 @@ static struct mpi_functions table = {
 };
 
 #ifndef MPI_FUNCTIONS
-const struct mpi_functions *zero_mpi_shim(void) {
-  table.bound_to = (const void *)(uintptr_t)PMPI_Initialized;
-  return &table;
-}
+const struct mpi_functions *zero_mpi_shim(void) { return &table; }
 #endif

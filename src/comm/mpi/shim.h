@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 /* Changes with all that stands here. */
-enum { MPI_SHIM_VERSION = 2 };
+enum { MPI_SHIM_VERSION = 3 };
 
 /* An MPI_Comm or an MPI_Request, whether that is a number or a pointer. */
 typedef intptr_t mpi_handle;
@@ -29,8 +29,6 @@ struct mpi_group {
 /* All but those that return something else return 0, or MPI's number of an error. */
 struct mpi_functions {
   uint32_t version;
-  /* A function of the MPI that these call. */
-  const void *bound_to;
 
   /* Begins and ends MPI, for calls from any one thread at a time. */
   int (*start)(void);
@@ -41,11 +39,14 @@ struct mpi_functions {
   void (*describe)(int error, char *text, size_t bytes);
 
   /* Returns the communicator at `place`, by its size an MPI_Comm or a Fortran integer; NULL is that
-   * of all ranks. 0: it has neither size. */
+   * of all ranks. 0: there is none. */
   mpi_handle (*find)(const void *place, size_t bytes);
   int (*group)(mpi_handle comm, struct mpi_group *out);
   /* Gives `comm` the error handler that returns. */
   int (*return_errors)(mpi_handle comm);
+  /* The same for a while: `handler` is the one that `comm` gets back. */
+  int (*take_over)(mpi_handle comm, mpi_handle *handler);
+  int (*hand_back)(mpi_handle comm, mpi_handle handler);
   int (*free)(mpi_handle comm);
   /* `comm` 0 is the process's own, which MPI frees first of all that it frees at its end. */
   int (*attach)(mpi_handle comm, struct mpi_attached *what);

@@ -126,7 +126,7 @@ TEST_F(Mpi, a_communicator_is_named_by_its_handle_or_its_fortran_integer) {
 
 TEST_F(Mpi, what_is_no_communicator_of_a_group_is_refused) {
   EXPECT_EQ(refusal_of(&world, 3), outcome(ZERO_ERR_ARGUMENT,
-                                           "the 3 bytes at mpi_comm are no MPI_Comm, nor a "
+                                           "the 3 bytes at mpi_comm are no MPI_Comm and no "
                                            "Fortran integer of one"));
   mpi_handle nobody = 0;
   constexpr int kUndefined = -32766;

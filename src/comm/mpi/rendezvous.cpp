@@ -35,10 +35,9 @@ struct Greeting {
 /// The ranks of a communicator that libzero can use.
 Result<mpi_group> group_of(const Library& library, mpi_handle comm, size_t bytes) {
   if (comm == 0)
-    return Status(ZERO_ERR_ARGUMENT,
-                  text("the ", bytes,
-                       " bytes at mpi_comm are no MPI_Comm, nor a Fortran integer of "
-                       "one"));
+    return Status(
+        ZERO_ERR_ARGUMENT,
+        text("the ", bytes, " bytes at mpi_comm are no MPI_Comm and no Fortran integer of one"));
   mpi_group group{};
   ZERO_TRY(outcome(library, "the communicator", library.calls->group(comm, &group)));
   if (group.is_null != 0) return Status(ZERO_ERR_ARGUMENT, "the communicator is MPI_COMM_NULL");

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -122,6 +123,22 @@ TEST_F(Mpi, a_communicator_is_named_by_its_handle_or_its_fortran_integer) {
     expect_usable(seat);
   }
   EXPECT_EQ(library->calls->free(part), 0) << "it is still the program's";
+}
+
+void heed_nothing(mpi_handle*, int*, ...) {}
+
+TEST_F(Mpi, a_communicator_of_the_program_keeps_its_error_handler) {
+  const auto make = function<int (*)(void (*)(mpi_handle*, int*, ...), mpi_handle*)>(
+      "MPI_Comm_create_errhandler");
+  mpi_handle own = 0, found = 0;
+  ASSERT_EQ(make(heed_nothing, &own), 0);
+  const mpi_handle part = split(0);
+  ASSERT_EQ(library->calls->hand_back(part, own), 0);
+  ASSERT_NE(create(&part, handle_bytes), nullptr);
+  ASSERT_EQ(library->calls->take_over(part, &found), 0);
+  EXPECT_EQ(memcmp(&found, &own, handle_bytes), 0);
+  EXPECT_EQ(library->calls->hand_back(part, found), 0);
+  EXPECT_EQ(library->calls->free(part), 0);
 }
 
 TEST_F(Mpi, what_is_no_communicator_of_a_group_is_refused) {

@@ -106,7 +106,7 @@ Result<Listener> listen_at(std::span<const Address> addresses, uint16_t port) {
 }
 
 Result<std::vector<Address>> own_addresses(size_t most) {
-  constexpr unsigned kUsable = IFF_UP | IFF_RUNNING;  // and with something at the other end
+  constexpr unsigned kUsable = IFF_UP | IFF_RUNNING;  // the second: there is a carrier
   ifaddrs* all = nullptr;
   if (os().getifaddrs(&all) != 0)
     return Status(ZERO_ERR_SYSTEM, text("asking for this host's addresses: ", errno_text(errno)));

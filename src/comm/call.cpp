@@ -28,12 +28,30 @@ void copy_bytes(std::byte* to, const std::byte* from, size_t bytes) {
   if (bytes != 0) memcpy(to, from, bytes);
 }
 
+/// Combines an ExchangeRecord whose payload has `bytes` bytes.
+struct CombineRecords {
+  size_t bytes;
+  Combining combining;
+
+  void operator()(std::byte* to, const std::byte* from, size_t) const {
+    ExchangeRecord& into = *reinterpret_cast<ExchangeRecord*>(to);
+    const ExchangeRecord& other = *reinterpret_cast<const ExchangeRecord*>(from);
+    into.header.add(other.header);
+    if (into.header.odd.rank >= 0) return;  // payloads may be of any kind
+    if (combining.combine != nullptr) combining.combine(into.payload, other.payload, bytes);
+    if (other.header.gives == 0) return;
+    into.header.gives = 1;
+    memcpy(into.payload, other.payload, sizeof into.payload);
+  }
+};
+constexpr CombineRecords kCombineSums{sizeof(Sum), combining<Sum>};
+
 }  // namespace
 
 // ---- Comm.
 
 size_t Comm::scratch_bytes(int32_t world) {
-  return 2 * sizeof(ExchangeRecord) +
+  return 3 * sizeof(ExchangeRecord) +
          (static_cast<size_t>(world) + 1) * chunk_bytes(world, kRecordBytes);
 }
 
@@ -98,7 +116,11 @@ ExchangeRecord& Call::combined() const {
   return reinterpret_cast<ExchangeRecord*>(comm_->scratch_.get())[1];
 }
 
-std::byte* Call::rows() const { return comm_->scratch_.get() + 2 * sizeof(ExchangeRecord); }
+ExchangeRecord& Call::next() const {
+  return reinterpret_cast<ExchangeRecord*>(comm_->scratch_.get())[2];
+}
+
+std::byte* Call::rows() const { return comm_->scratch_.get() + 3 * sizeof(ExchangeRecord); }
 
 Patience Call::patience() const {
   const Patience first{operation_name(operation_), own().header.lowest.key.phase,
@@ -121,28 +143,46 @@ Status Call::meet(std::string_view phase, ExchangeKey key, ExchangeHeader header
   header.lowest = {.rank = rank(), .key = key};
   header.traces = comm_->trace.on();
   const bool timed = comm_->some_trace_;
+  header.ahead =
+      std::exchange(ahead_, Ahead::no) == Ahead::asked && comm_->combines() && !timed ? 1 : 0;
   if (timed) header.stamps = comm_->clocks_.stamp(now_ns());
   own().header = header;
   copy_bytes(own().payload, payload.data(), payload.size());
 
   combined() = own();
-  const auto combine = [bytes = payload.size(), combining](std::byte* to, const std::byte* from,
-                                                           size_t) {
-    ExchangeRecord& into = *reinterpret_cast<ExchangeRecord*>(to);
-    const ExchangeRecord& other = *reinterpret_cast<const ExchangeRecord*>(from);
-    into.header.add(other.header);
-    if (into.header.odd.rank >= 0) return;  // payloads may be of any kind
-    if (combining.combine != nullptr) combining.combine(into.payload, other.payload, bytes);
-    if (other.header.gives == 0) return;
-    into.header.gives = 1;
-    memcpy(into.payload, other.payload, sizeof into.payload);
-  };
-  ZERO_TRY(combine_bytes(std::as_writable_bytes(std::span(&combined(), 1)), combine));
+  if (header.ahead) {
+    fill_next();
+    comm_->come_ahead(std::as_bytes(std::span(&next(), 1)), kCombineSums);
+  }
+  ZERO_TRY(combine_bytes(std::as_writable_bytes(std::span(&combined(), 1)),
+                         CombineRecords{payload.size(), combining}));
   ++exchanges_;
   if (!comm_->combines()) ZERO_TRY(check_rows());
   ZERO_TRY(compare());
-  comm_->some_trace_ = combined().header.traces != 0;
+  if (combined().header.ahead != 0)
+    ahead_ = Ahead::some;  // who is ahead has not stamped the next exchange
+  else
+    comm_->some_trace_ = combined().header.traces != 0;
   if (timed) note_wait();
+  return {};
+}
+
+void Call::come_ahead() { ahead_ = Ahead::asked; }
+
+/// Says in next() what combine(kLast, Sum()) will.
+void Call::fill_next() {
+  next() = own();
+  next().header.ahead = 0;
+  ExchangeKey& key = next().header.lowest.key;
+  ++key.exchange;
+  key.bytes = sizeof(Sum);
+  memset(key.phase, 0, sizeof key.phase);
+  kLast.copy(key.phase, sizeof key.phase - 1);
+  memset(next().payload, 0, sizeof(Sum));
+}
+
+Status Call::skip_ahead() {
+  if (ahead_ == Ahead::some) ZERO_TRY(combine(kLast, Sum()));
   return {};
 }
 
@@ -253,6 +293,7 @@ Status Call::failed_vote(const Status& mine) {
   const int32_t failed = combined().header.failed;
   const Code code = combined().header.code;
   const uint64_t why_bytes = combined().header.why_bytes;
+  ZERO_TRY(skip_ahead());
   std::string why(std::min<uint64_t>(why_bytes, kVoteTextBytes), ' ');
   if (failed == rank()) mine.text().copy(why.data(), why.size());
   if (!why.empty())

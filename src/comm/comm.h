@@ -69,8 +69,8 @@ class Comm : public std::enable_shared_from_this<Comm> {
   /// Nothing on comms of one host. A user comm knows no hosts: all other ranks count. What NCCL
   /// carries is not counted.
   virtual Traffic& traffic() { return traffic_; }
-  /// Returns the bytes of this rank's record, what all combine to, and a row for each rank and one
-  /// more.
+  /// Returns the bytes of this rank's record, what all combine to, its next record, and a row for
+  /// each rank and one more.
   static size_t scratch_bytes(int32_t world);
 
   /// Enters a collective call. Fails with ZERO_ERR_BUSY if a thread is inside one, and with the
@@ -181,6 +181,9 @@ class Comm : public std::enable_shared_from_this<Comm> {
   /// Sets `data`, on every rank, to what those of all ranks combine to.
   virtual Status combine_bytes(std::span<std::byte> data, const Combine& combine,
                                const Patience& patience);
+  /// Tells, before a combine_bytes(), what this rank will bring to the one behind it, because it
+  /// has nothing to do between them. The comm may take that along, so that the rank sleeps once.
+  virtual void come_ahead(std::span<const std::byte>, const Combine&) {}
   /// Brings every rank's `mine` into `all`, in rank order.
   virtual Status exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
                                 const Patience& patience) = 0;
@@ -300,6 +303,14 @@ class Call {
   /// ZERO_ERR_UNSUPPORTED; "" if all can. It fails if a rank's `mine` is any other failure.
   Result<std::string> find_lacking(std::string_view phase, const Status& mine);
 
+  /// Says that this rank has nothing to do between the vote that follows and the combine() behind
+  /// it, of a Sum of zero in phase kLast. It comes to that as well, if the comm lets it.
+  void come_ahead();
+  static constexpr std::string_view kLast = "publish";
+  /// Makes that combine() if some rank has come to it in the latest vote, and all now go another
+  /// way.
+  Status skip_ahead();
+
   // These bring to every rank something of each of them, for what is rare.
 
   /// Brings every rank's `mine` into `all` (world * mine.size() bytes).
@@ -369,11 +380,13 @@ class Call {
 
   ExchangeRecord& own() const;
   ExchangeRecord& combined() const;
+  ExchangeRecord& next() const;
   std::byte* rows() const;
   Patience patience() const;
   Status meet(std::string_view phase, ExchangeKey key, ExchangeHeader header,
               std::span<const std::byte> payload = {}, Combining combining = {});
   Status combine_bytes(std::span<std::byte> data, const Combine& combine);
+  void fill_next();
   Status check_rows();
   Status compare();
   void note_wait();
@@ -393,7 +406,8 @@ class Call {
   uint32_t object_ = 0;
   StreamHandle stream_ = nullptr;
   uint64_t capture_ = 0;
-  uint32_t exchanges_ = 0;  // so far
+  uint32_t exchanges_ = 0;                                  // so far
+  enum class Ahead { no, asked, some } ahead_ = Ahead::no;  // some: a rank, in the latest exchange
   DeviceRange range_;
   int64_t begin_ns_;  // in the trace; 0: there is none
   bool calling_roll_ = false;

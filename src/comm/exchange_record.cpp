@@ -55,6 +55,7 @@ std::string desync_sentence(int32_t rank, const ExchangeKey& a, int32_t other,
 void ExchangeHeader::add(const ExchangeHeader& other) {
   if (other.magic != kMagic) magic = other.magic;
   traces |= other.traces;
+  ahead |= other.ahead;
   longest = std::max(longest, other.longest);
   if (other.failed >= 0 && (failed < 0 || other.failed < failed)) {
     failed = other.failed;

@@ -49,10 +49,11 @@ struct ExchangeSaid {
 
 /// What some ranks say together.
 struct ExchangeHeader {
-  static constexpr uint32_t kMagic = 0x335a7264;  // changes with the layout
+  static constexpr uint32_t kMagic = 0x345a7264;  // changes with the layout
 
   uint32_t magic = kMagic;
-  uint32_t traces = 0;       // some rank: 1
+  uint16_t traces = 0;       // some rank: 1
+  uint16_t ahead = 0;        // some rank has come to the next exchange as well: 1
   ExchangeSaid lowest = {};  // of the lowest rank
   ExchangeSaid odd = {};     // of the lowest rank that is in something else
   // Of the lowest rank that has failed, in a vote.

@@ -246,6 +246,12 @@ Status place_late(Call& call, Optimizer& optim, StepMemory& memory, const Entry&
   return Status();
 }
 
+/// True if a rank that is ready for a step has nothing more to do in it, because it owns nothing.
+bool ends_with_entry(const Optimizer& optim, const StepMemory& memory, const Entry& entry) {
+  return entry.fused && memory.runs.elements == 0 && !memory.outbox_used &&
+         optim.options.rule->trust == nullptr;
+}
+
 /// Agrees on the latest round. Each rank drops announcements when it likes, so this one may have
 /// summed what others took back.
 void agree_round(StepMemory& memory, const EntryRecord& all) {
@@ -321,9 +327,11 @@ Status enter(Call& call, Optimizer& optim, Entry entry) {
   if (entry.local.ok()) entry.local = check_products(optim);
   const EntryRecord mine = record_of(optim, memory, entry);
   optim.comm->steps.deciding = entry.fused && !mine.unready;
+  if (!mine.unready && ends_with_entry(optim, memory, entry)) call.come_ahead();
   EntryRecord all = ZERO_TRY(call.vote("enter", entry.local, mine));
   os().reached("enter.voted");
   memory.ready = !all.unready && all.versions == memory.versions;
+  if (!memory.ready) ZERO_TRY(call.skip_ahead());
   optim.comm->steps.deciding = memory.ready;
   agree_round(memory, all);
   if (optim.saving != nullptr) ZERO_TRY(optim.saving->hear(call, all.saving));

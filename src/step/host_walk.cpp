@@ -180,7 +180,7 @@ class HostWalk final : public Walk {
     } else if (memory_.outbox_used) {
       ZERO_TRY(fetch());
     }
-    *nonfinite = ZERO_TRY(call_.combine("publish", optim_.counted(Sum{*nonfinite}))).value;
+    *nonfinite = ZERO_TRY(call_.combine(Call::kLast, optim_.counted(Sum{*nonfinite}))).value;
     os().reached("publish.done");
     return Status();
   }

@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <thread>
@@ -48,13 +50,27 @@ std::string step(const Seat& seat) {
   return outcome(call->vote("second", {}));
 }
 
+/// One call that ends as a step does. Every other rank has nothing to do between its two exchanges,
+/// and comes to both at once.
+std::string end(const Seat& seat) {
+  Result<Call> call = seat->begin(Operation::step);
+  if (!call.ok()) return outcome(call.failure());
+  const bool ahead = seat->rank() % 2 == 1;
+  if (ahead) call->come_ahead();
+  const Status first = call->vote("first", {});
+  if (!first.ok()) return outcome(first);
+  Result<Sum> busy = call->combine(Call::kLast, Sum{ahead ? 0u : 1u});
+  if (!busy.ok()) return outcome(busy.failure());
+  return busy->value == static_cast<uint64_t>(seat->world() + 1) / 2 ? "ok" : "another sum";
+}
+
 // ---- Ranks that die or stop at every point.
 
 /// What one rank lives through: each stage ends on all ranks alike.
 std::string live(const Seat& seat) {
   std::string said;
-  for (int i = 0; i < 2; ++i) {
-    const std::string one = step(seat);
+  for (const auto& stage : {step, step, end, end}) {
+    const std::string one = stage(seat);
     said += one + "\n";
     if (one != "ok") break;
   }
@@ -175,6 +191,81 @@ TEST(Exchange, a_job_that_is_stopped_as_a_whole_goes_on_where_it_was) {
     return step(seat);
   });
   EXPECT_EQ(said, Ranks(2, "ok"));
+}
+
+// ---- Ranks that are ahead.
+
+TEST(Exchange, a_rank_that_is_ahead_has_come_to_the_second_before_the_first_has_ended) {
+  const std::string name = unique_name();
+  const PointsOfRanks points = points_of_ranks(2, [&](int rank) {
+    const Seat seat = join(name, rank, 2);
+    std::string said = step(seat);
+    watch_points();
+    return said + end(seat);
+  });
+  const auto place_of = [&](size_t rank, const char* name, int occurrence) {
+    return std::ranges::find_if(points[rank],
+                                [&](const Point& point) {
+                                  return point.name == name && point.occurrence == occurrence;
+                                }) -
+           points[rank].begin();
+  };
+  EXPECT_GT(place_of(0, "exchange.arrived", 2), place_of(0, "exchange.read", 1));
+  EXPECT_LT(place_of(1, "exchange.arrived", 2), place_of(1, "exchange.read", 1));
+}
+
+TEST(Exchange, a_vote_that_fails_is_no_end_for_ranks_that_are_ahead) {
+  const std::string name = unique_name();
+  const Ranks said = run_sound_ranks(RankKind::threads, 4, [&](int rank) {
+    const Seat seat = join(name, rank, 4);
+    EXPECT_EQ(step(seat), "ok");
+    for (int i = 0; i < 100; ++i) {
+      Result<Call> call = seat->begin(Operation::step);
+      if (rank % 2 == 1) call->come_ahead();
+      // Without words no other exchange belongs to it.
+      const Status why = rank == 2 ? Status(ZERO_ERR_MEMORY, i < 50 ? "" : "no room") : Status();
+      EXPECT_EQ(call->vote("first", why).code(), rank == 2 ? ZERO_ERR_MEMORY : ZERO_ERR_PEER);
+    }
+    return end(seat);
+  });
+  EXPECT_EQ(said, Ranks(4, "ok"));
+}
+
+TEST(Exchange, ranks_that_are_ahead_go_another_way_with_the_others) {
+  const std::string name = unique_name();
+  const Ranks said = run_sound_ranks(RankKind::threads, 4, [&](int rank) {
+    const Seat seat = join(name, rank, 4);
+    EXPECT_EQ(step(seat), "ok");
+    for (int i = 0; i < 100; ++i) {
+      Result<Call> call = seat->begin(Operation::step);
+      if (rank % 2 == 1) call->come_ahead();
+      EXPECT_EQ(outcome(call->vote("first", {})), "ok");
+      EXPECT_EQ(outcome(call->skip_ahead()), "ok");
+      EXPECT_EQ(call->combine("other", Sum{1})->value, 4u);
+    }
+    return end(seat);
+  });
+  EXPECT_EQ(said, Ranks(4, "ok"));
+}
+
+/// Who is ahead must not write where others still read what each rank brought to the call before.
+TEST(Exchange, a_rank_that_is_ahead_leaves_what_others_still_read) {
+  constexpr int kWorld = 8;
+  const std::string name = unique_name();
+  const Ranks said = run_sound_ranks(RankKind::threads, kWorld, [&](int rank) {
+    const Seat seat = join(name, rank, kWorld);
+    std::array<char, 512> mine;
+    for (int i = 0; i < 500; ++i) {
+      mine.fill(static_cast<char>(i + rank));
+      const auto all = seat->begin(Operation::step)->exchange("rows", mine);
+      for (int r = 0; r < kWorld; ++r)
+        EXPECT_EQ(std::ranges::count((*all)[static_cast<size_t>(r)], static_cast<char>(i + r)),
+                  512);
+      EXPECT_EQ(end(seat), "ok");
+    }
+    return "ok";
+  });
+  EXPECT_EQ(said, Ranks(kWorld, "ok"));
 }
 
 // ---- The deadline.

@@ -7,7 +7,8 @@
 //
 // Two record areas a rank and a node are enough. Area k % 2 is written again for exchange k + 2,
 // which begins after all have arrived at k + 1. Each rank arrives there after it has read the
-// records of k.
+// records of k, or is ahead: then it reads only what all have combined to, and that is written
+// again when all have arrived at k + 2.
 #include "comm/local/control.h"
 
 #include <linux/futex.h>
@@ -65,7 +66,7 @@ Control::Control(std::shared_ptr<Mapping> mapping, int32_t rank, int32_t world,
 Control::~Control() {
   slot(rank_).state.store(kLeft, std::memory_order_release);
   header().left.fetch_add(1, std::memory_order_release);
-  ring();
+  ring_all();
 }
 
 void Control::format(std::byte* segment, int32_t world, const Generation& generation) {
@@ -98,36 +99,50 @@ Status Control::exchange(std::span<const std::byte> mine, std::span<std::byte> a
 /// Shows `mine`, and waits until all have shown theirs. Without `combine` nodes get no records.
 Status Control::meet(std::span<const std::byte> mine, const Combine* combine,
                      const Patience& patience, const Through* through) {
+  const std::optional<Next> next = std::exchange(next_, std::nullopt);
   if (mine.size() > kRecordRoom)
     return Status(ZERO_ERR_INTERNAL, text("a record of ", mine.size(), " bytes"));
-  if (aborted()) return failure_status();
-  const uint64_t k = sequence_ + 1;
-  Slot& own = slot(rank_);
-  if (!mine.empty()) std::memcpy(own.record[k % 2], mine.data(), mine.size());
+  // Who is ahead has come: the exchange may have ended well, whatever broke since.
+  const bool came = came_ > sequence_;
+  if (!came && aborted()) return failure_status();
+  const uint64_t k = ++sequence_;
   say_where(patience.operation, patience.phase);
-  os().reached("exchange.written");
-  sequence_ = k;
-  const bool last = climb(k, mine.size(), combine);
-  Status decided = last && through == nullptr ? conclude(k, 0) : Status();
-  if (last && through != nullptr) {
-    header().came.store(k);
-    ring(header().leader_bell);
-  }
-  own.arrived.store(k, std::memory_order_release);  // nobody waits for more of this rank
-  os().reached("exchange.arrived");
+  if (!came) come(k, mine, combine, through == nullptr);
+  // Records of k - 1 that other ranks still read must not lie where this one writes.
+  const bool ahead = next && combined_;
+  if (ahead) come(k + 1, next->data, &next->combine, true);
+  combined_ = combine != nullptr;
   if (through != nullptr)
     ZERO_TRY(decide_through(k, mine.size(), patience, *through));
   else
-    ZERO_TRY(last ? std::move(decided) : await(k, patience));
+    ZERO_TRY(await(k, patience, ahead ? For::next : For::decision));
   os().reached("exchange.decided");
   if constexpr (kThreadSanitizer) {
     // The decision orders what came before it by way of ranks in other processes, which the
     // sanitizer does not see. It sees each rank at its own node.
     for (int32_t i = 0; i < nodes_of(world_); ++i)
-      (void)node(i).arrivals.load(std::memory_order_acquire);
+      (void)node(i).arrivals[k % 2].load(std::memory_order_acquire);
   }
   if (k == 1 && cores_for_all()) spin_ns_ = kSpinNs;
   return {};
+}
+
+/// Shows `mine` in exchange k, and counts this rank among those that have come. `concludes`: the
+/// last to come ends it; if not, that wakes the leader.
+void Control::come(uint64_t k, std::span<const std::byte> mine, const Combine* combine,
+                   bool concludes) {
+  Slot& own = slot(rank_);
+  if (!mine.empty()) std::memcpy(own.record[k % 2], mine.data(), mine.size());
+  os().reached("exchange.written");
+  came_ = k;
+  const bool last = climb(k, mine.size(), combine);
+  if (last && concludes) (void)conclude(k, 0);
+  if (last && !concludes) {
+    header().came.store(k);
+    ring(header().leader_bell);
+  }
+  own.arrived.store(k, std::memory_order_release);  // nobody waits for more of this rank
+  os().reached("exchange.arrived");
 }
 
 /// Waits until all have come, and lets the leader take what they have combined to other hosts.
@@ -164,8 +179,8 @@ bool Control::climb(uint64_t k, size_t bytes, const Combine* combine) {
     const int32_t parent = place / kFanOut, first = parent * kFanOut;
     const int32_t count = std::min(kFanOut, children - first);
     Node& above = node(next_begin + parent);
-    const uint64_t before = above.arrivals.fetch_add(1, std::memory_order_acq_rel);
-    if (before + 1 != k * static_cast<uint64_t>(count)) return false;
+    const uint64_t before = above.arrivals[k % 2].fetch_add(1, std::memory_order_acq_rel);
+    if (before + 1 != (k + 1) / 2 * static_cast<uint64_t>(count)) return false;
     if (combine != nullptr) {
       std::byte* const into = above.record[k % 2];
       std::memcpy(into, record_of(level_begin, first), bytes);
@@ -219,7 +234,7 @@ Status Control::conclude(uint64_t k, uint32_t aborted_by) {
   const uint64_t after = Decision{k, aborted_by}.word();
   if (header().decision.compare_exchange_strong(before, after)) {
     os().reached("exchange.decided");
-    ring();
+    aborted_by == 0 ? ring(k) : ring_all();
     return aborted_by == 0 ? Status() : broken_by(aborted_by);
   }
   const Decision standing = Decision::of(before);
@@ -261,18 +276,19 @@ void Control::give_up(uint64_t k, const Failure& cause) {
   }
   os().reached("exchange.given_up");
   help_abort_word(me);
-  ring();
+  ring_all();
 }
 
 /// Others need not wake while the leader waits for the last of them.
-Bell& Control::bell_of(For what) const {
+Bell& Control::bell_of(uint64_t k, For what) const {
+  if (what == For::next) return header().ahead_bell[(k + 1) % 2];
   return what == For::all && rank_ == 0 ? header().leader_bell : header().bell;
 }
 
 void Control::doze(uint64_t k, int64_t nanoseconds, For what) {
   // The sleeper is counted before the last look, so a rank that decides or aborts after that look
   // sees it, and rings. Both sides write and then read, so all must be in one order.
-  Bell& bell = bell_of(what);
+  Bell& bell = bell_of(k, what);
   bell.sleepers.fetch_add(1, std::memory_order_seq_cst);
   const uint32_t rings = bell.rings.load(std::memory_order_seq_cst);
   const bool decided =
@@ -295,9 +311,15 @@ void Control::ring(Bell& bell) {
   os().futex(futex_word(bell.rings), FUTEX_WAKE, INT_MAX, nullptr);
 }
 
-void Control::ring() {
+void Control::ring(uint64_t k) {
   ring(header().bell);
   ring(header().leader_bell);
+  ring(header().ahead_bell[k % 2]);
+}
+
+void Control::ring_all() {
+  ring(0);
+  ring(1);
 }
 
 void Control::publish_cores() {
@@ -347,7 +369,7 @@ void Control::abort(const Failure& cause) {
   if (!header().abort.compare_exchange_strong(none, static_cast<uint32_t>(rank_) + 1)) return;
   cause_published_ = true;
   os().reached("abort.published");
-  ring();
+  ring_all();
 }
 
 Status Control::damaged() {

@@ -49,6 +49,12 @@ class Control {
   Status combine(std::span<std::byte> data, const Combine& combine, const Patience& patience,
                  const Through* through = nullptr);
 
+  /// What this rank brings to the exchange behind the next one, because it has nothing to do
+  /// between them: it comes to both at once, and sleeps until the second has ended. Both combine.
+  void come_ahead(std::span<const std::byte> data, const Combine& combine) {
+    next_ = {data, combine};
+  }
+
   /// True if others may know an end of the exchange at hand that this host has not seen.
   bool may_have_ended() const;
 
@@ -112,11 +118,13 @@ class Control {
   Node& node(int32_t place) const { return reinterpret_cast<Node*>(&slot(world_))[place]; }
 
   /// What a wait in exchange k is for: its decision, for which all others must come; that they
-  /// come; its decision, which the leader brings.
-  enum class For { decision, all, leader };
+  /// come; its decision, which the leader brings; that of the next exchange, to which this rank has
+  /// come as well.
+  enum class For { decision, all, leader, next };
 
   Status meet(std::span<const std::byte> mine, const Combine* combine, const Patience& patience,
               const Through* through = nullptr);
+  void come(uint64_t k, std::span<const std::byte> mine, const Combine* combine, bool concludes);
   bool climb(uint64_t k, size_t bytes, const Combine* combine);
   Status decide_through(uint64_t k, size_t bytes, const Patience& patience, const Through& through);
   std::optional<Status> look(uint64_t k, For what);
@@ -125,9 +133,10 @@ class Control {
   Status await_asleep(uint64_t k, const Patience& patience, For what);
   void give_up(uint64_t k, const Failure& cause);
   void doze(uint64_t k, int64_t nanoseconds, For what);
-  Bell& bell_of(For what) const;
+  Bell& bell_of(uint64_t k, For what) const;
   static void ring(Bell& bell);
-  void ring();
+  void ring(uint64_t k);
+  void ring_all();
 
   void publish_cores();
   bool cores_for_all() const;
@@ -154,7 +163,14 @@ class Control {
   const std::vector<const Peer*> others_;  // the other processes
   int64_t spin_ns_ = 0;
   uint64_t sequence_ = 0;    // of this seat's last exchange
+  uint64_t came_ = 0;        // that exchange, or the one behind it
+  bool combined_ = false;    // in that exchange
   uint64_t broadcasts_ = 0;  // parts so far
+  struct Next {
+    std::span<const std::byte> data;
+    Combine combine;
+  };
+  std::optional<Next> next_;  // of the next exchange
   const StepsSoFar* steps_ = &kNoSteps;
   Part part_;
 

@@ -43,8 +43,8 @@ struct Slot {
 /// A node of the tree by which records combine. Its children are ranks, or the nodes of the level
 /// below.
 struct Node {
-  alignas(kLine) std::atomic<uint64_t> arrivals;    // of children, in all exchanges
-  alignas(kLine) std::byte record[2][kRecordRoom];  // of even and odd exchanges
+  alignas(kLine) std::atomic<uint64_t> arrivals[2];  // of children, in even and odd exchanges
+  alignas(kLine) std::byte record[2][kRecordRoom];   // of even and odd exchanges
 };
 
 /// Wakes those that sleep for the same.
@@ -61,6 +61,7 @@ struct Header {
   alignas(kLine) std::atomic<uint32_t> abort;     // 0, or 1 + the rank whose cause stands
   Bell bell;                                      // of those that wait for a decision
   Bell leader_bell;                               // of a leader that waits until all have come
+  Bell ahead_bell[2];                             // of those that are ahead, for even and odd ones
   alignas(kLine) std::atomic<uint64_t> came;      // the last exchange to which all have, for it
   std::atomic<uint64_t> out;   // the last exchange with which it has gone to other hosts
   std::atomic<uint32_t> left;  // ranks that have given up their seats

@@ -54,6 +54,9 @@ class LocalComm final : public Comm {
                        const Patience& patience) override {
     return control_->combine(data, combine, patience);
   }
+  void come_ahead(std::span<const std::byte> data, const Combine& combine) override {
+    control_->come_ahead(data, combine);
+  }
   /// See Control::Through.
   Status combine_through(std::span<std::byte> data, const Combine& combine,
                          const Patience& patience, const Between& between) {

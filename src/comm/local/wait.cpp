@@ -108,7 +108,7 @@ class Control::Wait {
   /// Returns how long to sleep now. Many sleepers share the looks at who is alive.
   int64_t slice_ns() const {
     constexpr uint32_t kOften = 4;
-    const uint32_t sleepers = control_.bell_of(what_).sleepers.load(std::memory_order_relaxed);
+    const uint32_t sleepers = control_.bell_of(k_, what_).sleepers.load(std::memory_order_relaxed);
     return watch_.slice_ns(
         missing_, std::clamp<int64_t>(kShortestMs * sleepers / kOften, kShortestMs, kLongestMs));
   }

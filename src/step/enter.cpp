@@ -247,8 +247,9 @@ Status place_late(Call& call, Optimizer& optim, StepMemory& memory, const Entry&
 }
 
 /// True if a rank that is ready for a step has nothing more to do in it, because it owns nothing.
+/// Not where the last one was not ready, as this one may not be either.
 bool ends_with_entry(const Optimizer& optim, const StepMemory& memory, const Entry& entry) {
-  return entry.fused && memory.runs.elements == 0 && !memory.outbox_used &&
+  return memory.ready && entry.fused && memory.runs.elements == 0 && !memory.outbox_used &&
          optim.options.rule->trust == nullptr;
 }
 
@@ -330,7 +331,7 @@ Status enter(Call& call, Optimizer& optim, Entry entry) {
   if (!mine.unready && ends_with_entry(optim, memory, entry)) call.come_ahead();
   EntryRecord all = ZERO_TRY(call.vote("enter", entry.local, mine));
   os().reached("enter.voted");
-  memory.ready = !all.unready && all.versions == memory.versions;
+  memory.ready = !all.unready && all.agreed.differs == 0 && all.versions == memory.versions;
   if (!memory.ready) ZERO_TRY(call.skip_ahead());
   optim.comm->steps.deciding = memory.ready;
   agree_round(memory, all);

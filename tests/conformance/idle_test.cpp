@@ -5,18 +5,22 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/text.h"
 #include "support/comms.h"
 #include "support/optim.h"
 #include "support/scratch.h"
+#include "support/watched.h"
 #include "zero.h"
 
 namespace zero::test {
 namespace {
 
 constexpr int kWorld = 4;
-constexpr int64_t kFew = 20;  // elements, all of which are rank 0's
+constexpr int kUntilSteady = 3;  // steps
+constexpr int64_t kFew = 20;     // elements, all of which are rank 0's
 
 /// One parameter, plain SGD with lr 1. Gradients are the number of the step, or of its half.
 class Few : public Optim {
@@ -24,7 +28,7 @@ class Few : public Optim {
   explicit Few(zero_comm* comm)
       : Optim(comm, plain_sgd(kLr1)), data_(comm, kBytes), grads_(comm, 2 * kBytes) {
     add(parameter("few", kFew, data_.floats(), grads_.floats()));
-    for (int i = 0; i < 2; i++) train();
+    for (int i = 0; i < kUntilSteady; i++) train();
     EXPECT_EQ(statistics().owned_elements == 0, rank() > 0);
   }
   ~Few() { free(); }
@@ -72,6 +76,43 @@ TEST(Idle, ranks_hear_that_another_refuses_the_step_and_make_the_next) {
       few.expect_trained();
       few.train();
     }
+  });
+}
+
+TEST(Idle, ranks_hear_that_settings_differ_and_make_the_next) {
+  on_ranks(CommKind::local, kWorld, [](zero_comm* comm, int rank) {
+    Few few(comm);
+    for (int odd = 0; odd < kWorld; odd++) {
+      if (rank == odd) few.set("lr", 0.5);
+      EXPECT_EQ(few.step(), rank == odd ? ZERO_ERR_MISMATCH : ZERO_ERR_PEER) << last();
+      few.expect_trained();
+      few.set("lr", 1);
+      for (int i = 0; i < kUntilSteady; i++) few.train();
+    }
+  });
+}
+
+/// Exchanges of this thread's rank.
+thread_local int exchanges = 0;
+
+TEST(Idle, ranks_make_no_exchange_more_where_another_is_never_ready) {
+  const Watched watched([](const char* point) {
+    if (std::string_view(point) == "exchange.read") exchanges++;
+  });
+  on_ranks(CommKind::local, kWorld, [](zero_comm* comm, int rank) {
+    Few few(comm);
+    std::vector<float> foreign(kFew);
+    const auto expect_exchanges = [&](int expected, const std::vector<void*>& grads) {
+      for (int i = 0; i < 2 * kUntilSteady; i++) {
+        exchanges = 0;
+        EXPECT_OK(few.step_with(grads));
+        if (i >= kUntilSteady) {
+          EXPECT_EQ(exchanges, expected) << "step " << i;
+        }
+      }
+    };
+    expect_exchanges(2, {});
+    expect_exchanges(3, rank == 0 ? std::vector<void*>{foreign.data()} : std::vector<void*>());
   });
 }
 

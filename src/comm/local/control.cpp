@@ -239,7 +239,8 @@ Status Control::conclude(uint64_t k, uint32_t aborted_by) {
   }
   const Decision standing = Decision::of(before);
   if (standing.sequence > k || (standing.sequence == k && standing.aborted_by == 0)) return {};
-  if (standing.sequence == k) return broken_by(standing.aborted_by);
+  // Who is ahead may come to k although another rank has given up k - 1.
+  if (standing.aborted_by != 0) return broken_by(standing.aborted_by);
   return damaged();
 }
 

@@ -9,6 +9,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <thread>
 
 #include "base/log.h"
@@ -214,7 +215,9 @@ TEST(Exchange, a_rank_that_is_ahead_has_come_to_the_second_before_the_first_has_
   EXPECT_LT(place_of(1, "exchange.arrived", 2), place_of(1, "exchange.read", 1));
 }
 
-TEST(Exchange, a_vote_that_fails_is_no_end_for_ranks_that_are_ahead) {
+/// body(call, number of the call) in calls to which every other rank comes ahead. Behind them a
+/// call ends as a step does.
+void expect_all_go_on(const std::function<void(Call&, int)>& body) {
   const std::string name = unique_name();
   const Ranks said = run_sound_ranks(RankKind::threads, 4, [&](int rank) {
     const Seat seat = join(name, rank, 4);
@@ -222,30 +225,28 @@ TEST(Exchange, a_vote_that_fails_is_no_end_for_ranks_that_are_ahead) {
     for (int i = 0; i < 100; ++i) {
       Result<Call> call = seat->begin(Operation::step);
       if (rank % 2 == 1) call->come_ahead();
-      // Without words no other exchange belongs to it.
-      const Status why = rank == 2 ? Status(ZERO_ERR_MEMORY, i < 50 ? "" : "no room") : Status();
-      EXPECT_EQ(call->vote("first", why).code(), rank == 2 ? ZERO_ERR_MEMORY : ZERO_ERR_PEER);
+      body(*call, i);
     }
     return end(seat);
   });
   EXPECT_EQ(said, Ranks(4, "ok"));
 }
 
-TEST(Exchange, ranks_that_are_ahead_go_another_way_with_the_others) {
-  const std::string name = unique_name();
-  const Ranks said = run_sound_ranks(RankKind::threads, 4, [&](int rank) {
-    const Seat seat = join(name, rank, 4);
-    EXPECT_EQ(step(seat), "ok");
-    for (int i = 0; i < 100; ++i) {
-      Result<Call> call = seat->begin(Operation::step);
-      if (rank % 2 == 1) call->come_ahead();
-      EXPECT_EQ(outcome(call->vote("first", {})), "ok");
-      EXPECT_EQ(outcome(call->skip_ahead()), "ok");
-      EXPECT_EQ(call->combine("other", Sum{1})->value, 4u);
-    }
-    return end(seat);
+TEST(Exchange, a_vote_that_fails_is_no_end_for_ranks_that_are_ahead) {
+  expect_all_go_on([](Call& call, int i) {
+    const bool fails = call.rank() == 2;
+    // Without words no other exchange belongs to it.
+    const Status why = fails ? Status(ZERO_ERR_MEMORY, i < 50 ? "" : "no room") : Status();
+    EXPECT_EQ(call.vote("first", why).code(), fails ? ZERO_ERR_MEMORY : ZERO_ERR_PEER);
   });
-  EXPECT_EQ(said, Ranks(4, "ok"));
+}
+
+TEST(Exchange, ranks_that_are_ahead_go_another_way_with_the_others) {
+  expect_all_go_on([](Call& call, int) {
+    EXPECT_EQ(outcome(call.vote("first", {})), "ok");
+    EXPECT_EQ(outcome(call.skip_ahead()), "ok");
+    EXPECT_EQ(call.combine("other", Sum{1})->value, 4u);
+  });
 }
 
 /// Who is ahead must not write where others still read what each rank brought to the call before.

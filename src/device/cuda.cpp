@@ -135,18 +135,8 @@ class CudaDevice final : public Device {
       return bad_argument(
           "cudaStreamPerThread is another stream on each thread: give a stream of your own");
     }
-#if CUDART_VERSION >= 12080
-    int owner = ordinal();
-    ZERO_TRY(here("looking at a stream", [&] {
-      const cudaError_t answer = cudaStreamGetDevice(stream_of(stream), &owner);
-      if (answer != cudaErrorCallRequiresNewerDriver) return answer;
-      cudaGetLastError();
-      return cudaSuccess;
-    }));
-    if (owner != ordinal()) {
-      return bad_argument("the stream is of CUDA device ", owner, ", the comm is on ", ordinal());
-    }
-#endif
+    // A stream's capture ends if it is asked for its device, not if for its context.
+    if (ZERO_TRY(capturing(stream)) == 0) ZERO_TRY(check_owner(stream));
     if (stream_of(stream) == nullptr || stream_of(stream) == cudaStreamLegacy) return {};
     CUcontext context = nullptr;
     // The driver does not tell the context of some streams, such as a green context's. They pass.
@@ -249,6 +239,22 @@ class CudaDevice final : public Device {
   template <class Body>
   Status here(std::string_view doing, const Body& body) {
     return current([&] { return cuda_status(body(), ordinal(), doing); });
+  }
+  /// Fails if the stream is another device's, as far as the runtime tells.
+  Status check_owner([[maybe_unused]] StreamHandle stream) {
+#if CUDART_VERSION >= 12080
+    int owner = ordinal();
+    ZERO_TRY(here("looking at a stream", [&] {
+      const cudaError_t answer = cudaStreamGetDevice(stream_of(stream), &owner);
+      if (answer != cudaErrorCallRequiresNewerDriver) return answer;
+      cudaGetLastError();
+      return cudaSuccess;
+    }));
+    if (owner != ordinal()) {
+      return bad_argument("the stream is of CUDA device ", owner, ", the comm is on ", ordinal());
+    }
+#endif
+    return {};
   }
   template <class Body>
   void give_back(const Body& body) noexcept {

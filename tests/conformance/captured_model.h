@@ -40,8 +40,7 @@ class Captured : public Replica {
  public:
   template <class Seat>
   Captured(const zero_options& options, Seat comm)
-      : Replica(comm, options, {}, true),
-        chaos_(std::dynamic_pointer_cast<ChaosDevice>(Replica::device())) {
+      : Replica(comm, options, {}, true), chaos_(as_chaos(Replica::device())) {
     add_tensors({{"w", 3001}, {"b", 1, ZERO_FLOAT32, 0, true, true}});
     add_tensors(
         {{"half", 2500, ZERO_BFLOAT16}, {"f16", 300, ZERO_FLOAT16}, {"f64", 700, ZERO_FLOAT64}});

@@ -40,7 +40,7 @@ class Rank : public Replica {
   template <class Seat>
   Rank(const Choices& choices, Seat comm)
       : Replica(comm, choices.of.options(), choices.of.settings()),
-        chaos_(std::dynamic_pointer_cast<ChaosDevice>(device())),
+        chaos_(as_chaos(device())),
         buffer_(device(), 800) {
     set_buffer(7);
     add_tensors(choices.tensors);

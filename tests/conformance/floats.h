@@ -34,7 +34,7 @@ class Floats : public Optim {
   ~Floats() { free(); }
 
   const std::shared_ptr<Device>& device() const { return device_; }
-  ChaosDevice& chaos() const { return dynamic_cast<ChaosDevice&>(*device_); }
+  ChaosDevice& chaos() const { return *as_chaos(device_); }
   void* stream() const { return stream_.handle(); }
   float* data(size_t t) const { return data_[t]; }
   float* grad(size_t t) const { return grads_[t]; }

@@ -13,6 +13,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "device/device.h"
@@ -231,5 +232,12 @@ class ChaosDevice final : public Device {
   int64_t failing_call_ = -1;
   mutable int64_t calls_ = 0;
 };
+
+/// The same device, or nullptr if it is of another kind. The library's own classes have no run-time
+/// types that dynamic_cast could ask.
+inline std::shared_ptr<ChaosDevice> as_chaos(const std::shared_ptr<Device>& device) {
+  if (device == nullptr || std::string_view(device->kind()) != "chaos") return nullptr;
+  return std::static_pointer_cast<ChaosDevice>(device);
+}
 
 }  // namespace zero::test

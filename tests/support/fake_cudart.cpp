@@ -317,6 +317,11 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* out, const void* dat
   });
 }
 cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* out) {
+  // Whatever the thread's mode is.
+  if (machine->capture == cudaStreamCaptureStatusActive) {
+    machine->capture = cudaStreamCaptureStatusInvalidated;
+    return answer(cudaErrorStreamCaptureUnsupported);
+  }
   return here("cudaStreamGetDevice", [&](ChaosDevice& device) {
     const std::lock_guard lock(machine->mutex);
     *out = stream == nullptr ? device.ordinal() : machine->owners.at(stream);

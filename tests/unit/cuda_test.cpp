@@ -227,6 +227,8 @@ TEST_F(Cuda, nothing_that_a_capture_of_the_thread_forbids_is_done_within_one) {
     EXPECT_TRUE(await(*gpu, event.handle(), 30'000, "tables").ok());
     EXPECT_TRUE(gpu->check(memory.data(), 100, "tables").ok());
   }
+  EXPECT_TRUE(gpu->check_stream(before.handle()).ok());
+  EXPECT_EQ(*gpu->capturing(before.handle()), 7u) << "a question has ended the capture";
   EXPECT_EQ(fake_cuda::strays(), 0);
   fake_cuda::make_current(0);
   void* memory = nullptr;

@@ -64,13 +64,13 @@ TEST(NcclLibrary, the_first_name_that_opens_is_taken) {
   EXPECT_EQ(test::made(open_library(names)).path, FAKE_NCCL);
 }
 
-TEST(NcclLibrary, names_come_from_the_loader_then_the_variable_then_python_environments) {
+TEST(NcclLibrary, names_come_from_the_variable_then_the_loader_then_python_environments) {
   const test::Scratch scratch;
   const std::string root = scratch.path();
   for (const char* folder : {"/lib", "/lib/python3.11", "/lib/other"})
     ASSERT_EQ(mkdir((root + folder).c_str(), 0700), 0) << folder;
   const std::vector<std::string> expected = {
-      "libnccl.so.2", "libnccl.so", "/opt/nccl/libnccl.so.2",
+      "/opt/nccl/libnccl.so.2", "libnccl.so.2", "libnccl.so",
       root + "/lib/python3.11/site-packages/nvidia/nccl/lib/libnccl.so.2"};
   // In a process of its own, whose environment is its own.
   test::run_sound_ranks(test::RankKind::processes, 1, [&](int) -> std::string {

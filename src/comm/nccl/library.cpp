@@ -117,9 +117,10 @@ std::string version_text(int version) {
 }
 
 std::vector<std::string> library_names() {
-  std::vector<std::string> names(std::begin(kPlainNames), std::end(kPlainNames));
+  std::vector<std::string> names;
   if (const char* const path = secure_getenv("ZERO_NCCL_PATH"); path != nullptr && path[0] != 0)
     names.emplace_back(path);
+  names.insert(names.end(), std::begin(kPlainNames), std::end(kPlainNames));
   add_package("VIRTUAL_ENV", names);
   add_package("CONDA_PREFIX", names);
   return names;

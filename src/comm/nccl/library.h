@@ -53,9 +53,9 @@ struct Library {
 /// versions if NCCL is older than 2.27.3, or says that the environment takes its deadlines away.
 Result<const Library*> library();
 
-/// Returns the names by which NCCL is looked for, by the environment: libnccl.so.2 and libnccl.so
-/// as the loader finds them, $ZERO_NCCL_PATH, and the Python package nvidia-nccl of $VIRTUAL_ENV
-/// and $CONDA_PREFIX.
+/// Returns the names by which NCCL is looked for, by the environment: $ZERO_NCCL_PATH, libnccl.so.2
+/// and libnccl.so as the loader finds them, and the Python package nvidia-nccl of $VIRTUAL_ENV and
+/// $CONDA_PREFIX.
 std::vector<std::string> library_names();
 
 /// Returns the first of `names` that opens, with all its functions.

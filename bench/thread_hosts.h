@@ -16,28 +16,33 @@
 #include <vector>
 
 #include "api/handles.h"
+#include "comm/create.h"
 #include "comm/hosts/form.h"
-#include "comm/tcp/rendezvous.h"
 
 namespace bench {
 
 class ThreadHosts {
  public:
   ThreadHosts(int world, int hosts)
-      : hosts_(hosts), offers_(size_t(world)), boxes_(size_t(world)), all_here_(world) {}
+      : hosts_(hosts), seats_(size_t(world)), boxes_(size_t(world)), all_here_(world) {
+    for (Seat& seat : seats_) seat = {this, static_cast<int32_t>(&seat - seats_.data())};
+  }
 
-  /// The handle of `rank`. Collective.
+  /// The handle of `rank`. Collective. They meet in memory, because of connections between all
+  /// ranks a process has too few descriptors for both ends.
   zero::Result<zero_comm*> join(int rank) {
-    const auto world = static_cast<int32_t>(offers_.size());
-    const zero::tcp::Tree tree{rank, world};
-    const zero::tcp::Root root = ZERO_TRY(zero::tcp::listen(tree, rank));
-    offers_[static_cast<size_t>(rank)] = root.offer;
-    all_here_.arrive_and_wait();
-    const zero::Bounds bounds{600'000, [] { return zero::Status(); }};
-    const auto first = std::make_shared<zero::tcp::TcpComm>(
-        rank, world, zero::CommOptions(), nullptr,
-        ZERO_TRY(zero::tcp::join(root, offers_, tree, bounds)));
-    std::vector<int32_t> all(offers_.size());
+    const auto world = static_cast<int32_t>(seats_.size());
+    zero::UserFunctions functions;
+    functions.exchange = exchange;
+    functions.all_gather = [](void* seat, const void* send, void* recv, size_t bytes, void*) {
+      return exchange(seat, send, recv, bytes);
+    };
+    functions.all_to_all = [](void*, const void*, void*, size_t, void*) {
+      return zero::Code{ZERO_ERR_UNSUPPORTED};
+    };
+    const std::shared_ptr<zero::Comm> first =
+        ZERO_TRY(zero::create_user(functions, &seats_[static_cast<size_t>(rank)], rank, world, {}));
+    std::vector<int32_t> all(seats_.size());
     std::iota(all.begin(), all.end(), 0);
     zero::Call call = ZERO_TRY(first->begin(zero::Operation::create));
     const std::string host = "host " + std::to_string(rank / (world / hosts_));
@@ -49,6 +54,22 @@ class ThreadHosts {
   }
 
  private:
+  struct Seat {
+    ThreadHosts* of;
+    int32_t rank;
+  };
+
+  static zero::Code exchange(void* ctx, const void* send, void* recv, size_t bytes) {
+    const auto& [of, rank] = *static_cast<const Seat*>(ctx);
+    if (rank == 0) of->board_.resize(bytes * of->seats_.size());
+    of->all_here_.arrive_and_wait();
+    memcpy(&of->board_[static_cast<size_t>(rank) * bytes], send, bytes);
+    of->all_here_.arrive_and_wait();
+    memcpy(recv, of->board_.data(), of->board_.size());
+    of->all_here_.arrive_and_wait();
+    return ZERO_OK;
+  }
+
   /// What has come to a rank, by sender.
   struct Box {
     std::mutex mutex;
@@ -95,7 +116,8 @@ class ThreadHosts {
   };
 
   const int hosts_;
-  std::vector<zero::tcp::Offer> offers_;
+  std::vector<Seat> seats_;
+  std::vector<std::byte> board_;  // of an exchange
   std::vector<Box> boxes_;
   std::barrier<> all_here_;
 };

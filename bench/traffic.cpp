@@ -152,15 +152,17 @@ void print_row(const Workload& model, const Settings& settings, const std::strin
                const Cluster& cluster) {
   int64_t plan_bytes = 0;
   const zero::Plan plan = plan_of(model, settings, cluster, plan_bytes);
-  const Sent rank = sent_by(0, cluster, plan);
   const zero::hosts::Layout& layout = cluster.layout;
-  const int32_t ranks = layout.places;  // all of which send as much
+  const Traded rank = sent_by(0, cluster, plan);
+  Traded host;
+  for (int32_t place = 0; place < layout.places; place++)
+    host = host + sent_by(layout.rank(0, place), cluster, plan);
   const Tables tables = tables_of(cluster, plan);
-  const double seconds = static_cast<double>(rank.data().bytes * ranks) * 8e-9 / settings.gigabits;
+  const double seconds = static_cast<double>(host.data().bytes) * 8e-9 / settings.gigabits;
   printf("| %d | %d | %d | %s | %s | %s | %s | %s | %ld | %s | %ld | %s | %s | %.3g s |\n",
          layout.hosts(), layout.places, cluster.instances, wire.c_str(),
-         size(rank.gradients.bytes * ranks).c_str(), size(rank.copies.bytes * ranks).c_str(),
-         size(rank.parameters.bytes * ranks).c_str(), size(rank.data().bytes).c_str(),
+         size(host.gradients.bytes).c_str(), size(host.copies.bytes).c_str(),
+         size(host.parameters.bytes).c_str(), size(rank.data().bytes).c_str(),
          static_cast<long>(rank.data().messages), size(rank.control.bytes).c_str(),
          static_cast<long>(rank.control.messages),
          size(plan_bytes + tables.segments + tables.placements + tables.records + tables.parts)

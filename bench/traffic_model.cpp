@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "traffic_model.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "comm/exchange_record.h"
 #include "comm/hosts/parts.h"
 #include "comm/tcp/tree.h"
@@ -13,19 +16,33 @@ namespace {
 
 using namespace zero;
 
-/// Returns how many of some ranks have the place on their hosts that `rank` has: it trades with
-/// them.
-size_t fellows(const hosts::Layout& layout, const Ranks& among, int32_t rank) {
-  size_t count = 0;
-  for (int32_t i = 0; i < among.count; i++)
-    if (layout.seat(among.first + i * among.stride).place == layout.seat(rank).place) count++;
-  return count;
-}
+/// The ranks that a rank trades with, as they have its place on their hosts, and itself.
+struct Fellows {
+  std::vector<int32_t> numbers;  // among all who trade
+  int32_t own = 0;
 
-/// Adds a transfer of `bytes` to each fellow.
-void add_transfer(Flow& flow, size_t fellows, size_t bytes) {
-  const hosts::Parts parts{fellows, bytes};
-  const auto others = static_cast<int64_t>(fellows) - 1;
+  Fellows(const hosts::Layout& layout, const Ranks& among, int32_t rank) {
+    for (int32_t i = 0; i < among.count; i++) {
+      const int32_t other = among.first + i * among.stride;
+      if (layout.seat(other).place != layout.seat(rank).place) continue;
+      if (other == rank) own = i;
+      numbers.push_back(i);
+    }
+  }
+  /// Return how many others there are, and how many of them are among the first `owners`.
+  int64_t others() const { return static_cast<int64_t>(numbers.size()) - 1; }
+  int64_t other_owners(int32_t owners) const {
+    const auto first = std::ranges::lower_bound(numbers, owners) - numbers.begin();
+    return first - (own < owners ? 1 : 0);
+  }
+};
+
+/// Adds a transfer of `bytes` to each owner, or if `from` from the rank, if it is one, to all.
+void add_transfer(Flow& flow, const Fellows& fellows, size_t bytes, int32_t owners, bool from) {
+  const hosts::Parts parts{fellows.numbers.size(), bytes};
+  const int64_t others = !from                  ? fellows.other_owners(owners)
+                         : fellows.own < owners ? fellows.others()
+                                                : 0;
   flow.bytes += static_cast<int64_t>(bytes) * others;
   flow.messages += static_cast<int64_t>(parts.count()) * others;
 }
@@ -34,14 +51,12 @@ void add_transfer(Flow& flow, size_t fellows, size_t bytes) {
 constexpr int64_t kExchanges = 3;
 static_assert(sizeof(NormSums) <= ExchangeRecord::kPayloadBytes);
 
-}  // namespace
-
-Sent sent_by(int32_t rank, const Cluster& cluster, const Plan& plan) {
-  Sent sent;
+Traded trade_of(int32_t rank, const Cluster& cluster, const Plan& plan, bool comes) {
+  Traded traded;
   const hosts::Layout& layout = cluster.layout;
-  const auto all = static_cast<size_t>(layout.hosts());
-  const size_t with_copies = fellows(layout, cluster.copies(rank), rank);
-  const size_t of_instance = fellows(layout, cluster.instance(rank), rank);
+  const Fellows all(layout, {0, 1, cluster.world()}, rank);
+  const Fellows with_copies(layout, cluster.copies(rank), rank);
+  const Fellows of_instance(layout, cluster.instance(rank), rank);
   for (const Transfer& transfer : plan.transfers(true)) {
     const Section& section = plan.section(transfer.section);
     const bool rounds = cluster.wire != DType::none && cluster.wire != section.grad_dtype &&
@@ -49,16 +64,28 @@ Sent sent_by(int32_t rank, const Cluster& cluster, const Plan& plan) {
     const DType given = rounds ? cluster.wire : section.grad_dtype;
     const DType travels = layout.places == 1 || rounds ? given : section.sum();
     const int64_t part = travel::part_elements(transfer, cluster.instances);
-    add_transfer(sent.gradients, all, size_of(travels, part));
-    add_transfer(sent.copies, with_copies, size_of(section.sum(), part));
-    add_transfer(sent.parameters, of_instance, size_of(section.dtype, transfer.chunk));
+    add_transfer(traded.gradients, all, size_of(travels, part),
+                 cluster.instances == 1 ? transfer.owners : kAllRanks, comes);
+    add_transfer(traded.copies, with_copies, size_of(section.sum(), part), kAllRanks, comes);
+    add_transfer(traded.parameters, of_instance, size_of(section.dtype, transfer.chunk),
+                 transfer.owners, !comes);
   }
   if (layout.seat(rank).place == 0) {
     const tcp::Tree tree{layout.seat(rank).host, layout.hosts()};
-    sent.control.add(sizeof(ExchangeRecord),
-                     kExchanges * (tree.children() + (tree.is_root() ? 0 : 1)));
+    traded.control.add(sizeof(ExchangeRecord),
+                       kExchanges * (tree.children() + (tree.is_root() ? 0 : 1)));
   }
-  return sent;
+  return traded;
+}
+
+}  // namespace
+
+Traded sent_by(int32_t rank, const Cluster& cluster, const Plan& plan) {
+  return trade_of(rank, cluster, plan, false);
+}
+
+Traded received_by(int32_t rank, const Cluster& cluster, const Plan& plan) {
+  return trade_of(rank, cluster, plan, true);
 }
 
 Tables tables_of(const Cluster& cluster, const Plan& plan) {

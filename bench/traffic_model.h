@@ -33,16 +33,22 @@ struct Flow {
   }
 };
 
-/// What one rank sends to ranks of other hosts. As much comes from them.
-struct Sent {
+/// What goes between one rank and ranks of other hosts.
+struct Traded {
   Flow gradients, copies, parameters;  // copies: sums, to ranks that keep the same share
   Flow control;                        // of a host's first rank only
 
   Flow data() const { return gradients + copies + parameters; }
+  Traded operator+(const Traded& other) const {
+    return {gradients + other.gradients, copies + other.copies, parameters + other.parameters,
+            control + other.control};
+  }
 };
 
-/// `plan`: for the cluster's places. Where copies or instances part hosts unevenly, more travels.
-Sent sent_by(int32_t rank, const Cluster& cluster, const zero::Plan& plan);
+/// Return what a rank sends, and what comes to it. `plan`: for the cluster's places. Where copies
+/// or instances part hosts unevenly, more travels.
+Traded sent_by(int32_t rank, const Cluster& cluster, const zero::Plan& plan);
+Traded received_by(int32_t rank, const Cluster& cluster, const zero::Plan& plan);
 
 /// Bytes of what grows with the ranks or the tensors, on a host's first rank.
 struct Tables {

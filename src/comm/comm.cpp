@@ -112,11 +112,11 @@ Status Comm::gather_among(Call& call, const Ranks& among, std::span<const Gather
 Status Comm::gather_some(Call& call, const Ranks& among, std::span<const Gathered> all,
                          std::span<std::byte> scratch) {
   const size_t most = scratch.size() / static_cast<size_t>(world_);
-  for (const auto& [send, recv, bytes] : all) {
+  for (const auto& [send, recv, bytes, owners] : all) {
     for (size_t done = 0, part = 0; done < bytes; done += part) {
       part = std::min(most, bytes - done);
       ZERO_TRY(all_gather(call, static_cast<const std::byte*>(send) + done, scratch.data(), part));
-      for (int32_t i = 0; i < among.count; ++i) {
+      for (int32_t i = 0; i < std::min(among.count, owners); ++i) {
         const auto rank = static_cast<size_t>(among.first + i * among.stride);
         std::memcpy(static_cast<std::byte*>(recv) + static_cast<size_t>(i) * bytes + done,
                     &scratch[rank * part], part);

@@ -149,6 +149,9 @@ class Comm : public std::enable_shared_from_this<Comm> {
   /// elements). If libzero sums itself, it does so in rank order, and may also add: recv + the
   /// first + ... . `scratch` has room for as much as one `send`.
   virtual Status reduce_scatter(Call& call, std::span<const Scattered> all, void* scratch);
+  /// True if padding travels, too, so that what is sent and received has room for the parts of all
+  /// ranks. If not, it has room for those of owners.
+  virtual bool carries_padding() const { return true; }
   /// True if libzero sums itself, from any floating type. If not, data to send must have the sum's
   /// type.
   virtual bool sums_itself() const { return true; }

@@ -51,7 +51,7 @@ enum class FrameKind : uint32_t {
 /// notice that they differ.
 struct Prefix {
   static constexpr uint64_t kMagic = 0x7a65726f6c6f6361;
-  static constexpr uint32_t kProtocol = 8;
+  static constexpr uint32_t kProtocol = 9;
   static constexpr uint32_t kLibrary =
       ZERO_VERSION_MAJOR * 10000 + ZERO_VERSION_MINOR * 100 + ZERO_VERSION_PATCH;
 

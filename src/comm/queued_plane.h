@@ -38,19 +38,25 @@ struct Summed {
   size_t count;
   int32_t root;
 };
-/// A sum over ranks of this rank's chunk of `send`: `count` elements of each rank's.
+inline constexpr int32_t kAllRanks = INT32_MAX;
+
+/// A sum over ranks of this rank's chunk of `send`: `count` elements of each rank's. Chunks of
+/// others than the first `owners` ranks are padding: a comm need not sum them.
 struct Scattered {
   SumTypes types;
   const void* send;
   void* recv;
   size_t count;
+  int32_t owners = kAllRanks;
 };
 
 /// Every rank's `bytes`, brought into `recv` in rank order. `send` may be this rank's part of it.
+/// Parts of others than the first `owners` ranks are padding: a comm need not bring them.
 struct Gathered {
   const void* send;
   void* recv;
   size_t bytes;
+  int32_t owners = kAllRanks;
 };
 
 /// The data plane of a comm on a device. Its calls queue work on a stream, in the same order on

@@ -29,7 +29,7 @@ class UserComm final : public Comm {
   bool direct() const override { return false; }
 
   Status all_gather(Call& call, std::span<const Gathered> all) override {
-    for (const auto& [send, recv, bytes] : all) {
+    for (const auto& [send, recv, bytes, owners] : all) {
       if (bytes == 0) continue;
       count_all(traffic().data, bytes);
       ZERO_TRY(run("all_gather", data_plane(call, "all_gather"),
@@ -91,7 +91,7 @@ class UserComm final : public Comm {
 
  private:
   Status reduce_one(const Patience& patience, const Scattered& one, void* scratch) {
-    const auto& [types, send, recv, count] = one;
+    const auto& [types, send, recv, count, owners] = one;
     count_all(traffic().data, count * size_of(sums_itself() ? types.from : types.sum));
     if (!sums_itself())
       return run("reduce_scatter", patience, [&] {

@@ -35,7 +35,8 @@ class Buckets {
   struct Bucket {
     int64_t begin;  // of rank 0's chunk
     int64_t chunk;
-    int64_t share;  // of the chunk, in every rank's share
+    int64_t share;   // of the chunk, in every rank's share
+    int32_t owners;  // the first ranks; chunks of the others are padding
   };
 
   /// One chunk. Neighbouring chunks, across buckets too, have different owners if there are two
@@ -49,9 +50,10 @@ class Buckets {
   int64_t size() const { return full_ + (middle_ > 0 ? 1 : 0) + (last_ > 0 ? 1 : 0); }
   Bucket operator[](int64_t index) const {
     const int64_t full = full_ * stride_;
-    if (index < full_) return {index * stride_ * world_, stride_, index * stride_};
-    if (index == full_ && middle_ > 0) return {full * world_, middle_, full};
-    return {(full + middle_) * world_, kBlock, full + middle_};
+    const auto world = static_cast<int32_t>(world_);
+    if (index < full_) return {index * stride_ * world_, stride_, index * stride_, world};
+    if (index == full_ && middle_ > 0) return {full * world_, middle_, full, world};
+    return {(full + middle_) * world_, kBlock, full + middle_, static_cast<int32_t>(last_)};
   }
 
   /// Returns the chunk that holds the element at `position`, which must be inside a bucket.

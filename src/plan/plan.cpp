@@ -112,17 +112,17 @@ std::vector<Transfer> Plan::transfers(bool in_place) const {
   std::vector<Transfer> out;
   for (size_t number = 0; number < sections_.size(); ++number) {
     const Section& section = sections_[number];
-    const auto add = [&](int64_t chunk, int64_t layout, int64_t share) {
-      out.push_back({chunk, layout, section.share + share, static_cast<int32_t>(number)});
+    const auto add = [&](int64_t chunk, int64_t layout, int64_t share, int32_t owners) {
+      out.push_back({chunk, layout, section.share + share, owners, static_cast<int32_t>(number)});
     };
     const bool packed = !even() && !in_place;
     const int64_t limit =
         std::max(kBlock, bucket_elements(section) / options_.world / kAlignment * kAlignment);
     for (int64_t index = 0; index < section.buckets.size(); ++index) {
       const Buckets::Bucket bucket = section.buckets[index];
-      if (!packed) add(bucket.chunk, section.layout + bucket.begin, bucket.share);
+      if (!packed) add(bucket.chunk, section.layout + bucket.begin, bucket.share, bucket.owners);
       for (int64_t done = 0; packed && done < bucket.chunk; done += limit)
-        add(std::min(limit, bucket.chunk - done), -1, done);
+        add(std::min(limit, bucket.chunk - done), -1, done, bucket.owners);
     }
   }
   return out;

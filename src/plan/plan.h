@@ -117,6 +117,7 @@ struct Transfer {
   int64_t layout;  // EVEN, and whole tensors in place: the layout position of rank 0's chunk;
                    // -1: packed only
   int64_t share;   // start of each rank's chunk in its share
+  int32_t owners;  // the first ranks; chunks of the others are padding
   int32_t section = 0;
 };
 

@@ -116,7 +116,8 @@ Status reduce_in_place(Call& call, Optimizer& optim, StepMemory& memory,
                              .travels = section.sum()},
                    .send = memory.grads_base + section.grad_at(transfer.layout),
                    .recv = arriving_sums(optim, memory) + section.sum_at(transfer.share),
-                   .count = static_cast<size_t>(transfer.chunk)});
+                   .count = static_cast<size_t>(transfer.chunk),
+                   .owners = summing_ranks(optim, transfer)});
     bytes += summed_bytes(optim, transfer, section.grad_dtype);
     count_moved(optim, travel, section.grad_dtype);
   }
@@ -149,7 +150,8 @@ Status reduce_packed(Call& call, Optimizer& optim, StepMemory& memory, const Tra
                        .travels = rounding.any() ? rounding.to : section.sum()},
                       memory.send.data(),
                       to,
-                      count};
+                      count,
+                      summing_ranks(optim, transfer)};
   ZERO_TRY(optim.comm->reduce_scatter(call, {&one, 1}, memory.scratch.data()));
   multiply(rounding.divisor);
   count_moved(optim, travel, wire(optim, section));
@@ -169,11 +171,12 @@ Status gather(Call& call, Optimizer& optim, StepMemory& memory, std::span<const 
     const Section& section = section_of(optim, travel.transfer);
     const DType shared = optim.shared(section);
     const size_t part = size_of(shared, travel.transfer.chunk);
+    const int32_t places = sending_places(optim, travel.transfer);
     std::byte* const place = memory.data_base + section.data_at(travel.transfer.layout);
     if (travel.in_place)
-      all.push_back({place + static_cast<size_t>(optim.place()) * part, place, part});
+      all.push_back({place + static_cast<size_t>(optim.place()) * part, place, part, places});
     else
-      all.push_back({memory.send.data(), memory.receive.data(), part});
+      all.push_back({memory.send.data(), memory.receive.data(), part, places});
     bytes += gathered_bytes(optim, travel.transfer, shared);
     count_moved(optim, travel, shared);
   }

@@ -123,12 +123,20 @@ Transfer part_of(const Optimizer& optim, const Transfer& transfer, int32_t insta
   return part;
 }
 
+int32_t summing_ranks(const Optimizer& optim, const Transfer& transfer) {
+  return optim.options.instances == 1 ? sending_places(optim, transfer) : optim.world();
+}
+
+int32_t sending_places(const Optimizer& optim, const Transfer& transfer) {
+  return optim.comm->carries_padding() ? optim.places() : transfer.owners;
+}
+
 size_t summed_bytes(const Optimizer& optim, const Transfer& transfer, DType dtype) {
-  return size_of(dtype, part_elements(optim, transfer) * optim.world());
+  return size_of(dtype, part_elements(optim, transfer) * summing_ranks(optim, transfer));
 }
 
 size_t gathered_bytes(const Optimizer& optim, const Transfer& transfer, DType dtype) {
-  return size_of(dtype, transfer.chunk * optim.places());
+  return size_of(dtype, transfer.chunk * sending_places(optim, transfer));
 }
 
 bool publishes_in_place(const Optimizer& optim, const StepMemory& memory) {

@@ -95,7 +95,12 @@ inline int64_t part_elements(const Optimizer& optim, const Transfer& transfer) {
 /// Returns the part that ranks of an instance sum.
 Transfer part_of(const Optimizer& optim, const Transfer& transfer, int32_t instance);
 
-/// Return the bytes of what every rank sums of a transfer, and of what every owner sends.
+/// Return for how many ranks, the first, a transfer of gradients has something, and from how many
+/// places one of parameters. Padding counts if the comm carries it.
+int32_t summing_ranks(const Optimizer& optim, const Transfer& transfer);
+int32_t sending_places(const Optimizer& optim, const Transfer& transfer);
+
+/// Return the bytes of what they sum of a transfer, and of what they send.
 size_t summed_bytes(const Optimizer& optim, const Transfer& transfer, DType dtype);
 size_t gathered_bytes(const Optimizer& optim, const Transfer& transfer, DType dtype);
 

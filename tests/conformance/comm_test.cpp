@@ -5,6 +5,7 @@
 #include <random>
 
 #include "comm_cases.h"
+#include "plan/buckets.h"
 #include "support/float_control.h"
 
 namespace zero::test {
@@ -398,6 +399,42 @@ TEST_P(Conformance, transfers_given_together_are_those_given_one_by_one) {
     for (size_t i = 0; i < given.size(); ++i)
       wrong += gathered[i] != static_cast<float>(n * (i % 1009) + n * (n - 1) / 2) ? 1u : 0u;
     EXPECT_EQ(wrong, 0u);
+  });
+}
+
+/// Owners get what they get of all ranks. Where no padding travels, what is sent and gathered has
+/// no room for it, and others' sums stay as they are.
+TEST_P(Conformance, padding_of_ranks_that_are_no_owners_need_not_travel) {
+  run([&](const Seat& seat) {
+    if (seat->direct() || seat->device() != nullptr) return;
+    const int32_t world = seat->world();
+    const auto n = static_cast<size_t>(world), own = static_cast<size_t>(seat->rank());
+    constexpr size_t kCount = kBlock;  // as in a plan
+    for (int32_t owners = 1; owners <= world; ++owners) {
+      const auto rows = static_cast<size_t>(seat->carries_padding() ? world : owners);
+      std::array<std::shared_ptr<Arena>, 2> arenas;
+      const auto given = in_arena<float>(seat, rows * kCount, arenas[0]);
+      const auto gathered = in_arena<float>(seat, rows * kCount, arenas[1]);
+      for (size_t i = 0; i < given.size(); ++i) given[i] = static_cast<float>(i % 1009 + own);
+      std::vector<float> sums(kCount, -7), scratch(n * kCount);
+      Call call = begin(seat, Operation::step, 1);
+      const Scattered scattered{{}, given.data(), sums.data(), kCount, owners};
+      EXPECT_OK(seat->reduce_scatter(call, {&scattered, 1}, scratch.data()));
+      EXPECT_OK(call.vote("summed", {}));
+      const auto sum = [&](size_t i) {
+        return static_cast<float>(n * (i % 1009) + n * (n - 1) / 2);
+      };
+      const bool owns = seat->rank() < owners;
+      size_t wrong = 0;
+      for (size_t i = 0; i < kCount && (owns || !seat->carries_padding()); ++i)
+        wrong += sums[i] != (owns ? sum(own * kCount + i) : -7) ? 1u : 0u;
+      const Gathered back{sums.data(), gathered.data(), kCount * sizeof(float), owners};
+      EXPECT_OK(seat->all_gather(call, {&back, 1}));
+      EXPECT_OK(call.vote("gathered", {}));
+      for (size_t i = 0; i < kCount * static_cast<size_t>(owners); ++i)
+        wrong += gathered[i] != sum(i) ? 1u : 0u;
+      EXPECT_EQ(wrong, 0u) << owners << " owners";
+    }
   });
 }
 

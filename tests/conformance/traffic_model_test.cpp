@@ -80,7 +80,8 @@ void expect_same(const bench::Flow& counted, const bench::Flow& modelled, const 
 }
 
 /// What the rank counts in a step like the one before it.
-void expect_counts(Model& model, std::barrier<>& together, const bench::Sent& sent) {
+void expect_counts(Model& model, std::barrier<>& together, const bench::Traded& sent,
+                   const bench::Traded& received) {
   for (int step = 0; step < 2; step++) EXPECT_OK(model.step());
   together.arrive_and_wait();
   const zero_statistics before = model.statistics();
@@ -94,13 +95,13 @@ void expect_counts(Model& model, std::barrier<>& together, const bench::Sent& se
               sent.data(), "data that is sent");
   expect_same(between(before.received_data_bytes, after.received_data_bytes,
                       before.received_data_messages, after.received_data_messages),
-              sent.data(), "data that comes");
+              received.data(), "data that comes");
   expect_same(between(before.sent_control_bytes, after.sent_control_bytes,
                       before.sent_control_messages, after.sent_control_messages),
               sent.control, "control that is sent");
   expect_same(between(before.received_control_bytes, after.received_control_bytes,
                       before.received_control_messages, after.received_control_messages),
-              sent.control, "control that comes");
+              received.control, "control that comes");
 }
 
 TEST(TrafficModel, says_what_ranks_count_in_a_step) {
@@ -112,10 +113,30 @@ TEST(TrafficModel, says_what_ranks_count_in_a_step) {
       on_ranks(CommKind::clustered, shape.world, [&](zero_comm* comm, int rank) {
         SCOPED_TRACE(text(shape.instances, " instances, wire ", static_cast<int>(wire)));
         Model model(comm, shape.instances, wire == DType::none ? 0 : ZERO_BFLOAT16);
-        expect_counts(model, together, bench::sent_by(rank, cluster, plan));
+        expect_counts(model, together, bench::sent_by(rank, cluster, plan),
+                      bench::received_by(rank, cluster, plan));
       });
     }
   }
+}
+
+// A block is the least that has an owner: here rank 0, to whom and from whom it goes once.
+TEST(TrafficModel, ranks_that_own_nothing_send_their_gradients_and_get_parameters_alone) {
+  constexpr int32_t kWorld = 6;
+  const bench::Cluster cluster = cluster_of({kWorld, 1}, DType::none);
+  Plan plan({.world = kWorld, .bucket_bytes = kBucketBytes});
+  const PlanParam param{.count = 16};
+  const int64_t end = 1;
+  ASSERT_OK(plan.add({&param, 1}, {&end, 1}));
+  bench::Flow sent, received;
+  for (int32_t rank = 0; rank < kWorld; rank++) {
+    sent = sent + bench::sent_by(rank, cluster, plan).data();
+    received = received + bench::received_by(rank, cluster, plan).data();
+  }
+  const int64_t others = cluster.layout.hosts() - 1;
+  EXPECT_EQ(sent.bytes, 2 * others * kBlock * 4);
+  EXPECT_EQ(sent.messages, 2 * others);
+  EXPECT_EQ(received.bytes, sent.bytes);
 }
 
 }  // namespace

@@ -349,6 +349,7 @@ void AnyPlan::expect_transfers_carry_everything(bool in_place) const {
     for (const auto& [share, transfer] : by_share) {
       for (const Segment& part : Plan::within(plan_.segments(rank), share, transfer.chunk)) {
         carried += part.count;
+        EXPECT_LT(rank, transfer.owners);
         if (transfer.layout < 0) continue;
         EXPECT_EQ(plan_.layout(part.param) + part.first,
                   transfer.layout + rank * transfer.chunk + part.share - share);
@@ -614,7 +615,10 @@ TEST(Plan, even_buckets_are_full_ones_then_what_is_left_for_all_then_single_bloc
   const std::vector<Transfer> transfers = plan.transfers(true);
   ASSERT_EQ(transfers.size(), 4u);
   const int64_t chunks[] = {2 * kBlock, 2 * kBlock, kBlock, kBlock};
-  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(transfers[i].chunk, chunks[i]);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(transfers[i].chunk, chunks[i]);
+    EXPECT_EQ(transfers[i].owners, i < 3 ? 2 : 1);
+  }
   EXPECT_EQ(plan.end().layout, 12 * kBlock);
   EXPECT_EQ(plan.owned_elements(0), 6 * kBlock - 7);
   EXPECT_EQ(plan.owned_elements(1), 5 * kBlock);

@@ -55,6 +55,7 @@ class HostsComm final : public Comm {
 
   Status all_gather(Call& call, std::span<const Gathered> all) override;
   Status reduce_scatter(Call& call, std::span<const Scattered> all, void* scratch) override;
+  bool carries_padding() const override { return false; }
 
  protected:
   bool combines() const override { return true; }

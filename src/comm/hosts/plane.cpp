@@ -32,10 +32,22 @@ Status for_each_batch(std::span<const Transfer> all, const Work& work) {
 
 /// Transfers to and from each of `fellows`. The row `own` is this rank's.
 struct HostsComm::Trade {
+  struct Transfer {
+    size_t bytes;    // with each of them
+    int32_t owners;  // what is for others, or from others, is padding
+  };
   std::vector<int32_t> fellows;
+  std::vector<int32_t> numbers;  // of the fellows, among all who trade
   size_t own;
-  std::vector<size_t> bytes;  // of each transfer, with each of them
-  bool sends_same;            // to all, from the first row
+  std::vector<Transfer> transfers;
+  bool sends_same;  // to all, from the first row
+
+  /// True if the row is an owner's.
+  bool owns(size_t row, size_t transfer) const { return numbers[row] < transfers[transfer].owners; }
+  /// True if something of a transfer comes from that row's fellow, or goes to it.
+  bool moves(size_t row, size_t transfer, bool comes) const {
+    return row != own && owns(comes == sends_same ? row : own, transfer);
+  }
 };
 
 Patience HostsComm::data_patience(const Call& call, const char* phase) const {
@@ -89,7 +101,7 @@ Result<std::vector<std::byte*>> HostsComm::show(const Patience& patience,
 Status HostsComm::begin_messages(const Trade& trade, Room& room, bool come) {
   const size_t bytes = room.part.bytes;
   for (size_t i = 0; i < trade.fellows.size(); ++i) {
-    if (i == trade.own) continue;
+    if (!trade.moves(i, room.part.transfer, come)) continue;
     const int32_t fellow = trade.fellows[i];
     const std::span<std::byte> row{
         come ? room.row(room.received, i) : room.row(room.sent, trade.sends_same ? 0 : i), bytes};
@@ -148,9 +160,10 @@ Status HostsComm::trade_parts(const Trade& trade, const Patience& patience, cons
   const size_t fellows = trade.fellows.size();
   size_t transfer = 0, at = 0;
   const auto next = [&]() -> std::optional<Part> {
-    for (; transfer < trade.bytes.size() && at == trade.bytes[transfer]; at = 0) ++transfer;
-    if (transfer == trade.bytes.size()) return std::nullopt;
-    const size_t bytes = trade.bytes[transfer], most = Parts{fellows, bytes}.most();
+    const auto& all = trade.transfers;
+    for (; transfer < all.size() && at == all[transfer].bytes; at = 0) ++transfer;
+    if (transfer == all.size()) return std::nullopt;
+    const size_t bytes = all[transfer].bytes, most = Parts{fellows, bytes}.most();
     const Part part{transfer, at, std::min(most, bytes - at), most};
     at += part.bytes;
     return part;
@@ -196,24 +209,26 @@ Status HostsComm::sum_together(const Patience& patience, std::span<const Scatter
   const auto travels = [&](const SumTypes& types) {
     return places == 1 ? types.from : types.travels;
   };
-  Trade trade{{}, static_cast<size_t>(seat_.host), {}, false};
+  Trade trade{{}, {}, static_cast<size_t>(seat_.host), {}, false};
   for (int32_t host = 0; host < layout_.hosts(); ++host)
     trade.fellows.push_back(layout_.rank(host, seat_.place));
+  trade.numbers = trade.fellows;
   std::vector<std::span<const std::byte>> own;
-  for (const auto& [types, send, recv, count] : all) {
+  for (const auto& [types, send, recv, count, owners] : all) {
     own.emplace_back(static_cast<const std::byte*>(send),
-                     count * static_cast<size_t>(world()) * size_of(types.from));
-    trade.bytes.push_back(count * size_of(travels(types)));
+                     count * static_cast<size_t>(std::min(world(), owners)) * size_of(types.from));
+    trade.transfers.push_back({count * size_of(travels(types)), owners});
   }
   const std::vector<std::byte*> sends = ZERO_TRY(show(patience, own));
   const FloatEnvironment environment;
   RankSum host_sum(layout_.places), sum(layout_.hosts());
   const auto pack = [&](Room& room) {
     const Part& part = room.part;
-    const auto& [types, send, recv, count] = all[part.transfer];
+    const auto& [types, send, recv, count, owners] = all[part.transfer];
     const DType travel = travels(types);
     const size_t first = part.at / size_of(travel), elements = part.bytes / size_of(travel);
     for (size_t i = 0; i < trade.fellows.size(); ++i) {
+      if (!trade.owns(i, part.transfer)) continue;
       std::byte* const to = room.row(i == trade.own ? room.received : room.sent, i);
       const size_t chunk = static_cast<size_t>(trade.fellows[i]) * count + first;
       for (size_t l = 0; l < places; ++l)
@@ -227,7 +242,8 @@ Status HostsComm::sum_together(const Patience& patience, std::span<const Scatter
   };
   const auto unpack = [&](const Room& room) {
     const Part& part = room.part;
-    const auto& [types, send, recv, count] = all[part.transfer];
+    if (!trade.owns(trade.own, part.transfer)) return;
+    const auto& [types, send, recv, count, owners] = all[part.transfer];
     const DType travel = travels(types);
     for (size_t i = 0; i < trade.fellows.size(); ++i) sum.parts()[i] = room.row(room.received, i);
     sum.add({travel, types.sum, types.adds},
@@ -261,42 +277,44 @@ Status HostsComm::gather(Call& call, const Ranks& among, std::span<const Gathere
 /// Brings what the ranks `among` send to all of them: each gets its fellows', for all of its host.
 Status HostsComm::gather_together(const Patience& patience, const Ranks& among,
                                   std::span<const Gathered> all) {
-  Trade trade{{}, 0, {}, true};
+  Trade trade{{}, {}, 0, {}, true};
   std::vector<std::span<const std::byte>> own;
-  for (const auto& [send, recv, bytes] : all) {
-    own.emplace_back(static_cast<const std::byte*>(recv), bytes * static_cast<size_t>(among.count));
-    trade.bytes.push_back(bytes);
+  for (const auto& [send, recv, bytes, owners] : all) {
+    own.emplace_back(static_cast<const std::byte*>(recv),
+                     bytes * static_cast<size_t>(std::min(among.count, owners)));
+    trade.transfers.push_back({bytes, owners});
   }
   const std::vector<std::byte*> shown = ZERO_TRY(show(patience, own));
   std::vector<size_t> here;  // places of this host that are among them
-  std::vector<size_t> rows;  // of the fellows, in what is gathered
   for (int32_t i = 0; i < among.count; ++i) {
     const int32_t rank = among.first + i * among.stride;
     const auto [host, place] = layout_.seat(rank);
     if (host == seat_.host) here.push_back(static_cast<size_t>(place));
     if (place != seat_.place) continue;
-    if (host == seat_.host) trade.own = rows.size();
+    if (host == seat_.host) trade.own = trade.fellows.size();
     trade.fellows.push_back(rank);
-    rows.push_back(static_cast<size_t>(i));
+    trade.numbers.push_back(i);
   }
   const auto put = [&](const Part& part, size_t row, const std::byte* from) {
+    const auto number = static_cast<size_t>(trade.numbers[row]);
     const std::byte* before = nullptr;  // ranks of a host may have one copy
     for (const size_t place : here) {
       std::byte* const to = shown[part.transfer * static_cast<size_t>(layout_.places) + place] +
-                            row * all[part.transfer].bytes + part.at;
+                            number * all[part.transfer].bytes + part.at;
       if (to != from && to != before) memcpy(to, from, part.bytes);
       before = to;
     }
   };
   const auto pack = [&](Room& room) {
     const Part& part = room.part;
+    if (!trade.owns(trade.own, part.transfer)) return;
     const std::byte* const send = static_cast<const std::byte*>(all[part.transfer].send) + part.at;
     memcpy(room.sent.data(), send, part.bytes);
-    put(part, rows[trade.own], send);
+    put(part, trade.own, send);
   };
   const auto unpack = [&](const Room& room) {
-    for (size_t i = 0; i < rows.size(); ++i)
-      if (i != trade.own) put(room.part, rows[i], room.row(room.received, i));
+    for (size_t i = 0; i < trade.fellows.size(); ++i)
+      if (trade.moves(i, room.part.transfer, true)) put(room.part, i, room.row(room.received, i));
   };
   ZERO_TRY(trade_parts(trade, patience, pack, unpack));
   return show(patience, {}).status();

@@ -195,8 +195,9 @@ Room room_for(const Optimizer& optim, const StepMemory& memory) {
 }
 
 void count_moved(Optimizer& optim, const Travel& travel, DType dtype) {
-  const int64_t elements = travel.by_owner ? owned_elements(optim, travel.transfer)
-                                           : travel.transfer.chunk * optim.places();
+  const int64_t elements = travel.by_owner
+                               ? owned_elements(optim, travel.transfer)
+                               : travel.transfer.chunk * sending_places(optim, travel.transfer);
   optim.counters.moved_bytes += 2 * static_cast<int64_t>(size_of(dtype, elements));
 }
 

@@ -402,38 +402,66 @@ TEST_P(Conformance, transfers_given_together_are_those_given_one_by_one) {
   });
 }
 
-/// Owners get what they get of all ranks. Where no padding travels, what is sent and gathered has
-/// no room for it, and others' sums stay as they are.
+/// Sums and gathers a block of each owner, and returns how many elements are wrong. Where no
+/// padding travels, what is sent and gathered has no room for it, and others' sums stay as they
+/// are.
+size_t wrong_of_owners(const Seat& seat, int32_t owners) {
+  const auto n = static_cast<size_t>(seat->world()), own = static_cast<size_t>(seat->rank());
+  constexpr size_t kCount = kBlock;  // as in a plan
+  const auto rows = static_cast<size_t>(seat->carries_padding() ? seat->world() : owners);
+  std::array<std::shared_ptr<Arena>, 2> arenas;
+  const auto given = in_arena<float>(seat, rows * kCount, arenas[0]);
+  const auto gathered = in_arena<float>(seat, rows * kCount, arenas[1]);
+  for (size_t i = 0; i < given.size(); ++i) given[i] = static_cast<float>(i % 1009 + own);
+  std::vector<float> sums(kCount, -7), scratch(n * kCount);
+  Call call = begin(seat, Operation::step, 1);
+  const Scattered scattered{{}, given.data(), sums.data(), kCount, owners};
+  EXPECT_OK(seat->reduce_scatter(call, {&scattered, 1}, scratch.data()));
+  EXPECT_OK(call.vote("summed", {}));
+  const auto sum = [&](size_t i) { return static_cast<float>(n * (i % 1009) + n * (n - 1) / 2); };
+  const bool owns = seat->rank() < owners;
+  size_t wrong = 0;
+  for (size_t i = 0; i < kCount && (owns || !seat->carries_padding()); ++i)
+    wrong += sums[i] != (owns ? sum(own * kCount + i) : -7) ? 1u : 0u;
+  const Gathered back{sums.data(), gathered.data(), kCount * sizeof(float), owners};
+  EXPECT_OK(seat->all_gather(call, {&back, 1}));
+  EXPECT_OK(call.vote("gathered", {}));
+  for (size_t i = 0; i < kCount * static_cast<size_t>(owners); ++i)
+    wrong += gathered[i] != sum(i) ? 1u : 0u;
+  return wrong;
+}
+
+/// Does the same for a gather among some ranks.
+size_t wrong_of_owners(const Seat& seat, int32_t owners, const zero::Ranks& among) {
+  const int32_t sending = std::min(owners, among.count);
+  const int32_t rows = seat->carries_padding() ? among.count : sending;
+  std::array<std::shared_ptr<Arena>, 2> arenas;
+  const auto scratch =
+      in_arena<std::byte>(seat, Comm::kGatherBytes * static_cast<size_t>(seat->world()), arenas[0]);
+  const auto all = in_arena<float>(seat, static_cast<size_t>(rows * kBlock), arenas[1]);
+  const std::vector<float> mine(kBlock, static_cast<float>(seat->rank()));
+  Call call = begin(seat, Operation::step, 1);
+  const Gathered one{mine.data(), all.data(), kBlock * sizeof(float), owners};
+  EXPECT_OK(seat->gather_among(call, among, {&one, 1}, scratch));
+  EXPECT_OK(call.vote("gathered", {}));
+  size_t wrong = 0;
+  for (int64_t i = 0; i < sending * kBlock; ++i) {
+    const auto rank = static_cast<float>(among.first + i / kBlock * among.stride);
+    wrong += all[static_cast<size_t>(i)] != rank ? 1u : 0u;
+  }
+  return wrong;
+}
+
 TEST_P(Conformance, padding_of_ranks_that_are_no_owners_need_not_travel) {
   run([&](const Seat& seat) {
     if (seat->direct() || seat->device() != nullptr) return;
-    const int32_t world = seat->world();
-    const auto n = static_cast<size_t>(world), own = static_cast<size_t>(seat->rank());
-    constexpr size_t kCount = kBlock;  // as in a plan
-    for (int32_t owners = 1; owners <= world; ++owners) {
-      const auto rows = static_cast<size_t>(seat->carries_padding() ? world : owners);
-      std::array<std::shared_ptr<Arena>, 2> arenas;
-      const auto given = in_arena<float>(seat, rows * kCount, arenas[0]);
-      const auto gathered = in_arena<float>(seat, rows * kCount, arenas[1]);
-      for (size_t i = 0; i < given.size(); ++i) given[i] = static_cast<float>(i % 1009 + own);
-      std::vector<float> sums(kCount, -7), scratch(n * kCount);
-      Call call = begin(seat, Operation::step, 1);
-      const Scattered scattered{{}, given.data(), sums.data(), kCount, owners};
-      EXPECT_OK(seat->reduce_scatter(call, {&scattered, 1}, scratch.data()));
-      EXPECT_OK(call.vote("summed", {}));
-      const auto sum = [&](size_t i) {
-        return static_cast<float>(n * (i % 1009) + n * (n - 1) / 2);
-      };
-      const bool owns = seat->rank() < owners;
-      size_t wrong = 0;
-      for (size_t i = 0; i < kCount && (owns || !seat->carries_padding()); ++i)
-        wrong += sums[i] != (owns ? sum(own * kCount + i) : -7) ? 1u : 0u;
-      const Gathered back{sums.data(), gathered.data(), kCount * sizeof(float), owners};
-      EXPECT_OK(seat->all_gather(call, {&back, 1}));
-      EXPECT_OK(call.vote("gathered", {}));
-      for (size_t i = 0; i < kCount * static_cast<size_t>(owners); ++i)
-        wrong += gathered[i] != sum(i) ? 1u : 0u;
-      EXPECT_EQ(wrong, 0u) << owners << " owners";
+    for (int32_t owners = 1; owners <= seat->world(); ++owners) {
+      EXPECT_EQ(wrong_of_owners(seat, owners), 0u) << owners << " owners";
+      for (int32_t near = 1; near < seat->world(); ++near) {
+        if (seat->world() % near != 0) continue;
+        const zero::Ranks among{seat->rank() / near * near, 1, near};
+        EXPECT_EQ(wrong_of_owners(seat, owners, among), 0u) << owners << " owners of " << near;
+      }
     }
   });
 }

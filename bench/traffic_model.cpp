@@ -37,12 +37,12 @@ struct Fellows {
   }
 };
 
-/// Adds a transfer of `bytes` to each owner, or if `from` from the rank, if it is one, to all.
-void add_transfer(Flow& flow, const Fellows& fellows, size_t bytes, int32_t owners, bool from) {
+/// Adds a transfer of `bytes` between the rank and each owner, or, if it is the owner's side that
+/// counts (`owning`), between the rank, if it is one, and all others.
+void add_transfer(Flow& flow, const Fellows& fellows, size_t bytes, int32_t owners, bool owning) {
   const hosts::Parts parts{fellows.numbers.size(), bytes};
-  const int64_t others = !from                  ? fellows.other_owners(owners)
-                         : fellows.own < owners ? fellows.others()
-                                                : 0;
+  const int64_t as_owner = fellows.own < owners ? fellows.others() : 0;
+  const int64_t others = owning ? as_owner : fellows.other_owners(owners);
   flow.bytes += static_cast<int64_t>(bytes) * others;
   flow.messages += static_cast<int64_t>(parts.count()) * others;
 }

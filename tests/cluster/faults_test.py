@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks of MPI on several hosts, of which one dies or stops at a numbered point of a training, or whose host is lost:
 what the others are told, and how soon. With ZERO_TEST_TIMES it prints what each was told, and when; ZERO_TEST_POINTS is
-how many points of each rank are tried by night."""
+how many points of each rank are tried by night, and ZERO_TEST_PART, 0/3, 1/3 or 2/3, that it is a third of them, for
+processes side by side."""
 
 import os
 import sys
@@ -17,6 +18,7 @@ import mpis  # noqa: E402
 WHY_NOT = cluster.enter()
 DEADLINE_MS = 1000
 POINTS = int(os.environ.get("ZERO_TEST_POINTS", "12"))
+PART, PARTS = map(int, os.environ.get("ZERO_TEST_PART", "0/1").split("/"))
 LOST_MS = 500  # behind the deadline
 LONG_S = 60
 
@@ -24,6 +26,11 @@ LONG_S = 60
 def read(path):
     with open(path, encoding="utf-8") as file:
         return file.read()
+
+
+def note(*words):
+    if os.environ.get("ZERO_TEST_TIMES"):
+        print(*words, flush=True)
 
 
 class Faults:
@@ -88,12 +95,12 @@ class Faults:
                 self.assertTrue(is_named(rank // ranks_per_host, int(named)) or int(named) in crashed)
                 self.assertIn(f"rank {named}", sentence)
                 self.assertLessEqual(int(at_ms) - struck_ms, bound_ms(rank // ranks_per_host))
-            if os.environ.get("ZERO_TEST_TIMES"):
-                print(self.name, rank, call, status, named, int(at_ms) - struck_ms, "ms", flush=True)
+            note(" ", rank, call, status, named, int(at_ms) - struck_ms, "ms")
         self.assertTrue(not sure or len(params) == 1, told)
 
     def strike(self, hosts, ranks_per_host, rank, action, point):
         with self.subTest(f"rank {rank}: {action} at {point}", hosts=hosts), tempfile.TemporaryDirectory() as folder:
+            note(self.name, f"{hosts}x{ranks_per_host}", rank, action, point)
             dies = action == "die"
             told = self.train(hosts, ranks_per_host, folder, ZERO_TEST_STRIKE=f"{rank} {action} {point}",
                               ZERO_TEST_DEADLINE_MS="20000" if dies else str(DEADLINE_MS))
@@ -124,13 +131,14 @@ class Faults:
         for hosts in (2, 3):
             with tempfile.TemporaryDirectory() as folder:
                 self.train(hosts, hosts, folder, ZERO_TEST_DEADLINE_MS="20000")
-                points = {rank: read(f"{folder}/points.{rank}").splitlines()
+                points = {rank: read(f"{folder}/points.{rank}").strip().splitlines()
                           for rank in (0, hosts, hosts * hosts - 1)}  # the root, another leader, one that is none
+            strikes = []
             for rank, passed in points.items():
                 stride = max(1, len(passed) // POINTS)
-                for point in passed[rank % stride::stride]:
-                    for action in ("die", "stop"):
-                        self.strike(hosts, hosts, rank, action, point)
+                strikes += [(rank, action, point) for point in passed[rank % stride::stride] for action in ("die", "stop")]
+            for strike in strikes[PART::PARTS]:
+                self.strike(hosts, hosts, *strike)
 
     def test_a_lost_host_is_named_at_the_deadline(self):
         for how in (cluster.Cluster.cut, cluster.Cluster.drop)[:2 if mpis.NIGHTLY else 1]:

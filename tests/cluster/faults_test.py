@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 import unittest
+import zlib
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import cluster  # noqa: E402
@@ -137,8 +138,10 @@ class Faults:
             for rank, passed in points.items():
                 stride = max(1, len(passed) // POINTS)
                 strikes += [(rank, action, point) for point in passed[rank % stride::stride] for action in ("die", "stop")]
-            for strike in strikes[PART::PARTS]:
-                self.strike(hosts, hosts, *strike)
+            for strike in strikes:
+                # By its name, as what a rank passes while it waits differs from run to run.
+                if zlib.crc32(repr(strike).encode()) % PARTS == PART:
+                    self.strike(hosts, hosts, *strike)
 
     def test_a_lost_host_is_named_at_the_deadline(self):
         for how in (cluster.Cluster.cut, cluster.Cluster.drop)[:2 if mpis.NIGHTLY else 1]:

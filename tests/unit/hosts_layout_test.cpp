@@ -21,6 +21,7 @@ TEST(Hosts, with_unequal_numbers_of_ranks_are_as_many_as_ranks) {
   const Layout layout = Layout::of(hosts);
   EXPECT_EQ(layout.places, 1);
   EXPECT_EQ(layout.hosts(), 3);
+  EXPECT_EQ(layout.ranks, (std::vector<int32_t>{0, 1, 2})) << "sums are in the order of ranks";
 }
 
 TEST(Hosts, gather_among_some_by_fellows_only_where_these_have_the_same_places) {

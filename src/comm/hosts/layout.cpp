@@ -16,9 +16,13 @@ Layout Layout::of(std::span<const uint64_t> hosts) {
     ranks[found->second].push_back(r);
   }
   Layout layout;
-  const size_t places = ranks[0].size();
-  layout.is_even = std::ranges::all_of(ranks, [&](const auto& on) { return on.size() == places; });
-  layout.places = layout.is_even ? static_cast<int32_t>(places) : 1;
+  layout.is_even =
+      std::ranges::all_of(ranks, [&](const auto& on) { return on.size() == ranks[0].size(); });
+  if (!layout.is_even) {
+    ranks.clear();
+    for (int32_t r = 0; r < world; ++r) ranks.push_back({r});
+  }
+  layout.places = static_cast<int32_t>(ranks[0].size());
   layout.seats.resize(hosts.size());
   for (const std::vector<int32_t>& on : ranks) {
     for (const int32_t r : on) {

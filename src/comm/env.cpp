@@ -127,12 +127,6 @@ Result<NcclId> broadcast_id(Call& call, Result<NcclId> mine) {
   return id;
 }
 
-/// Returns options that let ranks wait as long as a rendezvous while they find out.
-CommOptions patient(CommOptions options) {
-  options.late_ms = options.timeout_ms = options.rendezvous_ms;
-  return options;
-}
-
 /// A comm, or NCCL's id if every rank has NCCL, or nothing.
 struct Found {
   Seat comm;
@@ -142,7 +136,7 @@ struct Found {
 /// Finds one of those by a comm on the host.
 Result<Found> find(const Launched& launch, const CommOptions& options,
                    const Result<std::shared_ptr<Device>>& device) {
-  const Seat seat = ZERO_TRY(join(launch, ", on devices", patient(options), nullptr));
+  const Seat seat = ZERO_TRY(join(launch, ", on devices", options.patient(), nullptr));
   Call call = ZERO_TRY(seat->begin(Operation::create_env));
   ZERO_TRY(call.vote("devices", device.failure()));
   Found found{ZERO_TRY(try_direct(call, launch, options, *device))};
@@ -204,7 +198,7 @@ Result<NcclId> meet_at(const Meetpoint& point, const Launched& launch, const Com
   Result<tcp::Neighbours> met = connect(point, launch, options.rendezvous_ms);
   if (!met.ok())
     return Status(met.failure().code(), text(met.failure().text(), " (", point.origin, ")"));
-  const auto seat = std::make_shared<tcp::TcpComm>(launch.rank, launch.world, patient(options),
+  const auto seat = std::make_shared<tcp::TcpComm>(launch.rank, launch.world, options.patient(),
                                                    nullptr, std::move(*met));
   Call call = ZERO_TRY(seat->begin(Operation::create_env));
   return broadcast_id(call, mine);

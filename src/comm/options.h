@@ -18,6 +18,13 @@ struct CommOptions {
   // host's memory, of which each rank has staging_bytes. The same on every rank.
   bool stages = true;
   size_t staging_bytes = size_t{8} << 20;
+
+  /// Returns those of a comm by which ranks form another: each may wait as long as a rendezvous.
+  CommOptions patient() const {
+    CommOptions longer = *this;
+    longer.late_ms = longer.timeout_ms = rendezvous_ms;
+    return longer;
+  }
 };
 
 }  // namespace zero

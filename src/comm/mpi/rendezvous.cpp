@@ -170,8 +170,8 @@ Result<std::shared_ptr<Comm>> create(const Library& library, mpi_handle handle,
   Duplicates& duplicates = *ZERO_TRY(Duplicates::of(library, handle));
   Result<tcp::Neighbours> neighbours = connect(library, handle, group, duplicates.meeting, bounds);
   if (!neighbours.ok()) return std::move(neighbours).status().within(who);
-  const auto connected = std::make_shared<tcp::TcpComm>(group.rank, group.world, options, nullptr,
-                                                        std::move(*neighbours));
+  const auto connected = std::make_shared<tcp::TcpComm>(group.rank, group.world, options.patient(),
+                                                        nullptr, std::move(*neighbours));
   Call call = ZERO_TRY(connected->begin(Operation::create));
   std::vector<int32_t> all(static_cast<size_t>(group.world));
   std::iota(all.begin(), all.end(), 0);

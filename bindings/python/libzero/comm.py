@@ -51,7 +51,7 @@ class Failure:
 
 
 class Comm(Closing):
-    """One rank's seat in a group of ranks: solo(), local(), from_env() or user() make one.
+    """One rank's seat in a group of ranks: the class methods make one.
 
     Every rank calls the collective methods in the same order, one thread at a time; abort() and
     failure() may come from any thread. A closed comm lives on inside its optimizers and arenas. All
@@ -136,8 +136,8 @@ class Comm(Closing):
         gather_on_kernels: bool = False,
     ) -> Comm:
         """Join the ranks that zero-run, torchrun, mpirun or srun started; alone without them. With
-        device="host" all are on this host. On GPUs they may be on several hosts, talk by NCCL, and
-        each has the GPU of `device_ordinal`; None is the only one that this process sees, else the
+        device="host" those on several hosts talk by MPI, where the launcher brings it. On GPUs they
+        may be on several hosts, talk by NCCL, and each has the GPU of `device_ordinal`; None is the only one that this process sees, else the
         one with the rank's number on its host. zero.h says which variables are read, and which tell
         where ranks of several hosts meet. Collective. ArgumentError names a variable that is wrong
         or missing.

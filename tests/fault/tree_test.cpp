@@ -323,13 +323,15 @@ TEST(Tree, a_death_is_found_by_looks_between_calls) {
 template <class Meanwhile>
 std::vector<std::string> miss(int absent, const Patience& patience, const Meanwhile& meanwhile) {
   const Clock clock;
-  std::atomic<int> waiting{kRanks - 1};
+  std::atomic<int> coming{kRanks - 1}, waiting{kRanks - 1};
   return run_tree([&](Seat seat, int rank) {
     if (rank == absent) {
+      while (coming > 0) usleep(1000);  // looks at the clock on the way here count for nothing
       meanwhile(*seat);
       Clock::run([&] { return waiting.load(); });
       return std::string();
     }
+    --coming;
     const std::string said = outcome(exchange(*seat, kRanks, patience));
     --waiting;
     while (waiting > 0) usleep(1000);

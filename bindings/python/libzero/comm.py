@@ -137,10 +137,10 @@ class Comm(Closing):
     ) -> Comm:
         """Join the ranks that zero-run, torchrun, mpirun or srun started; alone without them. With
         device="host" those on several hosts talk by MPI, where the launcher brings it. On GPUs they
-        may be on several hosts, talk by NCCL, and each has the GPU of `device_ordinal`; None is the only one that this process sees, else the
-        one with the rank's number on its host. zero.h says which variables are read, and which tell
-        where ranks of several hosts meet. Collective. ArgumentError names a variable that is wrong
-        or missing.
+        talk by NCCL, and each has the GPU of `device_ordinal`; None is the only one that this
+        process sees, else the one with the rank's number on its host. zero.h says which variables
+        are read, and which tell where ranks of several hosts meet. Collective. ArgumentError names
+        a variable that is wrong or missing.
 
         >>> comm = Comm.from_env()
         >>> comm.rank, comm.world

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/callers_time.h"
 #include "base/os.h"
 
 namespace zero {
@@ -47,6 +48,7 @@ bool interrupted() {
   std::unique_lock lock(hook_mutex);
   const auto [ask, ctx] = std::pair(function, function_ctx);
   lock.unlock();
+  const CallersTime spent;
   return thread.told = thread.interrupted = ask != nullptr && ask(ctx) != 0;
 }
 

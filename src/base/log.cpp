@@ -12,6 +12,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/callers_time.h"
 #include "base/os.h"
 #include "base/text.h"
 
@@ -97,6 +98,7 @@ void log(int32_t level, std::string_view message) {
   const std::string_view shown = utf8_prefix(message, kLongestBytes);
   shown.copy(terminated, shown.size());
   terminated[shown.size()] = '\0';
+  const CallersTime spent;
   log(ctx, level, terminated);
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/callers_time.h"
 #include "base/os.h"
 #include "base/text.h"
 
@@ -11,6 +12,7 @@ namespace zero {
 namespace {
 
 constexpr int64_t kAbsenceNs = 1'000'000'000;
+constexpr int64_t kMostLimits = 2;  // of absence in one wait
 constexpr int64_t kLongMs = 10'000;
 constexpr size_t kNamed = 8;  // ranks in one sentence
 
@@ -27,12 +29,20 @@ std::string list_some(const std::vector<std::string>& names) {
 }
 
 Watch::Watch(const Patience& patience)
-    : patience_(patience), start_ns_(zero::now_ns()), now_ns_(start_ns_) {}
+    : patience_(patience),
+      start_ns_(zero::now_ns()),
+      now_ns_(start_ns_),
+      callers_ns_(CallersTime::spent_ns()) {}
 
 int64_t Watch::look() {
   const int64_t before_ns = std::exchange(now_ns_, zero::now_ns());
-  const int64_t absent_ns = now_ns_ - before_ns;
-  if (absent_ns < kAbsenceNs) return 0;
+  const int64_t called_before_ns = std::exchange(callers_ns_, CallersTime::spent_ns());
+  const int64_t stopped_ns = now_ns_ - before_ns - (callers_ns_ - called_before_ns);
+  if (stopped_ns < kAbsenceNs) return 0;
+  const int64_t most_ns = kMostLimits * patience_.limit_ms * 1'000'000;
+  const int64_t absent_ns =
+      absent_ns_ == 0 ? stopped_ns : std::clamp(most_ns - absent_ns_, int64_t{0}, stopped_ns);
+  absent_ns_ += absent_ns;
   start_ns_ += absent_ns;
   return absent_ns;
 }

@@ -39,7 +39,9 @@ class Watch {
 
   /// Looks at the clock. Returns for how many nanoseconds this process itself was stopped, as in a
   /// job that is put to sleep as a whole. That time is held against nobody, and others' signs of
-  /// life are that much younger.
+  /// life are that much younger. The first stop of a wait counts whole; all later ones together, up
+  /// to two limits less the first: a process that hardly ever runs waits for three limits at most.
+  /// Time in functions of the caller's is no stop.
   int64_t look();
   int64_t now_ns() const { return now_ns_; }
   std::string where() const { return patience_.where(); }
@@ -68,6 +70,8 @@ class Watch {
  private:
   const Patience patience_;
   int64_t start_ns_, now_ns_;
+  int64_t callers_ns_;     // CallersTime at the latest look
+  int64_t absent_ns_ = 0;  // what look() has returned so far
   bool warned_ = false;
 };
 

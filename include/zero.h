@@ -670,7 +670,8 @@ typedef struct zero_save_options {
 /* Save parameters, rank 0's buffers, state, settings and step as the checkpoint `directory` (the
  * same path on every rank): safetensors files and a manifest, for any number of ranks. It appears
  * complete or not at all, and is on stable storage when the call returns ZERO_OK. ZERO_ERR_CKPT_IO
- * names the file, the operation and the reason; the group goes on. Collective. */
+ * names the file, the operation and the reason; the group goes on. ZERO_SAVE_REPLACE replaces the
+ * checkpoint that stood there when the save began: ZERO_ERR_STATE if that has changed. Collective. */
 ZERO_API zero_status zero_state_save(zero_optim *optim, const char *directory,
                                      const zero_save_options *options);
 
@@ -681,7 +682,8 @@ ZERO_API zero_status zero_state_save(zero_optim *optim, const char *directory,
  * and zero_comm_all_reduce and zero_comm_broadcast, may come into the checkpoint. A save that has
  * begun already is ZERO_ERR_BUSY. The checkpoint appears once all ranks have written and a later
  * call on the optimizer has found that out; whatever fails before leaves the last one. zero_free
- * drops a save that is not complete. Collective. */
+ * drops a save that is not complete. What is reported as failed never appears later, unless the
+ * text says "outcome unknown": then rank 0 was renaming already. Collective. */
 ZERO_API zero_status zero_state_save_begin(zero_optim *optim, const char *directory,
                                            const zero_save_options *options);
 

@@ -94,7 +94,8 @@ constexpr Command kCommands[] = {
     {Operation::save_begin, Streams::none, save},
     {Operation::save_wait, Streams::none,
      [](Made& made) {
-       ZERO_TRY(enter(made.call, made.optim, {}));
+       Status entered = enter(made.call, made.optim, {});
+       if (!entered.ok()) return give_up_save(made.optim, std::move(entered));
        return await_save(made.call, made.optim);
      }},
     {Operation::load, Streams::none, load}};
@@ -117,9 +118,14 @@ Status take_stream(Call& call, const Optimizer& optim, Streams streams, void* st
 }  // namespace
 
 Result<Call> open_call(Optimizer& optim, Operation operation, const Arguments& with) {
-  Call call = ZERO_TRY(optim.comm->begin(operation, optim.object));
-  ZERO_TRY(call_roll(call, optim, with));
-  return call;
+  const auto open = [&]() -> Result<Call> {
+    Call call = ZERO_TRY(optim.comm->begin(operation, optim.object));
+    ZERO_TRY(call_roll(call, optim, with));
+    return call;
+  };
+  Result<Call> call = open();
+  if (call.ok() || operation != Operation::save_wait) return call;
+  return give_up_save(optim, std::move(call).status());
 }
 
 Result<Perform> get_ready(Made& made, Operation operation) {

@@ -74,8 +74,14 @@ struct SystemCalls {
   int (*fallocate)(int fd, int mode, int64_t offset, int64_t bytes) = ::fallocate;
   int (*mkdirat)(int directory, const char* path, unsigned mode) = ::mkdirat;
   int (*unlinkat)(int directory, const char* path, int flags) = ::unlinkat;
+  // Without flags it is renameat, which every system has.
   int (*renameat2)(int from_directory, const char* from, int to_directory, const char* to,
-                   unsigned flags) = Numbered<SYS_renameat2>();
+                   unsigned flags) = [](int from_directory, const char* from, int to_directory,
+                                        const char* to, unsigned flags) {
+    if (flags == 0) return ::renameat(from_directory, from, to_directory, to);
+    return static_cast<int>(
+        ::syscall(SYS_renameat2, from_directory, from, to_directory, to, flags));
+  };
   ssize_t (*readlinkat)(int directory, const char* path, char* to, size_t bytes) = ::readlinkat;
   int (*flock)(int fd, int operation) = ::flock;
   DIR* (*fdopendir)(int fd) = ::fdopendir;

@@ -58,6 +58,23 @@ int try_lock(const Directory& directory) {
   return uninterrupted([&] { return os().flock(directory.fd.get(), LOCK_EX | LOCK_NB); });
 }
 
+/// Closing is not enough: a child of this process may have the descriptor, and with it the lock.
+void unlock(const Directory& directory) {
+  if (directory.fd.valid()) (void)os().flock(directory.fd.get(), LOCK_UN | LOCK_NB);
+}
+
+/// Unlocks a directory at the end of a scope.
+class Unlocking {
+ public:
+  explicit Unlocking(const Directory& directory) : directory_(directory) {}
+  ~Unlocking() { unlock(directory_); }
+  Unlocking(const Unlocking&) = delete;
+  Unlocking& operator=(const Unlocking&) = delete;
+
+ private:
+  const Directory& directory_;
+};
+
 /// Deletes a checkpoint's files, and the directory, which has `name` now, if nothing else is in it.
 /// Logs what it cannot delete; the next save sweeps that again.
 void remove_checkpoint(const Directory& parent, const std::string& name, const Directory& directory,
@@ -94,6 +111,7 @@ Result<std::string> set_aside(const Directory& parent, const std::string& name,
 void sweep_one(const Directory& parent, const std::string& name, const Progress& progress) {
   auto directory = open_directory(parent, name, Links::refused);
   if (!directory.ok() || try_lock(*directory) != 0) return;
+  const Unlocking held(*directory);
   // The lock may be free because that save has just been published, under another name.
   const auto doomed = set_aside(parent, name, *directory);
   if (!doomed.ok()) return;
@@ -123,19 +141,23 @@ Status check_entries(const Directory& directory, const char* wanted) {
 }
 
 /// Checks that nothing stands at the place of the new checkpoint, or, with `replace`, nothing but a
-/// checkpoint.
-Status check_target(const Directory& parent, const std::string& name, bool replace) {
+/// checkpoint. Returns that, open, or a directory that is not.
+Result<Directory> check_target(const Directory& parent, const std::string& name, bool replace) {
   const std::string path = parent.path_of(name);
   const auto refuse = [&](const auto&... why) { return wrong_state("'", path, "' ", why...); };
   struct stat info;
   if (stat_entry(parent, name, info) != 0)
-    return errno == ENOENT ? Status() : io_error(path, "stat", errno);
+    return errno == ENOENT ? Result<Directory>(Directory()) : io_error(path, "stat", errno);
   if (!replace) return refuse("exists: save elsewhere, or with ZERO_SAVE_REPLACE");
   if (!S_ISDIR(info.st_mode)) return refuse("is not a directory: it is not replaced");
-  return check_entries(ZERO_TRY(open_directory(parent, name, Links::refused)), "replaced");
+  Directory old = ZERO_TRY(open_directory(parent, name, Links::refused));
+  ZERO_TRY(check_entries(old, "replaced"));
+  return Result<Directory>(std::move(old));
 }
 
 }  // namespace
+
+Status save_given_up() { return Status(ZERO_ERR_ABORTED, "the save was given up"); }
 
 Result<Directory> enter_staging(std::string_view directory, const Digest& id) {
   const SplitPath split = ZERO_TRY(split_path(directory));
@@ -145,6 +167,7 @@ Result<Directory> enter_staging(std::string_view directory, const Digest& id) {
 
 Result<bool> delete_checkpoint(const Directory& parent, const std::string& name, const Digest& id) {
   Directory directory = ZERO_TRY(open_directory(parent, name, Links::refused));
+  const Unlocking held(directory);
   const auto set_aside_if_ours = [&]() -> Result<std::string> {
     const std::string path = directory.path;
     if (try_lock(directory) != 0 && !means_no_locks(errno)) {
@@ -178,7 +201,7 @@ Result<Staging> Staging::begin(std::string_view directory, bool replace,
   staging.files_ = std::move(files);
   staging.replace_ = replace;
   staging.parent_ = ZERO_TRY(make_directories(split.parent));
-  ZERO_TRY(check_target(staging.parent_, staging.target_, replace));
+  staging.replaced_ = ZERO_TRY(check_target(staging.parent_, staging.target_, replace));
   sweep(staging.parent_, progress);
   ZERO_TRY(staging.make());
   return staging;
@@ -222,47 +245,101 @@ Result<bool> Staging::take(const Digest& id) {
 bool Staging::is_ours(const std::string& name) const { return is_same(parent_, name, directory_); }
 
 Staging::~Staging() {
+  const Unlocking held(directory_), held_too(replaced_);
   if (published_ || !directory_.fd.valid() || !is_ours(temporary_)) return;
   for (const std::string& file : files_) (void)remove(directory_, file, 0);
   if (remove(parent_, temporary_, AT_REMOVEDIR) != 0) log(ZERO_LOG_WARNING, left_behind_);
 }
 
-Status Staging::publish(const Progress& progress) {
+Status Staging::publish(const Progress& progress, int64_t wait_ms,
+                        const std::function<bool()>& commits) {
   ZERO_TRY(sync(directory_));
   os().reached("save.staged");
-  ZERO_TRY(rename_into_place());
+  ZERO_TRY(lock_replaced(progress, wait_ms));
+  const bool exchanges = ZERO_TRY(finds_replaced());
+  if (!commits()) return save_given_up();
+  os().reached("save.committing");
+  ZERO_TRY(rename_into_place(exchanges));
   published_ = true;
+  unlock(directory_);
   os().reached("save.renamed");
   if (Status status = sync(parent_); !status.ok())
     return std::move(status).within(
         text("the checkpoint '", target_path(),
              "' is complete, but after a power failure it may be gone"));
   os().reached("save.durable");
-  // The next save sweeps what is left of the old checkpoint.
-  if (exchanged_) (void)succeeds([&] { return remove_replaced(progress), true; });
+  // The next save sweeps what is left of the old checkpoint, which has the temporary name now.
+  if (exchanges && is_same(parent_, temporary_, replaced_))
+    (void)succeeds(
+        [&] { return remove_checkpoint(parent_, temporary_, replaced_, progress), true; });
+  unlock(replaced_);
   return {};
 }
 
-Status Staging::rename_into_place() {
+/// Locks what the new checkpoint replaces, so that nobody else renames it between this save's last
+/// look and its exchange.
+Status Staging::lock_replaced(const Progress& progress, int64_t wait_ms) const {
+  constexpr int kLookMs = 20;
+  if (!replaced_.fd.valid()) return {};
+  for (const Deadline deadline(wait_ms); try_lock(replaced_) != 0;) {
+    const int error = errno;
+    if (means_no_locks(error)) return {};
+    if (error != EWOULDBLOCK) return io_error(replaced_.path, "flock", error);
+    if (deadline.passed())
+      return {ZERO_ERR_CKPT_IO,
+              text("'", target_path(), "': another save or prune", other_saves(),
+                   " has held it for ", wait_ms, " ms: it stays, save again when that has ended")};
+    ZERO_TRY(progress());
+    // Wait: a slice of wait_ms.
+    os().poll(nullptr, 0, kLookMs);
+  }
+  return {};
+}
+
+/// Returns the directories of other live saves in the same folder, as words.
+std::string Staging::other_saves() const {
+  const auto names = list_directory(parent_);
+  std::string words;
+  for (const std::string& name : names.ok() ? *names : std::vector<std::string>()) {
+    if (!is_staging_name(name) || name == temporary_) continue;
+    const Directory other = enter(parent_, name, Links::refused);
+    const Unlocking held(other);
+    if (other.fd.valid() && try_lock(other) != 0 && errno == EWOULDBLOCK)
+      words += text(words.empty() ? " (" : ", ", "'", name, "'");
+  }
+  return words.empty() ? words : words + ")";
+}
+
+/// Returns whether what was to be replaced still stands at the target. False if nothing does.
+Result<bool> Staging::finds_replaced() const {
+  struct stat info;
+  if (stat_entry(parent_, target_, info) != 0) {
+    if (errno == ENOENT) return false;
+    return io_error(target_path(), "stat", errno);
+  }
+  if (!replaced_.fd.valid())
+    return wrong_state("'", target_path(), "' has come to exist during this save");
+  if (!is_same(parent_, target_, replaced_))
+    return wrong_state("'", target_path(), "' was replaced by another one during this save: it ",
+                       "stays, and this save is given up");
+  ZERO_TRY(check_entries(replaced_, "replaced"));
+  return true;
+}
+
+Status Staging::rename_into_place(bool exchanges) {
   const auto rename = [&](unsigned flags) {
     if (rename_entry(parent_, temporary_, target_, flags) == 0) return 0;
     // A file server may answer a repeated request with a failure although the first one was done.
     const int error = errno;
     return is_ours(target_) ? 0 : error;
   };
-  int error = ENOENT;  // nothing to exchange with
-  if (replace_) {
-    error = rename(RENAME_EXCHANGE);
-    exchanged_ = error == 0;
-  }
-  struct stat info;
-  if (replace_ && means_no_flag(error) && stat_entry(parent_, target_, info) == 0) {
+  int error = rename(exchanges ? RENAME_EXCHANGE : RENAME_NOREPLACE);
+  if (exchanges && means_no_flag(error)) {
     return {ZERO_ERR_CKPT_IO, text("'", target_path(),
                                    "': this file system cannot exchange two directories in "
                                    "one step (",
                                    errno_text(error), "): remove it, or save elsewhere")};
   }
-  if (error == ENOENT || means_no_flag(error)) error = rename(RENAME_NOREPLACE);
   if (means_no_flag(error)) {
     // Even without the flag, a rename of a directory replaces nothing but an empty directory.
     ZERO_TRY(check_target(parent_, target_, false));
@@ -272,13 +349,6 @@ Status Staging::rename_into_place() {
   if (error == EEXIST || error == ENOTEMPTY || error == ENOTDIR)
     return wrong_state("'", target_path(), "' has come to exist during this save");
   return io_error(directory_.path, text("rename to '", target_path(), "'"), error);
-}
-
-/// Removes the old checkpoint, which has the temporary name after an exchange.
-void Staging::remove_replaced(const Progress& progress) const {
-  auto old = open_directory(parent_, temporary_, Links::refused);
-  if (!old.ok()) return log(ZERO_LOG_WARNING, old.failure().text());
-  remove_checkpoint(parent_, temporary_, *old, progress);
 }
 
 }  // namespace zero

@@ -5,6 +5,8 @@
 // deletes anything.
 #pragma once
 
+#include <atomic>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,11 +16,38 @@
 
 namespace zero {
 
+/// Whether a save renames its directory into place. The thread that is about to rename and the call
+/// that gives the save up both try to decide, and the first one does.
+class CommitDecision {
+ public:
+  enum class State {
+    open,
+    given_up,    // nothing that the save does is seen outside any more
+    committing,  // the rename may be made at any moment
+    failed,      // it was not made
+    complete,
+  };
+  /// Decides, unless that is done already. Returns what stands.
+  State decide(State wanted) {
+    State seen = State::open;
+    return state_.compare_exchange_strong(seen, wanted) ? wanted : seen;
+  }
+  void end(bool complete) { state_ = complete ? State::complete : State::failed; }
+  State state() const { return state_; }
+
+ private:
+  std::atomic<State> state_{State::open};
+};
+
+/// Returns the failure of work that stops because its save was given up.
+Status save_given_up();
+
 class Staging {
  public:
   /// Checks the place, makes missing parents, removes what dead saves left there, and makes the
   /// directory for `files`. Fails with ZERO_ERR_STATE if `directory` exists and `replace` is not
-  /// set, or if it holds more than a checkpoint.
+  /// set, or if it holds more than a checkpoint. Opens a checkpoint that is to be replaced:
+  /// publish() exchanges no other.
   static Result<Staging> begin(std::string_view directory, bool replace,
                                std::vector<std::string> files, const Progress& progress);
   Staging(Staging&&) = default;
@@ -28,27 +57,31 @@ class Staging {
   const Digest& save_id() const { return save_id_; }
   const Directory& directory() const { return directory_; }
 
-  /// Gives it its final name, durably. If only the last sync fails, it stays published, and the
-  /// text says so.
-  Status publish(const Progress& progress);
+  /// Gives it its final name, durably, unless `commits` says no just before the rename. Waits at
+  /// most `wait_ms` for another save that is replacing the same checkpoint. If only the last sync
+  /// fails, it stays published, and the text says so.
+  Status publish(const Progress& progress, int64_t wait_ms, const std::function<bool()>& commits);
 
  private:
   Staging() = default;
   Status make();
   Result<bool> take(const Digest& id);
-  Status rename_into_place();
+  Status lock_replaced(const Progress& progress, int64_t wait_ms) const;
+  Result<bool> finds_replaced() const;
+  Status rename_into_place(bool exchanges);
   bool is_ours(const std::string& name) const;  // the directory that this save made
-  void remove_replaced(const Progress& progress) const;
+  std::string other_saves() const;
 
   std::string target_path() const { return parent_.path_of(target_); }
 
   std::string target_, temporary_;  // names in the parent
   std::vector<std::string> files_;
   std::string left_behind_;  // text for the log if the directory stays
-  bool replace_ = false, exchanged_ = false, published_ = false;
+  bool replace_ = false, published_ = false;
   Digest save_id_{};
   Directory parent_;
-  Directory directory_;  // holds the lock
+  Directory directory_;  // locked
+  Directory replaced_;   // what stood at the target at the beginning, if anything; locked late
 };
 
 /// Deletes the checkpoint with that save id. Its name changes first, durably, to one that the next

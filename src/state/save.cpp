@@ -17,6 +17,8 @@ Save::Save(const Optimizer& optim, std::string_view directory, int32_t flags)
     : target_(directory),
       replace_((flags & ZERO_SAVE_REPLACE) != 0),
       rank_(optim.comm->rank()),
+      timeout_ms_(optim.comm->options().timeout_ms),
+      comm_(optim.comm),
       directory_(Status(ZERO_ERR_INTERNAL, "nothing has begun")) {}
 
 /// Rank 0 makes the directory and draws the id.
@@ -59,6 +61,7 @@ Status Save::agree_written(Call& call, const Status& written) {
 }
 
 Status Save::gather_records(Call& call) {
+  may_be_published_ = true;
   records_ = ZERO_TRY(call.gather("checksums", shards_.record()));
   return {};
 }
@@ -78,9 +81,7 @@ Status Save::check_present() const {
   return {};
 }
 
-Status Save::publish(const Progress& progress) {
-  if (rank_ != 0) return {};
-  const FileSizeSignal held;
+Status Save::write_manifest(const Progress& progress) {
   for (int32_t rank = 0; rank < manifest_.world; rank++)
     ZERO_TRY(take_record(manifest_, rank, records_[static_cast<size_t>(rank)]));
   ZERO_TRY(check_present());
@@ -89,18 +90,46 @@ Status Save::publish(const Progress& progress) {
       ZERO_TRY(write_text(files, kIndexName, write_index(manifest_)));
   ZERO_TRY(write_manifest_file(files, manifest_));
   os().reached("save.manifest_written");
-  return staging_->publish(progress);
+  return {};
 }
 
-/// Adds to the last vote's failure that the checkpoint may be there. Rank 0 knows whether it is,
-/// the others do not.
-Status Save::agree_published(Call& call, const Status& published) const {
+/// Returns whether this save renames. What another rank has given up, it has told by breaking the
+/// comm.
+bool Save::commits() {
+  using State = CommitDecision::State;
+  const std::shared_ptr<const Comm> comm = comm_.lock();
+  const bool broken = comm == nullptr || comm->aborted();
+  return decision_.decide(broken ? State::given_up : State::committing) == State::committing;
+}
+
+Status Save::publish(const Progress& progress) {
+  if (rank_ != 0) return {};
+  const FileSizeSignal held;
+  ZERO_TRY(write_manifest(progress));
+  Status published = staging_->publish(progress, timeout_ms_, [this] { return commits(); });
+  if (!given_up()) decision_.end(published.ok());
+  return published;
+}
+
+/// Rank 0 knows whether the checkpoint is there. The others do not if the vote breaks.
+Status Save::agree_published(Call& call, const Status& published) {
   os().reached("save.published");
   Status status = call.vote("published", published);
-  const Code code = status.code();
-  if (status.ok() || !published.ok() || code == ZERO_ERR_PEER) return status;
-  return {code, text(status.text(), " (the checkpoint '", target_,
-                     rank_ == 0 ? "' is complete)" : "' may be complete: a load tells)")};
+  if (status.ok() || !published.ok() || status.code() == ZERO_ERR_PEER) return status;
+  return give_up(std::move(status));
+}
+
+Status Save::give_up(Status why) {
+  using State = CommitDecision::State;
+  const State stands = decision_.decide(State::given_up);
+  const auto but = [&](const auto&... words) {
+    return Status(why.code(), text(why.text(), " (", words...));
+  };
+  if (stands == State::complete) return but("the checkpoint '", target_, "' is complete)");
+  const bool stopped = stands == State::given_up && (rank_ == 0 || !may_be_published_);
+  if (stopped || stands == State::failed) return why;
+  return but("outcome unknown: rank 0 may have begun to give the checkpoint '", target_,
+             "' its name: a load tells)");
 }
 
 Status agree_save(Call& call, const Optimizer& optim, std::string_view directory, int32_t flags) {
@@ -123,7 +152,8 @@ Status save_state(Call& call, Optimizer& optim, std::string_view directory, int3
     const Show show = [&](const std::byte* from, size_t bytes, const auto& visit) {
       return windows->values.show_all(from, bytes, visit);
     };
-    ZERO_TRY(save.agree_written(call, save.write(show, progress)));
+    Status written = save.agree_written(call, save.write(show, progress));
+    if (!written.ok()) return save.give_up(std::move(written));
     return save.agree_published(call, save.publish(progress));
   };
   Status status = with_working_directories(call, directory, save_all());

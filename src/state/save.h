@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parts of a save on one rank, in their order: agree; rank 0 makes the temporary directory;
-// vote; every rank writes its files to stable storage; vote; rank 0 writes index and manifest and
-// renames; vote.
+// vote; every rank writes its files to stable storage; vote; rank 0 writes index and manifest,
+// decides and renames; vote.
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -27,9 +28,17 @@ class Save {
   /// Agrees that all ranks have written, and brings what they wrote to rank 0. Collective.
   Status agree_written(Call& call, const Status& written);
   Status gather_records(Call& call);
-  /// Makes it a checkpoint, on any thread of rank 0. Other ranks have nothing to do.
+  /// Makes it a checkpoint, on any thread of rank 0, unless it is given up or the comm is broken
+  /// just before the rename. Other ranks have nothing to do.
   Status publish(const Progress& progress);
-  Status agree_published(Call& call, const Status& published) const;
+  Status agree_published(Call& call, const Status& published);
+
+  /// Gives the save up, while a thread may be inside write() or publish(). Returns `why`, and says
+  /// in its text if the checkpoint is there, or may appear, all the same.
+  Status give_up(Status why);
+  bool given_up() const { return decision_.state() == CommitDecision::State::given_up; }
+  /// Takes note that all ranks know of the checkpoint.
+  void note_complete() { decision_.end(true); }
 
   const Shards& shards() const { return shards_; }
   const std::vector<int32_t>& writers() const { return writers_; }
@@ -38,10 +47,16 @@ class Save {
  private:
   Status prepare(const Optimizer& optim, const Progress& progress);
   Status check_present() const;
+  Status write_manifest(const Progress& progress);
+  bool commits();
 
   const std::string target_;
   const bool replace_;
   const int32_t rank_;
+  const int64_t timeout_ms_;
+  const std::weak_ptr<const Comm> comm_;
+  CommitDecision decision_;
+  bool may_be_published_ = false;  // rank 0 may have what it needs for that
   std::vector<int32_t> writers_;
   Shards shards_;
   HostMemory block_;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Threads never communicate. That all ranks have written is found out by a later entry vote, or by
 // zero_state_save_wait; then rank 0's next thread makes it a checkpoint, and a vote after that
-// tells all.
+// tells all. A thread that is given up keeps all that it uses until its call of the system returns,
+// and then ends; the next save has memory and descriptors of its own.
 #include "state/save_behind.h"
 
 #include <algorithm>
@@ -24,7 +25,7 @@
 namespace zero {
 namespace {
 
-/// How long a thread that was told to end may stay inside a call of the system.
+/// How long zero_free waits, at most, for a thread that is inside a call of the system.
 constexpr int64_t kDropMs = 10'000;
 
 constexpr int64_t kLookMs = 50;
@@ -32,7 +33,7 @@ constexpr int64_t kLookMs = 50;
 /// Of threads that write, so that training keeps its cores: they get 1.5 % of one that is busy.
 constexpr int kNice = 19;
 
-/// What threads use; it outlives whoever gives them up.
+/// What a thread uses, and owns together with the optimizer's Behind.
 struct Work {
   Work(const Optimizer& optim, std::string_view directory, int32_t flags)
       : save(optim, directory, flags) {}
@@ -48,6 +49,7 @@ class Behind final : public Saving {
   ~Behind() override;
 
   Status begin(Call& call);
+  Status give_up(Status why);
   bool ended() const { return part_ == Part::ended; }
   bool failed() const { return failed_; }
   const std::string& target() const { return work_->save.target(); }
@@ -69,6 +71,7 @@ class Behind final : public Saving {
 
   Optimizer& optim_;
   std::shared_ptr<Work> work_;
+  std::shared_ptr<Image> image_;      // until the thread that reads it has ended, or is given up
   std::vector<Image::Bytes> others_;  // what other ranks write into this rank's parameters
   Part part_ = Part::written;         // what all ranks wait for
   bool failed_ = false;               // some rank has
@@ -76,11 +79,27 @@ class Behind final : public Saving {
   std::optional<Status> outcome_ = Status();  // of the latest thread, when it has ended
 };
 
+/// A save that only needs its name gets time for that. Any other is given up at once, and its
+/// thread gets time to end, so that its directory has gone.
 Behind::~Behind() {
-  if (work_->image != nullptr) work_->image->close();
-  if (!outcome_) outcome_ = thread_.await(kDropMs);
+  const int64_t limit_ms = std::min(kDropMs, optim_.comm->options().timeout_ms);
+  if (!outcome_) outcome_ = thread_.await(part_ == Part::published ? limit_ms : 0);
+  if (outcome_) {
+    look();
+    return;
+  }
+  const Status end = give_up({ZERO_ERR_ABORTED, text("the optimizer was freed before the save of '",
+                                                     target(), "' had ended")});
+  log(ZERO_LOG_WARNING, end.text());
+  if (part_ == Part::written) (void)thread_.await(limit_ms);
+}
+
+Status Behind::give_up(Status why) {
   look();
-  if (work_->image != nullptr) optim_.image.reset();
+  optim_.image.reset();
+  if (image_ != nullptr) std::exchange(image_, nullptr)->close();
+  outcome_ = work_->save.give_up(std::move(why));
+  return *outcome_;
 }
 
 /// Returns the parts of parameters that this rank writes to files and other ranks update.
@@ -100,16 +119,17 @@ std::vector<Image::Bytes> Behind::parts_of_others() const {
 /// Buffers are copied at once, because the program changes them when it likes; so is all that is on
 /// a device.
 Status Behind::make_image() {
-  work_->image = ZERO_TRY(Image::create(work_->save.shards().ranges(), optim_.memory_of_copies));
+  image_ = ZERO_TRY(Image::create(work_->save.shards().ranges(), optim_.memory_of_copies));
+  work_->image = image_;
   others_ = parts_of_others();
-  if (optim_.on_device) return work_->image->keep_all(ZERO_TRY(windows_of(optim_))->values);
-  for (const Buffer& buffer : optim_.buffers) work_->image->keep(buffer.data, buffer.bytes());
+  if (optim_.on_device) return image_->keep_all(ZERO_TRY(windows_of(optim_))->values);
+  for (const Buffer& buffer : optim_.buffers) image_->keep(buffer.data, buffer.bytes());
   return {};
 }
 
 Status Behind::begin(Call& call) {
   ZERO_TRY(work_->save.begin(call, optim_, [this] { return make_image(); }));
-  optim_.image = work_->image;
+  optim_.image = image_;
   start([](Work& work, const Progress& progress) {
     os().setpriority(PRIO_PROCESS, static_cast<id_t>(os().gettid()), kNice);  // a wish
     const Show show = [&](const std::byte* from, size_t bytes, const auto& visit) {
@@ -127,8 +147,11 @@ void Behind::start(Status (*body)(Work&, const Progress&)) {
     log_as(rank);
     const std::shared_ptr<Work> work = std::move(held);  // which must go before the outcome is told
     Status status(ZERO_ERR_MEMORY, "out of memory");
-    (void)succeeds(
-        [&] { return status = body(*work, [&] { return work->blocks++, Status(); }), true; });
+    const Progress progress = [&] {
+      work->blocks++;
+      return work->save.given_up() ? save_given_up() : Status();
+    };
+    (void)succeeds([&] { return status = body(*work, progress), true; });
     return status;
   });
   if (!started.ok()) outcome_ = std::move(started);
@@ -137,10 +160,9 @@ void Behind::start(Status (*body)(Work&, const Progress&)) {
 /// The next save has the memory for copies: to get it anew would cost a step twice its time.
 void Behind::look() {
   if (!outcome_) outcome_ = thread_.await(0);
-  if (!outcome_ || work_->image == nullptr) return;
+  if (!outcome_ || image_ == nullptr) return;
   optim_.image.reset();
-  optim_.memory_of_copies = work_->image->release();
-  work_->image.reset();
+  optim_.memory_of_copies = std::exchange(image_, nullptr)->release();
 }
 
 Saving::Word Behind::word() {
@@ -158,7 +180,11 @@ void Behind::publish() {
 Status Behind::hear(Call& call, const Words& all) {
   failed_ = failed_ || all.most == Word::failed;
   if (failed_ || ended() || all.least != Word::ready) return {};
-  if (part_ == Part::published) return part_ = Part::ended, Status();
+  if (part_ == Part::published) {
+    part_ = Part::ended;
+    work_->save.note_complete();
+    return {};
+  }
   ZERO_TRY(work_->save.gather_records(call));
   publish();
   return {};
@@ -174,7 +200,8 @@ void Behind::keep_for_step() {
   others_.clear();
 }
 
-/// Waits for this rank's thread, for as long as it writes block after block.
+/// Waits for this rank's thread, for as long as it writes block after block. Fails if the comm
+/// breaks.
 Status Behind::await_thread(Call& call) {
   const int64_t limit_ms = optim_.comm->options().timeout_ms;
   Watch watch({"zero_state_save_wait", "written", limit_ms, true});
@@ -183,16 +210,15 @@ Status Behind::await_thread(Call& call) {
     outcome_ = thread_.await(kLookMs);
     sign_ns += watch.look();
     optim_.comm->heed_interrupt("the end of a save");
-    if (optim_.comm->aborted()) return optim_.comm->failure_status();
+    if (!outcome_ && optim_.comm->aborted()) return give_up(optim_.comm->failure_status());
     if (const int64_t blocks = work_->blocks; blocks != seen) {
       seen = blocks;
       call.progress();
       sign_ns = watch.now_ns();
     }
     if (!outcome_ && watch.is_late(sign_ns))
-      outcome_ = Status(
-          ZERO_ERR_CKPT_IO,
-          text("'", work_->save.target(), "': the system wrote nothing for ", limit_ms, " ms"));
+      (void)give_up({ZERO_ERR_CKPT_IO, text("'", work_->save.target(),
+                                            "': the system wrote nothing for ", limit_ms, " ms")});
   }
   look();
   return {};
@@ -202,7 +228,8 @@ Status Behind::await(Call& call) {
   if (ended()) return {};
   ZERO_TRY(await_thread(call));
   if (part_ == Part::written) {
-    ZERO_TRY(work_->save.agree_written(call, *outcome_));
+    Status written = work_->save.agree_written(call, *outcome_);
+    if (!written.ok()) return work_->save.give_up(std::move(written));
     publish();
     ZERO_TRY(await_thread(call));
   }
@@ -240,6 +267,12 @@ Status await_save(Call& call, Optimizer& optim) {
   const std::shared_ptr<Saving> save = std::exchange(optim.saving, nullptr);
   auto& behind = static_cast<Behind&>(*save);
   return with_working_directories(call, behind.target(), behind.await(call));
+}
+
+Status give_up_save(Optimizer& optim, Status why) {
+  if (optim.saving == nullptr || !optim.comm->aborted()) return why;
+  const std::shared_ptr<Saving> save = std::exchange(optim.saving, nullptr);
+  return static_cast<Behind&>(*save).give_up(std::move(why));
 }
 
 }  // namespace zero

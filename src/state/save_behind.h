@@ -23,4 +23,8 @@ Result<bool> poll_save(Optimizer& optim);
 /// Waits for the end of the save, and forgets it. Inside a collective Call that has entered.
 Status await_save(Call& call, Optimizer& optim);
 
+/// Returns `why`, for which a wait for the save could not begin. If the comm is broken, gives the
+/// save up, and says in the text if its checkpoint may appear all the same.
+Status give_up_save(Optimizer& optim, Status why);
+
 }  // namespace zero

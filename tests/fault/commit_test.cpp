@@ -143,6 +143,21 @@ TEST(Commit, a_replacement_leaves_only_the_new_one) {
   EXPECT_EQ(names_in(folder), (std::vector<std::string>{"fresh", "old"}));
 }
 
+TEST(Commit, only_what_stood_there_when_a_save_began_is_replaced) {
+  Place run(small_model());
+  auto model = run.solo(), other = run.solo();
+  ASSERT_EQ(told(other->step()), "");
+  const std::string other_state = other->state();
+  for (const char* const name : {"old", "new"}) {
+    const std::string folder = run.folder(), target = folder + "/" + name;
+    ASSERT_EQ(told(model->begin_save(target, ZERO_SAVE_REPLACE)), "");
+    ASSERT_EQ(told(other->save(target, ZERO_SAVE_REPLACE)), "");
+    expect_failure(model->await_save(), ZERO_ERR_STATE, target, "during this save");
+    EXPECT_TRUE(loaded(target, run.spec()) == other_state);
+    EXPECT_EQ(temporary_in(folder), 0);
+  }
+}
+
 TEST(Commit, only_a_checkpoint_is_ever_replaced) {
   Place run(small_model());
   auto model = run.solo();

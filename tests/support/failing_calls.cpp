@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstdlib>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <set>
@@ -28,11 +30,14 @@ struct State {
   std::map<int, std::string> names;  // of open descriptors
   std::set<int> failed_syncs;
   bool synced_again = false;
+  int stalled = 0;
+  bool awake = false;
   std::function<void(const char*)> on_point;
   std::function<void()> on_kill;
 };
 
 std::mutex mutex;
+std::condition_variable awake;
 State* state = nullptr;  // a thread may still be on its way through the table when it is gone
 
 enum class Verdict { pass, fail, fail_after, shorten };
@@ -41,11 +46,12 @@ bool fails(Verdict verdict) { return verdict == Verdict::fail || verdict == Verd
 
 /// Count a call and decide what becomes of it. `fd` names it if `name` is null.
 Verdict judge(const char* operation, int fd, const char* name) {
-  const std::lock_guard lock(mutex);
+  std::unique_lock lock(mutex);
   if (!state) return Verdict::pass;
   const Fault& fault = state->fault;
   FileCall call{operation, name ? name : state->names[fd], this_rank, false};
   const bool matches = (fault.rank < 0 || fault.rank == this_rank) &&
+                       !(fault.aside && this_rank >= 0) &&
                        (fault.operation.empty() || fault.operation == operation);
   const int64_t number = matches ? state->calls++ : -1;
   const bool hit = matches && fault.kind != Fault::none &&
@@ -64,6 +70,14 @@ Verdict judge(const char* operation, int fd, const char* name) {
   if (is_sync && call.failed && fault.error_number != EINTR) state->failed_syncs.insert(fd);
   state->log.push_back(std::move(call));
   if (!hit) return Verdict::pass;
+  if (fault.kind == Fault::stall) {
+    State* const mine = state;
+    const auto ends = [mine] { return state != mine || mine->awake; };
+    mine->stalled++;
+    awake.wait(lock, ends);
+    if (state == mine) mine->stalled--;
+    return Verdict::pass;
+  }
   if (fault.kind == Fault::short_transfer) return Verdict::shorten;
   return fault.done_first ? Verdict::fail_after : Verdict::fail;
 }
@@ -82,7 +96,8 @@ Answer decide(Verdict verdict, Answer failed, Call call) {
   return failed;
 }
 
-const SystemCalls& real() { return real_system_calls(); }
+const SystemCalls* below = &real_system_calls();
+const SystemCalls& real() { return *below; }
 
 /// The path among the arguments behind a descriptor; null: there is none.
 template <class... Rest>
@@ -194,9 +209,11 @@ SystemCalls make_table() {
 }  // namespace
 
 FailingCalls::FailingCalls(Fault fault) {
-  static const SystemCalls table = make_table();
+  static std::deque<SystemCalls> tables;  // for ever: a thread may still be inside one
   const std::lock_guard lock(mutex);
   if (state) std::abort();
+  below = &os();
+  const SystemCalls& table = tables.emplace_back(make_table());
   state = new State;
   if (fault.kind != Fault::none) count_trial();
   state->fault = std::move(fault);
@@ -204,10 +221,22 @@ FailingCalls::FailingCalls(Fault fault) {
 }
 
 FailingCalls::~FailingCalls() {
-  replace_system_calls(nullptr);
+  replace_system_calls(below);
   const std::lock_guard lock(mutex);
   delete state;
   state = nullptr;
+  awake.notify_all();
+}
+
+bool FailingCalls::stalled() const {
+  const std::lock_guard lock(mutex);
+  return state->stalled > 0;
+}
+
+void FailingCalls::wake() {
+  const std::lock_guard lock(mutex);
+  if (state != nullptr) state->awake = true;
+  awake.notify_all();
 }
 
 int64_t FailingCalls::calls() const {

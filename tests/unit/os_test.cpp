@@ -4,8 +4,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
 #include <linux/futex.h>
+#include <linux/seccomp.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -53,6 +57,36 @@ TEST(SystemCalls, files_keep_what_is_written_at_an_offset) {
   ASSERT_EQ(os().ftruncate(fd.get(), 100), 0);
   ASSERT_EQ(os().fstat(fd.get(), &info), 0);
   EXPECT_EQ(info.st_size, 100);
+}
+
+/// From now on this process lives on a system without renameat2.
+bool forbid_renameat2() {
+  sock_filter rules[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_renameat2, 0, 1),
+                         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+                         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog program{std::size(rules), rules};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+TEST(SystemCalls, a_rename_without_flags_needs_no_renameat2) {
+  char directory[] = "/tmp/zero_os_test_XXXXXX";
+  ASSERT_NE(mkdtemp(directory), nullptr);
+  const Fd at(os().openat(AT_FDCWD, directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0));
+  ASSERT_EQ(os().mkdirat(at.get(), "a", 0700), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    if (!forbid_renameat2()) _exit(2);
+    const bool refused = os().renameat2(at.get(), "a", at.get(), "b", 1) == -1 && errno == ENOSYS;
+    _exit(refused && os().renameat2(at.get(), "a", at.get(), "b", 0) == 0 ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(os().unlinkat(at.get(), status == 0 ? "b" : "a", AT_REMOVEDIR), 0);
+  rmdir(directory);
+  if (WEXITSTATUS(status) == 2) GTEST_SKIP() << "no seccomp here";
+  EXPECT_EQ(status, 0);
 }
 
 TEST(SystemCalls, calls_made_by_number_are_the_right_ones) {

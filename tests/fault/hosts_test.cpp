@@ -27,11 +27,14 @@ class HostsFaults : public StruckTraining {
  protected:
   /// At every such point of each rank of `hosts` with as many ranks each.
   template <class Check>
-  void strike_each(int hosts, void (*blow)(), size_t stride, const Check& check) {
+  void strike_each(int hosts, void (*blow)(), size_t stride, const Check& check,
+                   Points points = Points::numbered) {
     hosts_ = hosts;
     const int world = hosts * hosts;
-    for_each_victim(points_of(world, From::joined), stride, [&](const Victim& victim) {
-      const auto ends = run(world, {victim.rank, victim.point, blow, From::joined});
+    for_each_victim(points_of(world, From::joined, points), stride, [&](const Victim& victim) {
+      Strike how{victim.rank, victim.point, blow, From::joined};
+      how.points = points;
+      const auto ends = run(world, how);
       for_each_survivor(ends, victim.rank, [&](int rank, const std::string& result) {
         if (result == "done") return;  // it no longer needed the victim
         EXPECT_TRUE(contains(result, text("rank ", victim.rank)));
@@ -96,6 +99,10 @@ TEST_F(HostsFaults, a_rank_killed_at_any_point_is_named_by_all_others_of_all_hos
 
 TEST_F(HostsFaults, a_rank_stopped_at_any_point_is_named_at_the_deadline_on_all_hosts) {
   strike_each(2, stop, nightly_run() ? 1 : 211, expect_lateness);
+}
+
+TEST_F(HostsFaults, a_call_that_takes_longer_than_the_deadline_is_its_ranks_lateness_on_all_hosts) {
+  strike_each(2, stop, nightly_run() ? 1 : 31, expect_lateness, Points::calls);
 }
 
 TEST_F(HostsFaults, one_of_three_hosts_is_killed_or_stopped) {

@@ -153,5 +153,26 @@ TEST_F(FaultTest, a_rank_stopped_at_any_point_is_named_at_the_deadline) {
   }
 }
 
+/// A rank whose call of the system takes longer than anybody waits, and then succeeds, is told what
+/// the others were.
+TEST_F(FaultTest, a_call_that_takes_longer_than_the_deadline_is_its_ranks_lateness) {
+  for_each_victim(points_of(3, From::beginning, Points::calls), nightly_run() ? 1 : 17,
+                  [&](const Victim& victim) {
+                    Strike how{victim.rank, victim.point, stop};
+                    how.points = Points::calls;
+                    const auto ends = run(3, how);
+                    bool failed = false;
+                    for_each_survivor(ends, victim.rank, [&](int, const std::string& result) {
+                      if (result == "done") return;
+                      failed = true;
+                      expect_told(result);
+                    });
+                    const std::string& own = ends[static_cast<size_t>(victim.rank)].result;
+                    EXPECT_TRUE(!failed || own != "done") << own;
+                    EXPECT_LE(directories_left(), 1);
+                    clean();
+                  });
+}
+
 }  // namespace
 }  // namespace zero::test

@@ -49,6 +49,7 @@ struct Strike {
   int32_t optimizer = ZERO_OPTIMIZER_ADAMW;
   int32_t instances = 1;
   bool endless = false;  // the last step is made again and again
+  Points points = Points::numbered;
 };
 inline Strike strike;
 
@@ -112,7 +113,7 @@ class TrainingRun {
 
  private:
   void await_strike() const {
-    watch_points(strike.point, rank_ == strike.rank ? strike.action : nullptr);
+    watch_points(strike.point, rank_ == strike.rank ? strike.action : nullptr, strike.points);
   }
 
   bool failed(const char* call, zero_status status) {
@@ -210,8 +211,8 @@ class StruckTraining : public ::testing::Test {
     strike = what;
     return run_struck_ranks(world, make_run(world));
   }
-  PointsOfRanks points_of(int world, From from = From::beginning) {
-    strike = {.from = from};
+  PointsOfRanks points_of(int world, From from = From::beginning, Points which = Points::numbered) {
+    strike = {.from = from, .points = which};
     const PointsOfRanks points = points_of_ranks(world, [run = make_run(world)](int rank) {
       std::string said = run(rank);
       EXPECT_EQ(said, "done");

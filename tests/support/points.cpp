@@ -8,6 +8,7 @@
 #include <cstring>
 #include <mutex>
 #include <sstream>
+#include <type_traits>
 
 namespace zero::test {
 namespace {
@@ -27,6 +28,30 @@ void reached(const char* name) {
     if (trap.name == name && trap.occurrence == occurrence) due = at_trap;
   }
   if (due != nullptr) due();
+}
+
+/// Makes a member of the table a point.
+template <auto Call, class Function = std::remove_cvref_t<decltype(real_system_calls().*Call)>>
+struct CallPoint;
+template <auto Call, class Answer, class... Arguments>
+struct CallPoint<Call, Answer (*)(Arguments...)> {
+  static inline const char* name = "";
+  static Answer call(Arguments... arguments) {
+    reached(name);
+    return (real_system_calls().*Call)(arguments...);
+  }
+  static void watch(const char* its_name) {
+    name = its_name;
+    replace_call(Call, call);
+  }
+};
+
+void watch_calls() {
+  CallPoint<&SystemCalls::connect>::watch("connect");
+  CallPoint<&SystemCalls::sendmsg>::watch("sendmsg");
+  CallPoint<&SystemCalls::pwrite>::watch("pwrite");
+  CallPoint<&SystemCalls::fsync>::watch("fsync");
+  CallPoint<&SystemCalls::renameat2>::watch("renameat2");
 }
 
 /// What ranks of which one is struck and who lets time pass tell each other.
@@ -83,10 +108,11 @@ void let_time_pass(int world) {
 
 }  // namespace
 
-void watch_points(const Point& point, void (*action)()) {
+void watch_points(const Point& point, void (*action)(), Points points) {
   trap = point;
   at_trap = action;
   passed.clear();
+  if (points == Points::calls) return watch_calls();
   replace_call(&SystemCalls::reached, reached);
 }
 

@@ -20,8 +20,13 @@ struct Point {
   int occurrence = 1;  // the n-th time that it is passed
 };
 
+/// What is a point: those that the library numbers, or calls of the system by which it reaches
+/// others or a disk, just before they are made.
+enum class Points { numbered, calls };
+
 /// From now on this process notes its points, and does `action` at `point`.
-void watch_points(const Point& point = {}, void (*action)() = nullptr);
+void watch_points(const Point& point = {}, void (*action)() = nullptr,
+                  Points points = Points::numbered);
 void stop_watching_points();
 /// Those that it has passed since.
 std::vector<Point> passed_points();

@@ -44,7 +44,7 @@ std::string working_directory() {
 }
 
 std::string read_small_file(const char* path, size_t most) {
-  const Fd file(os().openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0));
+  const Fd file = Fd::open([&] { return os().openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0); });
   std::string content(most, 0);
   size_t length = 0;
   while (file.valid() && length < most) {

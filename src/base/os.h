@@ -30,6 +30,9 @@
 #include <cstdint>
 #include <string>
 #include <type_traits>
+#include <utility>
+
+#include "base/fork.h"
 
 namespace zero {
 
@@ -209,32 +212,58 @@ int rename_to_new(int directory, const std::string& from, const std::string& to)
 /// does not name it.
 std::string working_directory();
 
-/// Owns a file descriptor.
+/// Owns a file descriptor, and closes it in forked children.
 class Fd {
  public:
   Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(other.release()) {}
+  /// Takes over what another thread's child may have got: open() leaves no time for that.
+  explicit Fd(int fd) : fd_(fd) { note_descriptor(fd); }
+  Fd(Fd&& other) noexcept
+      : fd_(std::exchange(other.fd_, -1)), locked_(std::exchange(other.locked_, false)) {}
   Fd& operator=(Fd&& other) noexcept {
-    reset(other.release());
+    Fd taken(std::move(other));
+    std::swap(fd_, taken.fd_);
+    std::swap(locked_, taken.locked_);
     return *this;
   }
   ~Fd() { reset(); }
 
+  /// Makes a call that returns a new descriptor, or -1 and errno.
+  template <class Call>
+  static Fd open(const Call& call) {
+    const DescriptorChange change;
+    return Fd(call());
+  }
+
   int get() const { return fd_; }
   bool valid() const { return fd_ >= 0; }
-  int release() {
-    const int fd = fd_;
-    fd_ = -1;
-    return fd;
+
+  /// Locks the file against other descriptors of it. Returns 0, or -1 and errno.
+  int lock() {
+    const int answer = uninterrupted([&] { return os().flock(fd_, LOCK_EX | LOCK_NB); });
+    locked_ = locked_ || answer == 0;
+    return answer;
   }
-  void reset(int fd = -1) {
-    if (fd_ >= 0) os().close(fd_);
-    fd_ = fd;
+
+  /// Gives up the lock, also for children of vfork and _Fork, which have a copy of the descriptor.
+  void unlock() {
+    if (std::exchange(locked_, false)) (void)os().flock(fd_, LOCK_UN | LOCK_NB);
+  }
+
+  void reset() { (void)close(os().close); }
+  /// Closes it by `call`, and returns the answer.
+  template <class Call>
+  int close(const Call& call) {
+    if (!valid()) return 0;
+    unlock();
+    const int fd = std::exchange(fd_, -1);
+    const DescriptorChange change;
+    return forget_descriptor(fd) ? call(fd) : 0;
   }
 
  private:
   int fd_ = -1;
+  bool locked_ = false;
 };
 
 }  // namespace zero

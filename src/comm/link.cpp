@@ -138,12 +138,16 @@ size_t Link::receive_some(std::span<std::byte> room) {
   std::vector<Fd> received;  // makes room first, so that nothing is left open
   received.reserve(most_descriptors_ + 1);
   descriptors_.reserve(descriptors_.size() + most_descriptors_ + 1);
-  const ssize_t got = os().recvmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  const ssize_t got = [&] {
+    const DescriptorChange change;
+    const ssize_t bytes = os().recvmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (bytes >= 0) take_descriptors(message, received);
+    return bytes;
+  }();
   if (got < 0) {
     if (const int error = errno; error != EAGAIN && error != EINTR) end(error);
     return 0;
   }
-  take_descriptors(message, received);
   // The system drops descriptors that have no room, or that this process may not open.
   if ((message.msg_flags & MSG_CTRUNC) != 0 && received.size() < most_descriptors_) {
     end(EMFILE);

@@ -23,7 +23,7 @@ class PrivateArena final : public Arena {
     SharedBlock block = comm->device() != nullptr ? share(comm->device(), bytes) : SharedBlock();
     Memory memory;
     if (block.data() == nullptr)
-      memory = ZERO_TRY(Memory::allocate(comm->device(), bytes, "an arena"));
+      memory = ZERO_TRY(Memory::allocate(comm->device(), bytes, "an arena", Children::see_it));
     return std::shared_ptr<PrivateArena>(new PrivateArena(std::move(comm), number, bytes, kind,
                                                           std::move(block), std::move(memory)));
   }

@@ -22,7 +22,7 @@ constexpr int kVanishedMs = 15'000;
 int open_socket(const Place& place, Fd* out) {
   const int family = place.storage.ss_family;
   const int type = family == AF_UNIX ? SOCK_SEQPACKET : SOCK_STREAM;
-  out->reset(os().socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  *out = Fd::open([&] { return os().socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
   return out->valid() ? 0 : errno;
 }
 
@@ -97,8 +97,10 @@ int connect_error(int fd) {
 Fd accept_connection(int listener) {
   Place from;
   from.bytes = sizeof from.storage;
-  // Wait: none, the listener is non-blocking.
-  Fd guest(os().accept4(listener, from.get(), &from.bytes, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  Fd guest = Fd::open([&] {
+    // Wait: none, the listener is non-blocking.
+    return os().accept4(listener, from.get(), &from.bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  });
   if (guest.valid() && from.storage.ss_family != AF_UNIX) tune(guest.get());
   return guest;
 }

@@ -107,11 +107,14 @@ class EventLines {
 /// Makes the file of a seat, locked, under a name that nobody reads.
 Result<std::unique_ptr<EventLines>> make(const std::string& temporary, const std::string& path,
                                          const Trace::Seat& seat) {
-  Fd fd(uninterrupted([&] {
-    return os().openat(AT_FDCWD, temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  }));
+  Fd fd = Fd::open([&] {
+    return uninterrupted([&] {
+      return os().openat(AT_FDCWD, temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+                         0666);
+    });
+  });
   if (!fd.valid()) return refused(path, "making the file", errno);
-  (void)os().flock(fd.get(), LOCK_EX | LOCK_NB);  // some file systems have none
+  (void)fd.lock();  // some file systems have none
   auto file = std::make_unique<EventLines>(std::move(fd), path);
   const auto width = static_cast<int>(text(seat.world - 1).size());  // viewers sort names as texts
   ZERO_TRY(
@@ -128,10 +131,10 @@ Result<std::unique_ptr<EventLines>> make(const std::string& temporary, const std
 
 /// Locks a file that has a name, so that no other job takes its place. False if a trace is being
 /// written there, or if another job's file has just taken its place.
-bool take_place(const Fd& old) {
+bool take_place(Fd& old) {
   struct stat info;
-  return (os().flock(old.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) &&
-         os().fstat(old.get(), &info) == 0 && info.st_nlink > 0;
+  return (old.lock() == 0 || errno != EWOULDBLOCK) && os().fstat(old.get(), &info) == 0 &&
+         info.st_nlink > 0;
 }
 
 /// Gives a file its name, unless something stands there that is not `old`, which may be nothing.
@@ -152,9 +155,12 @@ Result<std::unique_ptr<EventLines>> create(const std::string& directory, Trace::
   const std::string temporary = text(directory, "/.trace-", hex(drawn)), given = seat.group;
   for (int number = 2; number < kMostFiles; number++) {
     const std::string path = text(directory, "/", seat.group, "rank-", seat.rank, ".json");
-    const Fd old(uninterrupted([&] {
-      return os().openat(AT_FDCWD, path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
-    }));
+    Fd old = Fd::open([&] {
+      return uninterrupted([&] {
+        return os().openat(AT_FDCWD, path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
+                           0);
+      });
+    });
     if (!old.valid() || take_place(old)) {
       auto file = make(temporary, path, seat);
       if (file.ok() && rename_over(old, temporary, path) == 0) return file;

@@ -106,7 +106,7 @@ class Visit {
                                     ": set ZERO_JOB on all ranks to a word that others cannot "
                                     "guess, which makes a name of its own"));
       door.root.pid = holder.pid;
-      door.pidfd.reset(os().pidfd_open(holder.pid, 0));
+      door.pidfd = Fd::open([&] { return os().pidfd_open(holder.pid, 0); });
     }
     door.root.link = std::make_unique<Link>(std::move(door.connecting));
     ZERO_TRY(draw_random(door.nonce));

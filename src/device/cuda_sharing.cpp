@@ -58,11 +58,16 @@ Result<Fd> CudaSharing::create(size_t bytes, std::string_view what) const {
   const std::string doing = text("allocating ", bytes, " bytes of ", what);
   CUmemGenericAllocationHandle memory = 0;
   ZERO_TRY(status(create_(&memory, ZERO_TRY(rounded(bytes, wanted)), &wanted, 0), doing));
-  int fd = -1;
-  const Status exported = status(export_(&fd, memory, kDescriptor, 0), doing);
+  Status exported;
+  Fd made = Fd::open([&] {
+    int fd = -1;
+    exported = status(export_(&fd, memory, kDescriptor, 0), doing);
+    return fd;
+  });
   release_(memory);
-  ZERO_TRY(exported);
-  return Fd(fd);
+  ZERO_TRY(Status(exported));
+  (void)os().fcntl(made.get(), F_SETFD, FD_CLOEXEC);  // not every driver does
+  return made;
 }
 
 Result<void*> CudaSharing::map(int fd, size_t bytes, std::string_view what) const {

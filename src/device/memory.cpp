@@ -90,7 +90,7 @@ HostMemory::~HostMemory() {
   if (mapping_ != nullptr) os().munmap(mapping_, mapping_bytes_);
 }
 
-Result<HostMemory> HostMemory::map(size_t bytes, std::string_view what) {
+Result<HostMemory> HostMemory::map(size_t bytes, std::string_view what, Children children) {
   HostMemory memory;
   if (bytes == 0) return memory;
   const bool huge = bytes >= kHugePage;
@@ -103,6 +103,8 @@ Result<HostMemory> HostMemory::map(size_t bytes, std::string_view what) {
   void* mapping = os().mmap(nullptr, memory.mapping_bytes_, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapping == MAP_FAILED) return out_of_memory(bytes, what);
+  if (children == Children::do_not)
+    os().madvise(mapping, memory.mapping_bytes_, MADV_DONTFORK);  // refusal costs memory only
   memory.mapping_ = static_cast<std::byte*>(mapping);
   const auto start = reinterpret_cast<uintptr_t>(mapping);
   memory.data_ = memory.mapping_ + (huge ? round_up(start, uintptr_t{kHugePage}) - start : 0);
@@ -110,8 +112,8 @@ Result<HostMemory> HostMemory::map(size_t bytes, std::string_view what) {
   return memory;
 }
 
-Result<HostMemory> HostMemory::allocate(size_t bytes, std::string_view what) {
-  HostMemory memory = ZERO_TRY(map(bytes, what));
+Result<HostMemory> HostMemory::allocate(size_t bytes, std::string_view what, Children children) {
+  HostMemory memory = ZERO_TRY(map(bytes, what, children));
   if (bytes >= kHugePage)
     os().madvise(memory.data_, bytes, MADV_HUGEPAGE);  // advice: refusal costs speed only
   ZERO_TRY(populate(memory.data_, bytes, what));
@@ -120,7 +122,7 @@ Result<HostMemory> HostMemory::allocate(size_t bytes, std::string_view what) {
 
 Result<HostMemory> HostMemory::reserve(size_t bytes, std::string_view what) {
   (void)ZERO_TRY(check_available(bytes, what));
-  return map(bytes, what);
+  return map(bytes, what, Children::do_not);
 }
 
 }  // namespace zero

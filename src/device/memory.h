@@ -33,8 +33,11 @@ inline Status check_host_memory(const void* data, std::string_view what) {
   return bad_argument(what, " is memory of a GPU: give memory of the host");
 }
 
+enum class Children { see_it, do_not };
+
 /// Memory of the host that is zeroed and reserved at once, so that it is there when it is needed.
-/// Blocks of 2 MiB and more are aligned to 2 MiB.
+/// Blocks of 2 MiB and more are aligned to 2 MiB. Forked children do not have it, unless it is said
+/// that they do: what this process writes would be copied for them.
 class HostMemory {
  public:
   HostMemory() = default;
@@ -43,7 +46,8 @@ class HostMemory {
   ~HostMemory();
 
   /// Fails with ZERO_ERR_MEMORY, which names `what` and the bytes. Zero bytes are an empty block.
-  static Result<HostMemory> allocate(size_t bytes, std::string_view what);
+  static Result<HostMemory> allocate(size_t bytes, std::string_view what,
+                                     Children children = Children::do_not);
 
   /// Does the same, but takes what the machine and its containers plainly have only when it is
   /// touched, without huge pages: to make one then can take long while files fill the memory.
@@ -53,7 +57,7 @@ class HostMemory {
   size_t bytes() const { return bytes_; }
 
  private:
-  static Result<HostMemory> map(size_t bytes, std::string_view what);
+  static Result<HostMemory> map(size_t bytes, std::string_view what, Children children);
 
   std::byte* data_ = nullptr;
   size_t bytes_ = 0;
@@ -66,10 +70,10 @@ class Memory {
   /// Allocates zeroed memory on `device`, or on the host if that is null. Fails with
   /// ZERO_ERR_MEMORY, which names `what` and the bytes. Zero bytes are an empty block.
   static Result<Memory> allocate(const std::shared_ptr<Device>& device, size_t bytes,
-                                 std::string_view what) {
+                                 std::string_view what, Children children = Children::do_not) {
     Memory memory;
     if (device == nullptr) {
-      memory.host_ = ZERO_TRY(HostMemory::allocate(bytes, what));
+      memory.host_ = ZERO_TRY(HostMemory::allocate(bytes, what, children));
     } else {
       memory.device_ = ZERO_TRY(DeviceMemory::allocate_zeroed(device, bytes, what));
     }

@@ -54,26 +54,7 @@ bool is_same(const Directory& parent, const std::string& name, const Directory& 
   return is_same_directory(parent, name, directory, Links::refused).value_or(false);
 }
 
-int try_lock(const Directory& directory) {
-  return uninterrupted([&] { return os().flock(directory.fd.get(), LOCK_EX | LOCK_NB); });
-}
-
-/// Closing is not enough: a child of this process may have the descriptor, and with it the lock.
-void unlock(const Directory& directory) {
-  if (directory.fd.valid()) (void)os().flock(directory.fd.get(), LOCK_UN | LOCK_NB);
-}
-
-/// Unlocks a directory at the end of a scope.
-class Unlocking {
- public:
-  explicit Unlocking(const Directory& directory) : directory_(directory) {}
-  ~Unlocking() { unlock(directory_); }
-  Unlocking(const Unlocking&) = delete;
-  Unlocking& operator=(const Unlocking&) = delete;
-
- private:
-  const Directory& directory_;
-};
+int try_lock(Directory& directory) { return directory.fd.lock(); }
 
 /// Deletes a checkpoint's files, and the directory, which has `name` now, if nothing else is in it.
 /// Logs what it cannot delete; the next save sweeps that again.
@@ -111,7 +92,6 @@ Result<std::string> set_aside(const Directory& parent, const std::string& name,
 void sweep_one(const Directory& parent, const std::string& name, const Progress& progress) {
   auto directory = open_directory(parent, name, Links::refused);
   if (!directory.ok() || try_lock(*directory) != 0) return;
-  const Unlocking held(*directory);
   // The lock may be free because that save has just been published, under another name.
   const auto doomed = set_aside(parent, name, *directory);
   if (!doomed.ok()) return;
@@ -167,7 +147,6 @@ Result<Directory> enter_staging(std::string_view directory, const Digest& id) {
 
 Result<bool> delete_checkpoint(const Directory& parent, const std::string& name, const Digest& id) {
   Directory directory = ZERO_TRY(open_directory(parent, name, Links::refused));
-  const Unlocking held(directory);
   const auto set_aside_if_ours = [&]() -> Result<std::string> {
     const std::string path = directory.path;
     if (try_lock(directory) != 0 && !means_no_locks(errno)) {
@@ -245,7 +224,6 @@ Result<bool> Staging::take(const Digest& id) {
 bool Staging::is_ours(const std::string& name) const { return is_same(parent_, name, directory_); }
 
 Staging::~Staging() {
-  const Unlocking held(directory_), held_too(replaced_);
   if (published_ || !directory_.fd.valid() || !is_ours(temporary_)) return;
   for (const std::string& file : files_) (void)remove(directory_, file, 0);
   if (remove(parent_, temporary_, AT_REMOVEDIR) != 0) log(ZERO_LOG_WARNING, left_behind_);
@@ -261,7 +239,7 @@ Status Staging::publish(const Progress& progress, int64_t wait_ms,
   os().reached("save.committing");
   ZERO_TRY(rename_into_place(exchanges));
   published_ = true;
-  unlock(directory_);
+  directory_.fd.unlock();
   os().reached("save.renamed");
   if (Status status = sync(parent_); !status.ok())
     return std::move(status).within(
@@ -272,13 +250,13 @@ Status Staging::publish(const Progress& progress, int64_t wait_ms,
   if (exchanges && is_same(parent_, temporary_, replaced_))
     (void)succeeds(
         [&] { return remove_checkpoint(parent_, temporary_, replaced_, progress), true; });
-  unlock(replaced_);
+  replaced_.fd.unlock();
   return {};
 }
 
 /// Locks what the new checkpoint replaces, so that nobody else renames it between this save's last
 /// look and its exchange.
-Status Staging::lock_replaced(const Progress& progress, int64_t wait_ms) const {
+Status Staging::lock_replaced(const Progress& progress, int64_t wait_ms) {
   constexpr int kLookMs = 20;
   if (!replaced_.fd.valid()) return {};
   for (const Deadline deadline(wait_ms); try_lock(replaced_) != 0;) {
@@ -302,8 +280,7 @@ std::string Staging::other_saves() const {
   std::string words;
   for (const std::string& name : names.ok() ? *names : std::vector<std::string>()) {
     if (!is_staging_name(name) || name == temporary_) continue;
-    const Directory other = enter(parent_, name, Links::refused);
-    const Unlocking held(other);
+    Directory other = enter(parent_, name, Links::refused);
     if (other.fd.valid() && try_lock(other) != 0 && errno == EWOULDBLOCK)
       words += text(words.empty() ? " (" : ", ", "'", name, "'");
   }

@@ -66,7 +66,7 @@ class Staging {
   Staging() = default;
   Status make();
   Result<bool> take(const Digest& id);
-  Status lock_replaced(const Progress& progress, int64_t wait_ms) const;
+  Status lock_replaced(const Progress& progress, int64_t wait_ms);
   Result<bool> finds_replaced() const;
   Status rename_into_place(bool exchanges);
   bool is_ours(const std::string& name) const;  // the directory that this save made

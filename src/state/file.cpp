@@ -65,8 +65,10 @@ std::string joined(std::string_view directory, std::string_view name) {
 Directory start_of_paths() { return {{".", Fd(AT_FDCWD)}}; }
 
 Fd open_at(const Directory& directory, const std::string& name, int flags, unsigned mode) {
-  return Fd(
-      uninterrupted([&] { return os().openat(directory.fd.get(), name.c_str(), flags, mode); }));
+  return Fd::open([&] {
+    return uninterrupted(
+        [&] { return os().openat(directory.fd.get(), name.c_str(), flags, mode); });
+  });
 }
 
 Directory enter(const Directory& parent, const std::string& name, Links links) {
@@ -89,11 +91,10 @@ Result<std::vector<std::string>> list_directory(const Directory& directory) {
   // Reading moves the descriptor's position, so it needs a descriptor of its own.
   Directory own = enter(directory, ".", Links::followed);
   if (!own.fd.valid()) return io_error(directory.path, "open", errno);
-  const auto close = [](DIR* open) { os().closedir(open); };
+  const auto close = [&](DIR* open) { own.fd.close([&](int) { return os().closedir(open); }); };
   const std::unique_ptr<DIR, decltype(close)> stream(
       uninterrupted([&] { return os().fdopendir(own.fd.get()); }), close);
   if (!stream) return io_error(directory.path, "opendir", errno);
-  own.fd.release();
   std::vector<std::string> names;
   for (;;) {
     const dirent* const entry = uninterrupted([&] {
@@ -149,7 +150,7 @@ Status sync(const OpenFile& file) {
 Status close_checked(OpenFile file) {
   // Linux gives up the descriptor whatever close answers, so EINTR is no failure and is not
   // repeated.
-  if (os().close(file.fd.release()) == 0 || errno == EINTR) return {};
+  if (file.fd.close(os().close) == 0 || errno == EINTR) return {};
   return io_error(file.path, "close", errno);
 }
 

@@ -102,7 +102,7 @@ class Faults:
     def strike(self, hosts, ranks_per_host, rank, action, point):
         with self.subTest(f"rank {rank}: {action} at {point}", hosts=hosts), tempfile.TemporaryDirectory() as folder:
             note(self.name, f"{hosts}x{ranks_per_host}", rank, action, point)
-            dies = action == "die"
+            dies = action != "stop"
             told = self.train(hosts, ranks_per_host, folder, ZERO_TEST_STRIKE=f"{rank} {action} {point}",
                               ZERO_TEST_DEADLINE_MS="20000" if dies else str(DEADLINE_MS))
             own = rank // ranks_per_host
@@ -123,6 +123,7 @@ class Faults:
 
     def test_who_dies_or_stops_is_named_to_all_others_in_time(self):
         self.strike(2, 2, 2, "die", "gather.transfer 1")
+        self.strike(2, 2, 2, "fork", "gather.transfer 1")  # a worker of its lives on
         self.strike(2, 2, 3, "stop", "publish.begin 1")
 
     @unittest.skipUnless(mpis.NIGHTLY, "minutes")
@@ -137,7 +138,7 @@ class Faults:
             strikes = []
             for rank, passed in points.items():
                 stride = max(1, len(passed) // POINTS)
-                strikes += [(rank, action, point) for point in passed[rank % stride::stride] for action in ("die", "stop")]
+                strikes += [(rank, action, point) for point in passed[rank % stride::stride] for action in ("die", "fork", "stop")]
             for strike in strikes:
                 # By its name, as what a rank passes while it waits differs from run to run.
                 if zlib.crc32(repr(strike).encode()) % PARTS == PART:

@@ -42,14 +42,22 @@ void note_crash(int) {
   _exit(1);
 }
 
+/// It leaves a worker behind.
+void fork_and_die() {
+  if (fork() == 0)
+    for (;;) pause();
+  note_and_signal(SIGKILL);
+}
+
 /// "2 die gather.transfer 1"; empty: nobody is struck.
 Strike strike_in(const char* words) {
   Strike read{.from = From::joined};
   std::istringstream stream(words);
   std::string action;
   if (!(stream >> read.rank >> action >> read.point.name >> read.point.occurrence)) return read;
-  read.action =
-      action == "die" ? [] { note_and_signal(SIGKILL); } : [] { note_and_signal(SIGSTOP); };
+  read.action = action == "fork"  ? fork_and_die
+                : action == "die" ? [] { note_and_signal(SIGKILL); }
+                                  : [] { note_and_signal(SIGSTOP); };
   return read;
 }
 

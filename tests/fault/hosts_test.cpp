@@ -97,6 +97,10 @@ TEST_F(HostsFaults, a_rank_killed_at_any_point_is_named_by_all_others_of_all_hos
   strike_each(2, die, nightly_run() ? 1 : 149, expect_death);
 }
 
+TEST_F(HostsFaults, one_that_has_forked_workers_is_named_as_soon) {
+  strike_each(2, die_with_workers, nightly_run() ? 11 : 599, expect_death);
+}
+
 TEST_F(HostsFaults, a_rank_stopped_at_any_point_is_named_at_the_deadline_on_all_hosts) {
   strike_each(2, stop, nightly_run() ? 1 : 211, expect_lateness);
 }

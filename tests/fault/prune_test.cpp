@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -88,6 +89,22 @@ class Prune : public testing::Test {
   const Scratch scratch_;
   int count_ = 0;
 };
+
+TEST_F(Prune, a_worker_that_is_forked_while_a_save_goes_on_keeps_no_checkpoint) {
+  static std::optional<Worker> worker;
+  const std::string here = folder();
+  auto model = solo_model(tiny_model());
+  {
+    const ReplacedCall forks(&SystemCalls::reached, [](const char* point) {
+      if (point == std::string_view("save.staged")) worker.emplace();
+    });
+    EXPECT_EQ(told(model->save(here + "/step-0")), "");
+  }
+  EXPECT_TRUE(worker.has_value());
+  EXPECT_OK(zero_state_prune(here.c_str(), 1, 0, nullptr));
+  EXPECT_EQ(names_in(here), (std::vector<std::string>{"step-6"}));
+  worker.reset();
+}
 
 TEST_F(Prune, the_newest_is_listed_first_with_what_its_manifest_says) {
   const std::string here = folder();

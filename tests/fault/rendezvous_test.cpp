@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <fstream>
+#include <optional>
 #include <random>
 #include <sstream>
 #include <thread>
@@ -528,6 +529,24 @@ TEST(Rendezvous, a_living_child_does_not_hide_a_death) {
       EXPECT_TRUE(contains(said, text("rank ", victim, " (process "), " died"));
     });
   }
+}
+
+/// The next try finds the name free, as if there were none.
+TEST(Rendezvous, a_worker_keeps_no_name_of_a_rendezvous_that_failed) {
+  static std::optional<Worker> worker;
+  const std::string name = unique_name();
+  {
+    const ReplacedCall forks(&SystemCalls::reached, [](const char* point) {
+      if (point == std::string_view("rendezvous.listening")) worker.emplace();
+    });
+    const std::string said = outcome(create_local(name, 0, 2, within(100)));
+    EXPECT_TRUE(contains(said, "rank 1 never came within 100 ms"));
+  }
+  run_sound_ranks(RankKind::threads, 2, [&](int rank) {
+    EXPECT_EQ(outcome(create_local(name, rank, 2, within(kLongMs))), "ok");
+    return std::string();
+  });
+  worker.reset();
 }
 
 /// Stopped ranks are named by the deadline, and find it out for themselves when they go on.

@@ -12,8 +12,6 @@ namespace {
 
 constexpr int kMostWorld = 4;
 
-using FaultTest = StruckTraining;
-
 bool is_forming(const std::string& result) { return result.rfind("create|", 0) == 0; }
 
 /// The survivor's sentence names the victim and has the right code.
@@ -37,10 +35,12 @@ void expect_consistency(const std::string& result, int rank) {
       << "broken in '" << phase << "': " << result;
 }
 
-TEST_F(FaultTest, a_rank_killed_at_any_point_is_named_by_all_others_at_once) {
-  for (int world = 2; world <= kMostWorld; world++) {
-    for_each_victim(points_of(world), nightly_run() ? 1 : 7, [&](const Victim& victim) {
-      const auto ends = run(world, {victim.rank, victim.point, die});
+class FaultTest : public StruckTraining {
+ protected:
+  /// At every such point of each rank.
+  void strike_each(int world, void (*blow)(), size_t stride) {
+    for_each_victim(points_of(world), stride, [&](const Victim& victim) {
+      const auto ends = run(world, {victim.rank, victim.point, blow});
       for_each_survivor(ends, victim.rank, [&](int rank, const std::string& result) {
         if (result == "done") return;  // it no longer needed the victim
         expect_told(result);
@@ -53,6 +53,14 @@ TEST_F(FaultTest, a_rank_killed_at_any_point_is_named_by_all_others_at_once) {
       clean();
     });
   }
+};
+
+TEST_F(FaultTest, a_rank_killed_at_any_point_is_named_by_all_others_at_once) {
+  for (int world = 2; world <= kMostWorld; world++) strike_each(world, die, nightly_run() ? 1 : 7);
+}
+
+TEST_F(FaultTest, a_rank_that_has_forked_workers_leaves_as_little) {
+  strike_each(3, die_with_workers, nightly_run() ? 1 : 67);
 }
 
 /// A point of a step, and whether ranks publish by then; those that have passed the last vote do.

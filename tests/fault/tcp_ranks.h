@@ -20,11 +20,13 @@ using test::run_sound_ranks;
 
 using Seat = std::unique_ptr<TcpComm>;
 
-inline Root make_root() {
-  Result<Root> root = listen();
-  EXPECT_TRUE(root.ok()) << root.failure().text();
-  return std::move(root).value();
-}
+/// Where ranks meet, also if they are processes that are forked later.
+struct KeptRoot : Root {
+  explicit KeptRoot(Root root) : Root(std::move(root)), kept(listener.fd.get()) {}
+  const test::KeptInChildren kept;
+};
+
+inline KeptRoot make_root() { return KeptRoot(test::made(listen())); }
 
 inline Result<Seat> meet(const Root& root, int32_t rank, int32_t world, int64_t limit_ms = 20'000,
                          int32_t fan_out = Tree::kFanOut) {
@@ -55,7 +57,7 @@ inline Status exchange(TcpComm& seat, int32_t world, const Patience& patience = 
 template <class Live>
 std::vector<std::string> run_seats(int32_t world, const Live& live,
                                    int32_t fan_out = Tree::kFanOut) {
-  const Root root = make_root();
+  const KeptRoot root = make_root();
   return run_sound_ranks(RankKind::threads, world, [&](int rank) {
     Seat seat = sit(root, rank, world, fan_out);
     if (seat == nullptr) return std::string();

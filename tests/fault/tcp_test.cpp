@@ -42,7 +42,7 @@ std::string met(const Root& root, int32_t rank, int32_t world) {
 
 TEST(Tcp, every_rank_that_did_not_connect_is_named) {
   const Clock clock;
-  const Root root = make_root();
+  const KeptRoot root = make_root();
   const auto results = run_sound_ranks(RankKind::threads, 2, [&](int rank) {
     if (rank == 0) return outcome(std::move(meet(root, 0, 4, 300)).status());
     const Result<Seat> seat = meet(root, 2, 4, 300);
@@ -83,7 +83,7 @@ TEST(Tcp, a_rank_does_not_take_for_rank_0_what_has_not_its_key) {
 }
 
 TEST(Tcp, strangers_do_not_disturb_a_meeting) {
-  const Root root = make_root();
+  const KeptRoot root = make_root();
   run_sound_ranks(RankKind::threads, 4, [&](int rank) {
     if (rank == 3) {  // who sends what is no frame, and who says nothing
       for (const std::string& words : {std::string("GET / HTTP/1.1\r\n\r\n"), std::string()}) {
@@ -168,7 +168,7 @@ TEST(Tcp, what_was_heard_from_a_rank_takes_no_seat) {
 
 TEST(Tcp, a_stranger_is_not_waited_for_beyond_4_KiB) {
   const Clock clock;
-  const Root root = make_root();
+  const KeptRoot root = make_root();
   Fd fd = dial(root);
   const int small = 4096;
   ASSERT_EQ(setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUF, &small, sizeof small), 0);
@@ -186,7 +186,7 @@ TEST(Tcp, connections_that_say_nothing_crowd_out_no_rank) {
   rlimit room{};
   getrlimit(RLIMIT_NOFILE, &room);
   if (room.rlim_max < 2 * kSilent) GTEST_SKIP() << "needs that many descriptors";
-  const Root root = make_root();
+  const KeptRoot root = make_root();
   SharedMemory memory(4096);
   auto* const ready = memory.as<std::atomic<bool>>();
   const pid_t crowd = fork();
@@ -222,7 +222,7 @@ TEST(Tcp, connections_that_say_nothing_crowd_out_no_rank) {
 TEST(Tcp, of_more_strangers_than_are_kept_those_go_first_that_said_nothing) {
   const Clock clock;
   constexpr size_t kKept = 257, kMore = 10;
-  const Root root = make_root();
+  const KeptRoot root = make_root();
   const std::vector<std::byte> hello = overhear(make_root());
   std::thread rank_0([&] { (void)meet(root, 0, 2); });
   Link spoken(dial(root), 65536);
@@ -248,7 +248,7 @@ TEST(Tcp, of_more_strangers_than_are_kept_those_go_first_that_said_nothing) {
 
 /// As one does of a rank that tries again: rank 0 finds both when it comes.
 TEST(Tcp, a_connection_that_was_given_up_takes_no_seat) {
-  const Root root = make_root();
+  const KeptRoot root = make_root();
   EXPECT_FALSE(meet(root, 1, 2, 300).ok());  // nobody accepts yet
   run_sound_ranks(RankKind::threads, 2, [&](int rank) {
     if (rank == 1) usleep(200'000);
@@ -259,7 +259,7 @@ TEST(Tcp, a_connection_that_was_given_up_takes_no_seat) {
 /// A rank gives up no connection that may still be answered.
 TEST(Tcp, a_rank_0_that_comes_late_to_its_connections_loses_nobody) {
   const Clock clock;
-  const Root root = make_root();
+  const KeptRoot root = make_root();
   run_sound_ranks(RankKind::threads, 3, [&](int rank) {
     if (rank == 0) Clock::pass(3'005, 2);
     return met(root, rank, 3);
@@ -268,7 +268,7 @@ TEST(Tcp, a_rank_0_that_comes_late_to_its_connections_loses_nobody) {
 
 TEST(Tcp, a_rank_that_dies_while_others_are_awaited_is_named_at_once) {
   const Clock clock;
-  const Root root = make_root();
+  const KeptRoot root = make_root();
   const std::vector<RankEnd> ends = run_ranks(RankKind::processes, 2, [&](int rank) {
     const Result<Seat> seat = meet(root, rank, 3);  // rank 2 never comes
     if (rank == 1) kill(getpid(), SIGKILL);
@@ -279,7 +279,7 @@ TEST(Tcp, a_rank_that_dies_while_others_are_awaited_is_named_at_once) {
 }
 
 TEST(Tcp, a_rank_of_another_world_is_refused) {
-  const Root root = make_root();
+  const KeptRoot root = make_root();
   const auto results = run_sound_ranks(RankKind::threads, 2, [&](int rank) {
     return outcome(std::move(meet(root, rank == 0 ? 0 : 5, rank == 0 ? 2 : 6, 500)).status());
   });
@@ -315,7 +315,7 @@ TEST(Tcp, records_of_several_sizes_combine_to_nothing) {
 
 TEST(Tcp, a_rank_that_is_killed_is_named_by_all_others) {
   for (int victim = 0; victim < 3; ++victim) {
-    const Root root = make_root();
+    const KeptRoot root = make_root();
     SharedMemory memory(4096);
     auto* const pids = memory.as<std::atomic<pid_t>>();
     const std::vector<RankEnd> ends = run_ranks(RankKind::processes, 3, [&](int rank) {
@@ -338,7 +338,7 @@ TEST(Tcp, a_rank_that_is_killed_is_named_by_all_others) {
 }
 
 TEST(Tcp, a_death_is_found_by_a_look_between_calls) {
-  const Root root = make_root();
+  const KeptRoot root = make_root();
   const std::vector<RankEnd> ends = run_ranks(RankKind::processes, 3, [&](int rank) {
     const Seat seat = sit(root, rank, 3);
     if (seat == nullptr || !exchange(*seat, 3).ok()) return std::string("no exchange");
@@ -439,7 +439,7 @@ TEST(Tcp, without_progress_the_quietest_is_named) {
 
 TEST(Tcp, an_interrupt_of_any_rank_is_told_to_all) {
   for (int interrupted = 0; interrupted < 3; ++interrupted) {
-    const Root root = make_root();
+    const KeptRoot root = make_root();
     const auto results = run_sound_ranks(RankKind::processes, 3, [&](int rank) {
       const Seat seat = sit(root, rank, 3);
       EXPECT_EQ(outcome(exchange(*seat, 3)), "ok");

@@ -228,7 +228,7 @@ TEST(Tree, rank_0_sends_a_record_to_its_children_and_no_more_however_many_ranks_
 
 /// The points of each rank in two exchanges.
 PointsOfRanks points_of_tree() {
-  const Root root = make_root();
+  const KeptRoot root = make_root();
   return test::points_of_ranks(kRanks, [&](int rank) {
     const Seat seat = sit(root, rank, kRanks, kFanOut);
     EXPECT_EQ(outcome(exchange(*seat, kRanks)), "ok");
@@ -252,7 +252,7 @@ std::string go_on_in_time(TcpComm& seat, int64_t limit_ms) {
 
 /// What seven processes say of which one is struck.
 std::vector<RankEnd> strike(const Victim& victim, void (*blow)(), int64_t limit_ms) {
-  const Root root = make_root();
+  const KeptRoot root = make_root();
   return run_struck_ranks(kRanks, [&](int rank) {
     const Seat seat = sit(root, rank, kRanks, kFanOut);
     EXPECT_EQ(outcome(exchange(*seat, kRanks)), "ok");
@@ -262,9 +262,10 @@ std::vector<RankEnd> strike(const Victim& victim, void (*blow)(), int64_t limit_
   });
 }
 
-TEST(Tree, a_rank_that_dies_at_any_point_is_named_by_all_others_at_once) {
-  for_each_victim(points_of_tree(), nightly_run() ? 1 : 3, [&](const Victim& victim) {
-    const std::vector<RankEnd> ends = strike(victim, test::die, 20'000);
+/// At every such point of each rank.
+void expect_deaths_to_be_told_at_once(void (*blow)(), size_t stride) {
+  for_each_victim(points_of_tree(), stride, [&](const Victim& victim) {
+    const std::vector<RankEnd> ends = strike(victim, blow, 20'000);
     for_each_survivor(ends, victim.rank, [&](int rank, const std::string& said) {
       EXPECT_TRUE(contains(
           said, "ZERO_ERR_PEER_DEAD: zero_step: vote: ", text("rank ", victim.rank, " (process "),
@@ -272,6 +273,14 @@ TEST(Tree, a_rank_that_dies_at_any_point_is_named_by_all_others_at_once) {
       EXPECT_LE(Clock::slept_ms(rank), 500);
     });
   });
+}
+
+TEST(Tree, a_rank_that_dies_at_any_point_is_named_by_all_others_at_once) {
+  expect_deaths_to_be_told_at_once(test::die, nightly_run() ? 1 : 3);
+}
+
+TEST(Tree, one_that_has_forked_workers_is_named_as_soon) {
+  expect_deaths_to_be_told_at_once(test::die_with_workers, nightly_run() ? 1 : 17);
 }
 
 TEST(Tree, a_rank_that_stops_at_any_point_is_named_by_all_others_and_itself) {
@@ -298,7 +307,7 @@ TEST(Tree, a_rank_that_has_freed_its_comm_is_named_by_all_others) {
 
 TEST(Tree, a_death_is_found_by_looks_between_calls) {
   for (int victim = 0; victim < kRanks; victim += 2) {
-    const Root root = make_root();
+    const KeptRoot root = make_root();
     const std::vector<RankEnd> ends = test::run_ranks(RankKind::processes, kRanks, [&](int rank) {
       const Seat seat = sit(root, rank, kRanks, kFanOut);
       if (seat == nullptr || !exchange(*seat, kRanks).ok()) return std::string("no exchange");

@@ -143,6 +143,7 @@ HostsRanks::HostsRanks(int32_t world, int32_t hosts)
       }
       posts_[a]->links[b] = std::make_unique<Link>(Fd(ends[0]), 16u << 20);
       posts_[b]->links[a] = std::make_unique<Link>(Fd(ends[1]), 16u << 20);
+      for (const int end : ends) kept_.emplace_back(end);
     }
   }
 }

@@ -4,11 +4,13 @@
 // go over sockets that stand in for MPI.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "comm/comm.h"
+#include "support/ranks.h"
 
 namespace zero::test {
 
@@ -32,6 +34,7 @@ class HostsRanks {
   const int32_t world_;
   const std::vector<int> hosts_;              // by rank
   std::vector<std::shared_ptr<Post>> posts_;  // by rank
+  std::deque<KeptInChildren> kept_;
 };
 
 }  // namespace zero::test

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <mutex>
 #include <sstream>
+#include <thread>
 #include <type_traits>
 
 namespace zero::test {
@@ -164,6 +165,16 @@ void leave_child_behind() {
   if (fork() != 0) return;
   await_others();
   _exit(0);
+}
+
+void die_with_workers() {
+  leave_child_behind();
+  std::thread(leave_child_behind).join();
+  if (fork() == 0) {
+    execlp("sleep", "sleep", "2", nullptr);
+    _exit(1);
+  }
+  die();
 }
 
 void be_late() {

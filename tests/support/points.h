@@ -41,8 +41,11 @@ PointsOfRanks points_of_ranks(int world, const std::function<std::string(int ran
 void die();
 /// Until the others are through, in run_struck_ranks().
 void stop();
-/// A forked child of this process lives on with all its descriptors, until the others are through.
+/// A forked child of this process lives on, until the others are through.
 void leave_child_behind();
+/// As a rank with workers, data loaders' say: of them one was forked by another thread, and one has
+/// become another program.
+void die_with_workers();
 
 /// Until its job has been stopped and goes on, in run_stopped_job().
 void be_late();

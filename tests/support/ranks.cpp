@@ -190,6 +190,16 @@ std::vector<std::string> run_sound_ranks(RankKind kind, int world, const Body& b
   return results;
 }
 
+Worker::Worker(pid_t (*fork)() noexcept) : pid_(fork()) {
+  if (pid_ == 0)
+    for (;;) pause();
+}
+
+Worker::~Worker() {
+  kill(pid_, SIGKILL);
+  waitpid(pid_, nullptr, 0);
+}
+
 std::string unique_name() {
   static std::atomic<int> count{0};
   return "test-" + std::to_string(getpid()) + "-" +

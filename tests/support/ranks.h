@@ -4,12 +4,14 @@
 #pragma once
 
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "base/fork.h"
 #include "support/statuses.h"
 
 namespace zero::test {
@@ -44,6 +46,30 @@ inline void (*on_rank_end)() = [] {};
 /// order. mpi_ranks.h sets it.
 inline std::vector<std::string> (*run_among_launched)(
     const std::function<std::string(int rank)>& body);
+
+/// Leaves a descriptor of the library's to children that are forked while this stands.
+class KeptInChildren {
+ public:
+  explicit KeptInChildren(int fd) : fd_(fd) { (void)forget_descriptor(fd); }
+  ~KeptInChildren() { note_descriptor(fd_); }
+  KeptInChildren(const KeptInChildren&) = delete;
+  KeptInChildren& operator=(const KeptInChildren&) = delete;
+
+ private:
+  const int fd_;
+};
+
+/// A forked child that lives while this does, as a data loader's worker.
+class Worker {
+ public:
+  explicit Worker(pid_t (*fork)() noexcept = ::fork);
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+ private:
+  const pid_t pid_;
+};
 
 /// A name that no other group of this machine has, in this run or another. For ranks that are
 /// processes, ask before they are forked.

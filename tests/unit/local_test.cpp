@@ -38,8 +38,7 @@ constexpr size_t kBytes = 64 * 1024;
 
 Fd segment(size_t bytes = kBytes) { return made(create_segment("zero.test", bytes)); }
 
-std::shared_ptr<Mapping> map(const Fd& fd, size_t bytes = kBytes,
-                             Access access = Access::read_write) {
+std::shared_ptr<Mapping> map(const Fd& fd, size_t bytes = kBytes, Access access = Access::shown) {
   return made(map_segment(fd.get(), bytes, access));
 }
 

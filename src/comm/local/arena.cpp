@@ -61,7 +61,7 @@ Result<std::shared_ptr<Mapping>> LocalComm::map_on_all(Call& call, uint32_t numb
   }
   os().reached("arena.handed");
   std::shared_ptr<Mapping> mapping =
-      ZERO_TRY(map_segment(memory.get(), layout.total(), Access::read_write));
+      ZERO_TRY(map_segment(memory.get(), layout.total(), Access::shown));
   ZERO_TRY(reserve_part(memory.get(), *mapping, layout));
   os().reached("arena.reserved");
   return mapping;

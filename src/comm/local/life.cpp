@@ -64,7 +64,7 @@ Result<LifeThread*> LifeThread::start() {
   // From here on the page can be written through this mapping only. Kernels before 5.1 cannot
   // promise that.
   os().fcntl(made->page_fd.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
-  made->pidfd.reset(os().pidfd_open(made->pid, 0));
+  made->pidfd = Fd::open([&] { return os().pidfd_open(made->pid, 0); });
 
   ZERO_TRY(made->thread_.start("the thread that shows this process alive",
                                [&self = *made] { self.hold_word(); }));

@@ -248,7 +248,7 @@ Result<std::shared_ptr<Witness>> NamedMeeting::meet(std::span<Fd> given, pid_t p
   if (given.empty()) return Status(ZERO_ERR_COMM, "it has no life page");
   Fd pidfd;
   if (given.size() > 1 && given[1].valid()) {
-    pidfd.reset(os().fcntl(given[1].get(), F_DUPFD_CLOEXEC, 0));
+    pidfd = Fd::open([&] { return os().fcntl(given[1].get(), F_DUPFD_CLOEXEC, 0); });
     if (!pidfd.valid()) return too_many_descriptors();
   }
   return std::shared_ptr<Witness>(ZERO_TRY(Peer::meet(given[0].get(), std::move(pidfd), pid)));

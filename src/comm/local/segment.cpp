@@ -74,7 +74,7 @@ Result<std::byte*> map_new(int fd, size_t bytes, Access access) {
     return no_memory(bytes, error);
   }
   if (bytes >= kHugePage) os().madvise(mapped, bytes, MADV_HUGEPAGE);  // a wish
-  if (access == Access::hidden && os().madvise(mapped, bytes, MADV_DONTFORK) != 0) {
+  if (access != Access::shown && os().madvise(mapped, bytes, MADV_DONTFORK) != 0) {
     const int error = errno;
     os().munmap(mapped, bytes);
     return Status(ZERO_ERR_SYSTEM, text("hiding shared memory from children: ", errno_text(error)));
@@ -104,7 +104,7 @@ Mapping::~Mapping() {
 }
 
 Result<Fd> create_segment(const char* name, size_t bytes) {
-  Fd fd(os().memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  Fd fd = Fd::open([&] { return os().memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING); });
   if (!fd.valid())
     return Status(ZERO_ERR_SYSTEM,
                   text("creating shared memory '", name, "': ", errno_text(errno)));

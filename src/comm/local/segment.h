@@ -43,9 +43,9 @@ Result<Fd> create_segment(const char* name, size_t bytes);
 Status check_segment(int fd, size_t bytes);
 
 enum class Access {
-  read_only,
-  read_write,
-  hidden,  // read and write, but not in the children of this process
+  read_only,  // hidden
+  hidden,     // read and write, but not in the children of this process
+  shown,      // read and write, also in children
 };
 
 /// Returns this process's mapping of the whole memfd: the one that stands, or a new one.

@@ -88,18 +88,16 @@ void add_package(const char* variable, std::vector<std::string>& names) {
   const char* const prefix = secure_getenv(variable);
   if (prefix == nullptr || prefix[0] != '/') return;
   const std::string libraries = text(prefix, "/lib");
-  const int fd = os().openat(AT_FDCWD, libraries.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-  if (fd < 0) return;
-  DIR* const folder = os().fdopendir(fd);
-  if (folder == nullptr) {
-    os().close(fd);
-    return;
-  }
+  Fd fd = Fd::open([&] {
+    return os().openat(AT_FDCWD, libraries.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+  });
+  DIR* const folder = fd.valid() ? os().fdopendir(fd.get()) : nullptr;
+  if (folder == nullptr) return;
   while (const dirent* const entry = os().readdir(folder))
     if (std::strncmp(entry->d_name, "python3.", 8) == 0)
       names.push_back(text(libraries, "/", static_cast<const char*>(entry->d_name),
                            "/site-packages/nvidia/nccl/lib/libnccl.so.2"));
-  os().closedir(folder);
+  (void)fd.close([&](int) { return os().closedir(folder); });
 }
 
 Result<Library> find_library() {

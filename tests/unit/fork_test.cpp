@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// A forked child has no descriptor, lock or memory of the library's, whichever thread forked it.
+#include "base/fork.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "base/os.h"
+#include "device/memory.h"
+#include "support/nightly.h"
+#include "support/ranks.h"
+#include "support/scratch.h"
+#include "support/statuses.h"
+#include "support/trials.h"
+
+namespace zero::test {
+namespace {
+
+bool is_open(int fd) { return fcntl(fd, F_GETFD) != -1; }
+
+int exit_code(pid_t child) {
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/// What `body` returns in a forked child.
+int in_child(const std::function<int()>& body) {
+  const pid_t child = fork();
+  if (child == 0) _exit(body());
+  return exit_code(child);
+}
+
+Fd memory() {
+  return Fd::open([] { return os().memfd_create("zero.test", MFD_CLOEXEC); });
+}
+
+TEST(Fork, a_child_has_the_callers_descriptors_and_none_of_the_librarys) {
+  const int callers = memfd_create("caller", MFD_CLOEXEC);
+  const Fd own = memory();
+  Fd first = memory();
+  const int was_there = first.get();
+  const Fd moved = std::move(first);
+  const Fd adopted(dup(callers));
+  EXPECT_EQ(in_child([&] {
+              for (const int fd : {own.get(), was_there, moved.get(), adopted.get()})
+                if (is_open(fd)) return 1;
+              return is_open(callers) ? 0 : 2;
+            }),
+            0);
+  EXPECT_TRUE(is_open(own.get()) && is_open(moved.get()) && is_open(adopted.get()));
+  close(callers);
+}
+
+TEST(Fork, a_child_of_a_child_has_none_either) {
+  const Fd own = memory();
+  EXPECT_EQ(in_child([&] {
+              const Fd childs = memory();  // perhaps by the same number
+              const int grandchild =
+                  in_child([&] { return is_open(own.get()) || is_open(childs.get()) ? 1 : 0; });
+              return is_open(childs.get()) ? grandchild : 2;
+            }),
+            0);
+}
+
+TEST(Fork, an_object_that_a_child_has_inherited_closes_no_descriptor_of_its_own) {
+  Fd inherited = memory();
+  EXPECT_EQ(in_child([&] {
+              if (open("/dev/null", O_RDONLY) != inherited.get()) return 1;
+              const int fd = inherited.get();
+              inherited.reset();
+              return is_open(fd) ? 0 : 2;
+            }),
+            0);
+}
+
+// ---- Locks.
+
+/// True if somebody else could lock the file.
+bool is_free(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0;
+  close(fd);
+  return locked;
+}
+
+pid_t fork_without_handlers() noexcept {
+  return static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0));
+}
+
+TEST(Fork, a_lock_ends_with_its_holder_not_with_children_and_not_before) {
+  const Scratch scratch;
+  const std::string path = scratch / "locked";
+  write_file(path, "");
+  for (pid_t (*const way)() noexcept : {::fork, fork_without_handlers}) {
+    Fd fd = Fd::open([&] { return open(path.c_str(), O_RDONLY | O_CLOEXEC); });
+    ASSERT_EQ(fd.lock(), 0);
+    const Worker worker(way);
+    usleep(10'000);  // it closes what it must
+    EXPECT_FALSE(is_free(path));
+    fd.reset();
+    EXPECT_TRUE(is_free(path));
+  }
+}
+
+// ---- While other threads make and close descriptors.
+
+/// Descriptors that are open here, but for that which reads them.
+std::vector<std::string> open_now() {
+  std::vector<std::string> found;
+  for (int fd = 0; fd < 256; ++fd) {
+    char link[64] = "", path[32];
+    std::snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    if (readlink(path, link, sizeof link - 1) > 0) found.emplace_back(link);
+  }
+  return found;
+}
+
+TEST(Fork, a_child_has_none_that_another_thread_was_just_making_or_closing) {
+  std::atomic<bool> over{false};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t)
+    threads.emplace_back([&] {
+      while (!over) {
+        Fd one = memory();
+        Fd other = std::move(one);
+        other = memory();
+      }
+    });
+  for (int i = 0; i < (nightly_run() ? 20'000 : 60); ++i) {
+    count_trial();
+    ASSERT_EQ(in_child([] {
+                for (const std::string& link : open_now())
+                  if (link.find("zero.test") != std::string::npos) return 1;
+                return 0;
+              }),
+              0);
+  }
+  over = true;
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(Fork, a_change_that_hangs_holds_up_no_fork_and_no_child) {
+  std::atomic<bool> hangs{false}, over{false};
+  std::thread changes([&] {
+    const DescriptorChange change;
+    hangs = true;
+    while (!over) usleep(1'000);
+  });
+  while (!hangs) usleep(100);
+  EXPECT_EQ(in_child([] { return is_open(memory().get()) ? 0 : 1; }), 0);
+  over = true;
+  changes.join();
+}
+
+// ---- Memory.
+
+TEST(Fork, a_child_sees_arenas_and_no_state) {
+  constexpr size_t kBytes = 1 << 16;
+  const HostMemory state = made(HostMemory::allocate(kBytes, "state"));
+  const HostMemory copies = made(HostMemory::reserve(kBytes, "copies"));
+  const HostMemory arena = made(HostMemory::allocate(kBytes, "an arena", Children::see_it));
+  const auto is_there = [](const HostMemory& memory) {
+    return msync(memory.data(), kBytes, MS_ASYNC) == 0;
+  };
+  EXPECT_EQ(in_child([&] {
+              if (is_there(state) || is_there(copies)) return 1;
+              return is_there(arena) && arena.data()[kBytes - 1] == std::byte{} ? 0 : 2;
+            }),
+            0);
+}
+
+}  // namespace
+}  // namespace zero::test

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a file or a dictionary has, beside what the result holds: nothing is dropped or made up without
+a word. It knows names and kinds alone, and no format."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+MOST = 10  # of each kind that a sentence names
+NUMBER = "a number"
+
+
+@dataclass
+class Account:
+    """The differences. `left_over`, `missing`: names; `others`: sentences such as "'w' has shape [3],
+    not [4]". `ignored` and `filled` are names that options allow."""
+
+    left_over: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
+    filled: list[str] = field(default_factory=list)
+
+    def add(self, other: Account) -> None:
+        for name, names in vars(other).items():
+            getattr(self, name).extend(names)
+
+    def text(self, *, ignore: str = "", fill: str = "") -> str:
+        """Why the result would be another one, or "" if all is accounted for. `ignore` and `fill`
+        tell what drops the left-over ones and starts the missing ones: "--fill starts them at 0"."""
+        parts = [
+            _part("it has", listed(map(repr, self.left_over)), "which nothing here takes", ignore),
+            _part("it lacks", listed(map(repr, self.missing)), "", fill),
+            _part("", listed(self.others), "", ""),
+        ]
+        return "; ".join(part for part in parts if part)
+
+
+def _part(before: str, names: str, after: str, way: str) -> str:
+    if not names:
+        return ""
+    told = " ".join(word for word in (before, names) if word)
+    return told + (f", {after}" if after else "") + (f" ({way})" if way else "")
+
+
+def account(
+    has: Mapping[str, Any],
+    holds: Mapping[str, Any],
+    *,
+    may: Collection[str] = (),
+    ignore: Sequence[str] = (),
+    fill: bool = False,
+) -> Account:
+    """Compare what a source `has` with what the result `holds`, by names of tensors and numbers with
+    what each is: a shape for a tensor, NUMBER for a number, a flag's own value. `may`: names of
+    `holds` that the source need not have. `ignore`: patterns of names that may be left over."""
+    out = Account()
+    for name, kind in has.items():
+        if name in holds:
+            if kind != holds[name]:
+                out.others.append(f"{name!r} {_is(kind)}, not {_shown(holds[name])}")
+        elif matches(name, ignore):
+            out.ignored.append(name)
+        else:
+            out.left_over.append(name)
+    for name in holds:
+        if name not in has and name not in may:
+            (out.filled if fill else out.missing).append(name)
+    return out
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Whether a pattern is the name, or one of what the name is in: "ema" is that of "ema.w", too."""
+    return any(
+        fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(name, f"{pattern}.*")
+        for pattern in patterns
+    )
+
+
+def repeated(names: Iterable[Hashable]) -> list[Any]:
+    """Those that are there more than once."""
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
+def listed(words: Iterable[str]) -> str:
+    """The first ten of them, and how many more there are."""
+    all_words = list(words)
+    rest = len(all_words) - MOST
+    return ", ".join(all_words[:MOST]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _is(kind: Any) -> str:
+    return f"has shape {_shown(kind)}" if isinstance(kind, tuple) else f"is {_shown(kind)}"
+
+
+def _shown(kind: Any) -> str:
+    if isinstance(kind, tuple):
+        return str(list(kind))
+    return kind if kind == NUMBER else repr(kind)

@@ -214,7 +214,7 @@ class TorchWrites(FilesTest):
         model = {"square": square, "its": square.t(), "turned": many.permute(2, 0, 1)[5:60:2]}
         torch.save({"model": model}, self.path("file"))
         with mock.patch.object(_streams, "PART_BYTES", 1000):
-            self.done("import", "--from", "torch", self.path("file"), self.path("saved"))
+            self.done("import", "--rule", "adamw", "--from", "torch", self.path("file"), self.path("saved"))
         self.done("export", "--to", "torch", self.path("saved"), self.path("back"))
         back = torch.load(self.path("back"), weights_only=True)["model"]
         self.assertEqual(list(back), list(model))
@@ -271,7 +271,7 @@ class TorchWrites(FilesTest):
         whole = torch.arange(5 * 6 * 7, dtype=torch.float32).view(5, 6, 7)
         cuts = [list(itertools.pairwise(ends)) for ends in ((0, 2, 5), (0, 3, 4, 6), (0, 7))]
         torch.save({"model": {"w": whole}}, self.path("file"))
-        self.done("import", "--from", "torch", self.path("file"), self.path("saved"))
+        self.done("import", "--rule", "adamw", "--from", "torch", self.path("file"), self.path("saved"))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             dcp.save(
@@ -282,7 +282,8 @@ class TorchWrites(FilesTest):
             )
         for most in (4, 100, 1 << 20):
             with mock.patch.object(_streams, "PART_BYTES", most):
-                self.done("import", "--from", "dcp", self.path("there"), self.path(f"back{most}"))
+                back = self.path(f"back{most}")
+                self.done("import", "--rule", "adamw", "--from", "dcp", self.path("there"), back)
             self.same(self.path("saved"), self.path(f"back{most}"))
 
 

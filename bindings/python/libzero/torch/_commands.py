@@ -11,8 +11,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from . import _dcp, _torch_files
-from ._documents import Wanted, checkpoint_of
+from . import _dcp, _directories, _torch_files
+from ._imports import Wanted, checkpoint_of
 from ._streams import CheckpointReader, RefusedError, ToldError, write_checkpoint
 
 _FORMATS = {"torch": _torch_files, "dcp": _dcp}
@@ -30,7 +30,10 @@ def _parser() -> argparse.ArgumentParser:
     back.add_argument("source", metavar="PATH")
     back.add_argument("target", metavar="CHECKPOINT")
     back.add_argument("--rule")
-    back.add_argument("--buffers", default="")
+    back.add_argument("--order")
+    for patterns in ("--buffers", "--ignore"):
+        back.add_argument(patterns, default="")
+    back.add_argument("--fill", action="store_true")
     for command in (there, back):
         command.add_argument("--replace", action="store_true")
         command.add_argument("--json", action="store_true")
@@ -51,11 +54,21 @@ def _export(asked: argparse.Namespace) -> None:
 
 
 def _import(asked: argparse.Namespace) -> None:
-    wanted = Wanted(asked.rule, [word for word in asked.buffers.split(",") if word])
-    with _FORMATS[asked.format].document(asked.source) as document:
-        description, tensors = checkpoint_of(document, wanted)
+    wanted = Wanted(
+        asked.rule, _patterns(asked.buffers), asked.order, _patterns(asked.ignore), asked.fill
+    )
+    of_files = asked.format == "torch" and os.path.isdir(asked.source)
+    reader = _directories if of_files else _FORMATS[asked.format]
+    with reader.document(asked.source) as document:
+        imported = checkpoint_of(document, wanted)
         options = [f"--{name}" for name in ("replace", "json") if getattr(asked, name)]
-        write_checkpoint(asked.target, options, description, tensors)
+        write_checkpoint(asked.target, options, imported.description, imported.tensors)
+    for told in imported.left:
+        print(f"python -m libzero import: {asked.source!r}: {told}", file=sys.stderr)
+
+
+def _patterns(words: str) -> list[str]:
+    return [word for word in words.split(",") if word]
 
 
 def _end(number: int, _: Any) -> None:

@@ -28,7 +28,8 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.checkpoint.utils import _create_file_view
 
 from . import _places, _streams, _torch_files
-from ._documents import OPTIMIZER_KEYS, Found, document_of
+from ._documents import Found, document_of
+from ._layouts import OPTIMIZER_KEYS
 from ._streams import CheckpointReader, Entry, RefusedError
 
 # ---- There.

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import pickle
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, Optional, Union
 
 import torch
@@ -63,13 +64,16 @@ def load(file: Union[str, IO[bytes]]) -> Any:
     """What it holds, without bytes of tensors: those know where they lie. Only what torch allows
     without trust. RefusedError for all else, with its name."""
     try:
-        return torch.load(file, weights_only=True, map_location="meta")
+        # Megatron's arguments: a bag of names.
+        with torch.serialization.safe_globals([argparse.Namespace]):
+            return torch.load(file, weights_only=True, map_location="meta")
     except pickle.UnpicklingError as error:
-        named = re.search(r"(?:GLOBAL|Unsupported class|global:?) ([\w.]+)", str(error))
+        named = re.search(r"GLOBAL ([\w.]+)|<(?:class|enum) '([\w.]+)'>|<.*(?:function|method) ([\w.]+)", str(error))
         if named is None:  # torch's own words say how to read it with trust
             raise RefusedError("it is no file of torch.save, or torch runs code to read it") from None
         raise RefusedError(
-            f"it has {named.group(1)}, which is none of the classes that are read without running code"
+            f"it has {next(filter(None, named.groups()))}, which is none of the classes that are read without running "
+            "code: save it without that, or as plain numbers, strings, lists and dictionaries"
         ) from None
     except (RuntimeError, ValueError, EOFError, KeyError) as error:
         raise RefusedError(f"it is no file of torch.save: {str(error).splitlines()[0]}") from None
@@ -123,20 +127,29 @@ def read(file: IO[bytes], start: int, dtype: torch.dtype, count: int) -> Iterato
         yield torch.frombuffer(data, dtype=dtype)
 
 
+class Ordered(dict[Any, Any]):
+    """A dictionary of a module's tensors: in `modules` the names of its modules, as registered."""
+
+    modules: Sequence[str] = ()
+
+
+def with_places(file: IO[bytes], value: Any) -> Any:
+    """What was loaded of a file, with a Found for each tensor."""
+    if isinstance(value, torch.Tensor):
+        if value.layout != torch.strided or value.is_quantized:
+            raise RefusedError("it has tensors that are not dense")
+        return found(file, 0, value)
+    if isinstance(value, Mapping):
+        mapped = Ordered((key, with_places(file, one)) for key, one in value.items())
+        mapped.modules = list(getattr(value, "_metadata", ()))
+        return mapped
+    if isinstance(value, (list, tuple)):
+        return [with_places(file, one) for one in value]
+    return value
+
+
 @contextlib.contextmanager
 def document(path: str) -> Iterator[Any]:
     """What a file holds, with a Found for each tensor."""
     with _places.open_regular(path, links=True) as file:
-
-        def with_places(value: Any) -> Any:
-            if isinstance(value, torch.Tensor):
-                if value.layout != torch.strided or value.is_quantized:
-                    raise RefusedError("it has tensors that are not dense")
-                return found(file, 0, value)
-            if isinstance(value, Mapping):
-                return {key: with_places(one) for key, one in value.items()}
-            if isinstance(value, (list, tuple)):
-                return [with_places(one) for one in value]
-            return value
-
-        yield with_places(load(path))
+        yield with_places(file, load(path))

@@ -1,0 +1,396 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints of what other programs saved: each tensor and number of theirs comes in, or is named."""
+
+from __future__ import annotations
+
+import copy
+import fnmatch
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Optional
+
+import torch
+
+from .. import rules
+from ._account import NUMBER, Account, account, listed, repeated
+from ._documents import CUSTOM, Found, choice_of
+from ._layouts import IGNORE, Source, check_dictionary, source_of
+from ._orders import Group, Model, order_names
+from ._rules import CLASSES, STARTS, rule_of, settings_of
+from ._state import MASTER, _needed
+from ._streams import CODES, Description, Entry, RefusedError
+
+# Options of torch's classes that say how, not what.
+_MANNERS = {"foreach", "capturable", "fused"}
+# What schedulers of torch.optim keep in groups, and names that programs give them.
+_SCHEDULES = {"initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum", "swa_lr", "name", "group_name"}
+_NAMES = {"params", "param_names"}
+_FILL = "--fill starts it as the rule does"
+
+
+class Wanted(NamedTuple):
+    """What the command line says of a file that says too little."""
+
+    rule: Optional[str]
+    buffers: Sequence[str]  # patterns
+    order: Optional[str] = None
+    ignore: Sequence[str] = ()  # patterns
+    fill: bool = False
+
+
+Tensors = list[tuple[Entry, Iterable[Any]]]
+
+
+class Imported(NamedTuple):
+    """The description of a checkpoint, its tensors, and what of the file is not in it, in words."""
+
+    description: Description
+    tensors: Tensors
+    left: list[str]
+
+
+def checkpoint_of(document: Any, wanted: Wanted) -> Imported:
+    """RefusedError: what the dictionaries lack, or have and a checkpoint would not."""
+    source = source_of(document, wanted.ignore)
+    return _Import(source, wanted).all()
+
+
+class _Import:
+    def __init__(self, source: Source, wanted: Wanted) -> None:
+        self._model, self._rest, self._wanted = source.model, source.rest, wanted
+        self._source = source
+        optimizer = source.optimizer or {"state": {}, "param_groups": []}
+        try:
+            self._state: Mapping[Any, Mapping[str, Any]] = optimizer["state"]
+            self._groups = [
+                {name: _plain(value, name) for name, value in group.items()}
+                for group in optimizer["param_groups"]
+            ]
+            self._keys = [list(group["params"]) for group in self._groups]
+            for key, state in self._state.items():
+                check_dictionary(state, f"the state of its parameter {key!r}")
+        except (AttributeError, KeyError, TypeError):
+            raise RefusedError(
+                f"its {source.prefix!r} is no state_dict of torch.optim"
+            ) from None
+        self._tensors: Tensors = []
+        self._account = Account()
+
+    def all(self) -> Imported:
+        rule = self._rule()
+        names = self._names()
+        masters = self._masters(names)
+        settings = [
+            self._settings(rule, number, group) for number, group in enumerate(self._groups or [{}])
+        ]
+        parameters = []
+        for index, keys in enumerate(self._keys or [names[0]]):
+            for key, name in zip(keys, names[index]):
+                state = dict(self._state.get(key, {}), **masters.get(name, {}))
+                parameters.append(self._parameter(rule, name, index, state))
+        self._check_left_over(parameters)
+        why = self._account.text(ignore=IGNORE, fill=_FILL)
+        if why:
+            raise RefusedError(why)
+        taken = {param["name"] for param in parameters}
+        buffers = [self._tensor(name) for name in self._model if name not in taken]
+        step = max((param["step"] for param in parameters), default=0)
+        description = {
+            "step": step,
+            "skipped": 0,
+            "options": {},
+            **{key: value for key, value in self._rest.items() if key != "steps"},
+            "optimizer": rule,
+            "groups": settings,
+            "parameters": parameters,
+            "buffers": buffers,
+        }
+        return Imported(description, self._tensors, self._told())
+
+    def _told(self) -> list[str]:
+        left = [*self._source.left, *self._account.ignored]
+        told = [f"not taken: {listed(map(repr, left))}"] if left else []
+        if self._account.filled:
+            told.append(f"started anew: {listed(map(repr, self._account.filled))}")
+        return told
+
+    def _rule(self) -> str:
+        written = self._rest.get("optimizer")
+        chosen = self._wanted.rule or written
+        if chosen is None and not self._groups:
+            raise RefusedError(
+                "it has no optimizer (or one under a key that is not known): --rule adamw begins with "
+                "one at step 0"
+            )
+        if self._rest and not self._groups:
+            raise RefusedError("it lacks the optimizer that its 'zero' tells of")
+        if chosen is None:
+            chosen = guess(self._groups)
+        if chosen is None:
+            raise RefusedError(
+                "it does not say which class of torch.optim its optimizer is: give --rule, as --rule adamw"
+            )
+        if written not in (None, chosen):
+            raise RefusedError(f"its optimizer is {written!r}, not {chosen!r} as --rule says")
+        if not str(chosen).startswith(CUSTOM) and chosen not in rules():
+            raise RefusedError(f"there is no rule {chosen!r}, but {', '.join(rules())}")
+        self._check_classes(chosen)
+        return str(chosen)
+
+    def _check_classes(self, chosen: str) -> None:
+        """All groups are updated by the same rule."""
+        if chosen not in CLASSES:
+            return
+        decoupled = "decoupled_weight_decay"
+        for number, group in enumerate(self._groups):
+            if chosen in ("adam", "adamw") and decoupled in group:
+                name = f"{self._source.prefix}.param_groups.{number}.{decoupled}"
+                self._account.add(account({name: group[decoupled]}, {name: chosen == "adamw"}))
+        found, why = rule_of(CLASSES[chosen], [{"differentiable": one.get("differentiable")} for one in self._groups], ())
+        if found is None:
+            raise RefusedError(f"its optimizer: {why}")
+
+    def _names(self) -> list[list[str]]:
+        """Of the parameters of each group, in their order."""
+        twice = repeated(key for keys in self._keys for key in keys)
+        if twice:
+            raise RefusedError(f"its optimizer has parameters twice: {listed(map(repr, twice))}")
+        groups = [
+            Group(keys, group.get("param_names")) for keys, group in zip(self._keys, self._groups)
+        ]
+        floating = {
+            name: found.shape
+            for name, found in self._model.items()
+            if found.dtype.is_floating_point
+            and not any(fnmatch.fnmatchcase(name, pattern) for pattern in self._wanted.buffers)
+        }
+        source = self._source
+        model = Model(self._model, floating, source.ties, source.modules)
+        return order_names(groups, model, self._wanted.order)
+
+    def _masters(self, names: Sequence[Sequence[str]]) -> dict[str, dict[str, Found]]:
+        """By parameter, what Megatron has beside the state."""
+        masters: dict[str, dict[str, Found]] = {}
+        given = self._source.masters
+        if not given:
+            return masters
+        half = [[name for name in mine if self._model[name].dtype.itemsize == 2] for mine in names]
+        if [len(mine) for mine in given] != [len(mine) for mine in half]:
+            raise RefusedError(
+                f"its fp32_from_fp16_params have {[len(mine) for mine in given]} tensors by groups, its groups "
+                f"{[len(mine) for mine in half]} parameters of 16 bits"
+            )
+        for mine, found in zip(half, given):
+            masters.update((name, {MASTER: one}) for name, one in zip(mine, found))
+        return masters
+
+    def _settings(self, rule: str, number: int, group: Mapping[str, Any]) -> dict[str, Any]:
+        options = {name: value for name, value in group.items() if name not in _NAMES}
+        prefix = f"{self._source.prefix}.param_groups.{number}."
+        if rule.startswith(CUSTOM):
+            numbers = {name: value for name, value in options.items() if isinstance(value, float)}
+            self._count(prefix, options, numbers)
+            return numbers
+        choice = choice_of(rule)
+        template = choice.template.param_groups[0]
+        known = {name: value for name, value in template.items() if name != "params"}
+        if group:
+            has = {name: value for name, value in options.items() if name not in _MANNERS}
+            self._count(prefix, has, known, [*_MANNERS, *set_by_torch(choice.template)])
+        for option, several in choice.rule.several.items():
+            value = options.get(option, known[option])
+            if not isinstance(value, (list, tuple)) or len(value) != len(several):
+                raise RefusedError(
+                    f"its optimizer: {option} of group {number} is {value!r}, not {len(several)} numbers"
+                )
+        try:
+            return dict(settings_of(choice.rule, {**template, **group}))
+        except TypeError as error:
+            raise RefusedError(f"its optimizer: group {number}: {error}") from None
+
+    def _count(
+        self, prefix: str, has: Mapping[str, Any], holds: Mapping[str, Any], may: Sequence[str] = ()
+    ) -> None:
+        """Account for names of options."""
+        self._account.add(
+            account(
+                {prefix + name: NUMBER for name in has if name not in _SCHEDULES or name in holds},
+                {prefix + name: NUMBER for name in holds},
+                may=[prefix + name for name in may],
+                ignore=self._wanted.ignore,
+                fill=self._wanted.fill,
+            )
+        )
+
+    def _tensor(self, name: str) -> dict[str, Any]:
+        found = self._model[name]
+        if found.dtype not in CODES:
+            raise RefusedError(
+                f"tensor {name!r} has dtype {found.dtype}, which no checkpoint holds (--ignore {name} drops it)"
+            )
+        self._tensors.append((Entry(name, found.dtype, found.shape), _bytes(found, found.dtype)))
+        return {"name": name, "dtype": CODES[found.dtype], "shape": found.shape}
+
+    def _parameter(
+        self, rule: str, name: str, group: int, state: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        param = {**self._tensor(name), "group": group}
+        dtype = torch.float64 if param["dtype"] == "F64" else torch.float32
+        shape = tuple(param["shape"])
+        present = {slot: value for slot, value in state.items() if value is not None}
+        steps = self._rest.get("steps", {})
+        kept = self._account_state(rule, name, group, present, shape)
+        param["step"] = _exact(steps.get(name, 0), None, name)
+        param["state"] = []
+        for slot, value in kept.items():
+            if slot == "step":
+                param[slot] = _exact(steps.get(name), _step(value, name), name, value)
+            elif slot == "mu_product":
+                param[slot] = _number(value, slot, name)
+            else:
+                if isinstance(value, Found) and value.dtype.is_complex:
+                    raise RefusedError(f"state {slot!r} of {name!r} is complex")
+                param["state"].append(slot)
+                self._tensors.append(
+                    (Entry(f"{name}.{slot}", dtype, shape), _bytes(value, dtype))
+                )
+        return param
+
+    def _account_state(
+        self, rule: str, name: str, group: int, present: Mapping[str, Any], shape: tuple[int, ...]
+    ) -> dict[str, Any]:
+        """What the checkpoint has of the state of one parameter: all of it, or none."""
+        needed, others, scalars = self._parts(rule, group)
+        steps = self._rest.get("steps", {}).get(name)
+        started = bool(set(present) - {MASTER}) or bool(steps)
+        # Adagrad of torch's has its state before the first step.
+        started = started or (rule == "adagrad" and steps is None and bool(self._groups))
+        kinds = {slot: NUMBER if slot in scalars else shape for slot in (*needed, *others)}
+        wanted = kinds if started else {MASTER: shape}
+        found = account(
+            {f"{name}.{slot}": _kind(value, slot in scalars) for slot, value in present.items()},
+            {f"{name}.{slot}": kind for slot, kind in wanted.items()},
+            may=[f"{name}.{slot}" for slot in others],
+            ignore=self._wanted.ignore,
+            fill=self._wanted.fill,
+        )
+        self._account.add(found)
+        kept = {
+            slot: value
+            for slot, value in present.items()
+            if slot in wanted and _kind(value, slot in scalars) == wanted[slot]
+        }
+        for slot in needed:
+            if f"{name}.{slot}" in found.filled:
+                kept[slot] = _start(slot, scalars, self._groups[group], shape)
+        return kept
+
+    def _parts(self, rule: str, group: int) -> tuple[list[str], list[str], tuple[str, ...]]:
+        """What a parameter's state has, what it may have, and which of it are numbers."""
+        if rule.startswith(CUSTOM):
+            return ["step", *self._rest.get("slots", ())], [MASTER], ("step",)
+        known = choice_of(rule).rule
+        options = {**choice_of(rule).template.param_groups[0], **(self._groups or [{}])[group]}
+        needed = _needed(known, options)
+        optional = [slot for slot in known.optional if slot not in needed]
+        return needed, [*optional, MASTER], known.scalars
+
+    def _check_left_over(self, parameters: Sequence[Mapping[str, Any]]) -> None:
+        """State, and steps, of no parameter."""
+        held = {str(param["name"]): None for param in parameters}
+        keys = {key for keys in self._keys for key in keys}
+        prefix = self._source.prefix
+        state = {f"{prefix}.state.{key}": None for key in self._state if key not in keys}
+        steps = {f"zero.steps.{name}": None for name in self._rest.get("steps", {})}
+        known = {f"zero.steps.{name}": None for name in held} if steps else {}
+        for has, holds in ((state, {}), (steps, known)):
+            self._account.add(account(has, holds, ignore=self._wanted.ignore))
+
+
+def _plain(value: Any, name: str) -> Any:
+    """A learning rate may be a tensor."""
+    if not isinstance(value, Found):
+        return value
+    if torch.Size(value.shape).numel() != 1:
+        raise RefusedError(
+            f"its optimizer: {name} is a tensor of shape {list(value.shape)}, not a number"
+        )
+    return value.number()
+
+
+def _kind(value: Any, is_number: bool) -> Any:
+    if isinstance(value, Found):
+        return NUMBER if is_number and torch.Size(value.shape).numel() == 1 else value.shape
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return NUMBER if number else value
+
+
+def _start(
+    slot: str, scalars: Sequence[str], group: Mapping[str, Any], shape: tuple[int, ...]
+) -> Any:
+    """What a rule starts with."""
+    if slot in scalars:
+        return 1.0 if slot == "mu_product" else 0
+    start = float(group[STARTS[slot]]) if slot in STARTS else 0.0
+
+    def parts() -> Iterable[torch.Tensor]:
+        yield torch.full(shape, start)
+
+    return Found(torch.float32, shape, None, parts)
+
+
+def _number(value: Any, slot: str, name: str) -> float:
+    number = value.number() if isinstance(value, Found) else float(value)
+    if number != number:
+        raise RefusedError(f"state {slot!r} of {name!r} is no number")
+    return number
+
+
+def _step(value: Any, name: str) -> int:
+    number = _number(value, "step", name)
+    if not (0 <= number < 2**63 and number == int(number)):
+        raise RefusedError(f"state 'step' of {name!r} is {number}, which is no count of steps")
+    return int(value) if isinstance(value, int) else int(number)
+
+
+def _exact(exact: Any, shown: Optional[int], name: str, value: Any = None) -> int:
+    """The step that libzero's own export tells, of which torch's state `shown` is the rounding."""
+    if exact is None:
+        return shown or 0
+    if not isinstance(exact, int) or isinstance(exact, bool) or exact < 0:
+        raise RefusedError(f"its 'zero' has {exact!r} as a step of {name!r}")
+    dtype = value.dtype if isinstance(value, Found) else torch.float64
+    if shown is not None and shown not in (exact, int(torch.tensor(exact).to(dtype).double())):
+        raise RefusedError(
+            f"state 'step' of {name!r} is {shown}, but its 'zero' says {exact}: which is meant? "
+            "(--ignore zero takes torch's)"
+        )
+    return exact
+
+
+def _bytes(found: Found, dtype: torch.dtype) -> Iterable[Any]:
+    for part in found.parts():
+        yield part.to(dtype).contiguous().flatten().view(torch.uint8).numpy()
+
+
+def guess(groups: Sequence[Mapping[str, Any]]) -> Optional[str]:
+    """The only rule of torch.optim with such options."""
+    manners = {*_MANNERS, *_SCHEDULES, *_NAMES, "maximize", "differentiable"}
+
+    def telling(options: Iterable[str]) -> set[str]:
+        return set(options) - manners
+
+    alike = [
+        name
+        for name in CLASSES
+        if telling(choice_of(name).template.param_groups[0]) == telling(groups[0])
+    ]
+    if sorted(alike) == ["adam", "adamw"]:
+        return "adamw" if groups[0]["decoupled_weight_decay"] else "adam"
+    return alike[0] if len(alike) == 1 else None
+
+
+def set_by_torch(template: torch.optim.Optimizer) -> set[str]:
+    """Options that torch's class adds to a file that lacks them."""
+    filled = copy.copy(template)
+    filled.__setstate__({"state": {}, "param_groups": [{"params": []}]})
+    return set(filled.param_groups[0])

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where programs put a model and its optimizer in the dictionaries that they save."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Optional
+
+from ._account import listed, matches
+from ._documents import MODEL, OPTIMIZER, Found
+from ._streams import DESCRIPTION, RefusedError
+
+# torch's examples, theirs, Lightning; "module" is DeepSpeed's.
+MODEL_KEYS = (MODEL, "model_state_dict", "state_dict", "module")
+# torch's examples, theirs, those of torch.distributed.checkpoint; Lightning has a list of them.
+OPTIMIZER_KEYS = (OPTIMIZER, "optimizer_state_dict", "optim", "optimizer_states")
+# Tensors and numbers of a program that no checkpoint of libzero holds, whatever they are.
+_OF_THE_PROGRAM = (
+    *("lr_scheduler*", "scheduler*", "opt_param_scheduler", "callbacks", "loops"),
+    *("scaler", "grad_scaler", "amp_scaler", "MixedPrecision", "*rng*", "random_states"),
+)
+IGNORE = "--ignore PATTERN,... drops it"
+
+
+class Source(NamedTuple):
+    """What a checkpoint is made of. `ties`: other names of the model's tensors. `modules`: of the
+    model, in their order, if the file has them. `prefix`: what names of the optimizer's parts begin
+    with. `left`: keys that are the program's own. `masters`: fp32 tensors of each group's parameters
+    of 16 bits."""
+
+    model: dict[str, Found]
+    ties: dict[str, str]
+    modules: Sequence[str]
+    optimizer: Optional[Mapping[str, Any]]
+    prefix: str
+    rest: Mapping[str, Any]
+    left: list[str]
+    masters: Sequence[Sequence[Found]]
+
+
+def source_of(document: Any, ignore: Sequence[str]) -> Source:
+    """RefusedError: what is missing, what is there twice, what nothing here takes."""
+    check_dictionary(document, "it")
+    document, above = _inner(document)
+    model_key = _only(document, MODEL_KEYS, ignore)
+    if model_key is None:  # torchtitan has the model's tensors beside its optimizer
+        model = {name: one for name, one in document.items() if isinstance(one, Found)}
+        taken = set(model)
+        if not model:
+            raise RefusedError(f"it has no {' or '.join(MODEL_KEYS)}, but {_keys(document)}")
+    else:
+        model = document[model_key]
+        taken = {model_key}
+    optimizer_key = _only(document, OPTIMIZER_KEYS, ignore)
+    optimizer = None if optimizer_key is None else document[optimizer_key]
+    taken |= {optimizer_key, DESCRIPTION}
+    left = _left(document, taken, ignore)
+    tensors, ties = _each_once(_flat(model, ignore))
+    prefix = f"{above}{optimizer_key}"
+    optimizer, masters = _optimizer(optimizer, prefix, optimizer_key is not None, ignore)
+    rest = {} if matches(DESCRIPTION, ignore) else _rest(document)
+    modules = getattr(model, "modules", ())
+    return Source(tensors, ties, modules, optimizer, prefix, rest, left, masters)
+
+
+def check_dictionary(value: Any, what: str) -> None:
+    if not isinstance(value, Mapping):
+        raise RefusedError(f"{what} holds a {type(value).__name__}, not a dictionary")
+
+
+def _keys(names: Mapping[Any, Any]) -> str:
+    return listed(map(str, names)) or "nothing"
+
+
+def _inner(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
+    """The dictionary that has the model: itself, or the only one in it, as the "app" of torch's
+    tutorial on torch.distributed.checkpoint."""
+    within = [
+        key
+        for key, one in document.items()
+        if key not in MODEL_KEYS and isinstance(one, Mapping) and set(one) & set(MODEL_KEYS)
+    ]
+    if set(document) & set(MODEL_KEYS) or len(within) != 1 or len(document) != 1:
+        return document, ""
+    return document[within[0]], f"{within[0]}."
+
+
+def _only(document: Mapping[str, Any], keys: Sequence[str], ignore: Sequence[str]) -> Optional[str]:
+    there = [key for key in keys if key in document and not matches(key, ignore)]
+    if len(there) > 1:
+        raise RefusedError(f"it has {' and '.join(map(repr, there))}: which is meant? ({IGNORE})")
+    return there[0] if there else None
+
+
+def _left(document: Mapping[Any, Any], taken: set[Any], ignore: Sequence[str]) -> list[str]:
+    """The keys that are not taken, which neither hold what might belong to a checkpoint."""
+    left: list[str] = []
+    foreign: list[str] = []
+    for key, value in document.items():
+        if key in taken:
+            continue
+        known = matches(str(key), ignore) or matches(str(key), _OF_THE_PROGRAM)
+        (left if known or not _matters(value) else foreign).append(str(key))
+    if foreign:
+        raise RefusedError(f"it has {listed(map(repr, foreign))}, which nothing here takes ({IGNORE})")
+    return left
+
+
+def _matters(value: Any) -> bool:
+    """Whether it has tensors, or is an optimizer's state_dict."""
+    return any(isinstance(one, Found) for one in _leaves(value)) or any(
+        isinstance(one, Mapping) and "param_groups" in one for one in _inside(value)
+    )
+
+
+def _inside(value: Any) -> Iterator[Any]:
+    yield value
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list):
+        for one in value:
+            yield from _inside(one)
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    return (one for one in _inside(value) if not isinstance(one, (Mapping, list)))
+
+
+def _flat(model: Any, ignore: Sequence[str]) -> dict[str, Found]:
+    """The tensors by names; Megatron's older models are dictionaries of dictionaries."""
+    check_dictionary(model, "its model")
+    flat: dict[str, Found] = {}
+    foreign: list[str] = []
+
+    def add(value: Any, name: str) -> None:
+        if name and matches(name, ignore):
+            return
+        if isinstance(value, Mapping):
+            for key, one in value.items():
+                add(one, f"{name}.{key}" if name else str(key))
+        elif not isinstance(value, Found):
+            foreign.append(f"{name!r} is {type(value).__name__}")
+        elif name in flat:
+            raise RefusedError(f"its model has {name!r} twice")
+        else:
+            flat[name] = value
+
+    add(model, "")
+    if foreign:
+        raise RefusedError(f"its model has what is no tensor: {listed(foreign)} ({IGNORE})")
+    return flat
+
+
+def _each_once(model: Mapping[str, Found]) -> tuple[dict[str, Found], dict[str, str]]:
+    """Each tensor under its first name, and the first one of each other name."""
+    names: dict[Any, str] = {}
+    kept: dict[str, Found] = {}
+    ties: dict[str, str] = {}
+    for name, found in model.items():
+        place = (found.place, found.shape, found.dtype) if 0 not in found.shape else name
+        if place in names:
+            ties[name] = names[place]
+        else:
+            names[place] = name
+            kept[name] = found
+    return kept, ties
+
+
+def _rest(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What libzero's own export says beside torch's dictionaries."""
+    try:
+        rest: Any = json.loads(document.get(DESCRIPTION, "{}"))
+    except (TypeError, ValueError) as error:
+        raise RefusedError(f"its {DESCRIPTION!r} is not libzero's: {error}") from None
+    check_dictionary(rest, f"its {DESCRIPTION!r}")
+    check_dictionary(rest.get("steps", {}), f"its {DESCRIPTION!r}, as steps,")
+    return rest  # type: ignore[no-any-return]
+
+
+# ---- Optimizers.
+
+
+def _optimizer(
+    given: Any, key: str, there: bool, ignore: Sequence[str]
+) -> tuple[Optional[Mapping[str, Any]], Sequence[Sequence[Found]]]:
+    """It as torch.optim's state_dict, and Megatron's masters."""
+    if isinstance(given, list):  # Lightning's
+        if len(given) != 1:
+            raise RefusedError(
+                f"it has {len(given)} optimizers in {key!r}, and a checkpoint holds one (--ignore {key} takes the "
+                "model alone)"
+            )
+        given = given[0]
+    if given is None:
+        if there:
+            raise RefusedError(
+                f"its {key!r} is None, so that the optimizer's state lies elsewhere (--ignore {key} begins without "
+                "it)"
+            )
+        return None, ()
+    if not isinstance(given, Mapping):
+        raise RefusedError(f"its {key!r} is no state_dict of torch.optim: {type(given).__name__}")
+    masters: Any = ()
+    if isinstance(given.get(OPTIMIZER), Mapping):  # Megatron's
+        masters = given.get("fp32_from_fp16_params", ())
+        taken = {OPTIMIZER, "fp32_from_fp16_params", "grad_scaler"}
+        _left({f"{key}.{name}": one for name, one in given.items() if name not in taken}, set(), ignore)
+        given = given[OPTIMIZER]
+    if given and not {"state", "param_groups"} & set(given):
+        given = _nested(given, key)
+    more = [
+        f"{key}.{name}"
+        for name in given
+        if name not in ("state", "param_groups") and not matches(f"{key}.{name}", ignore)
+    ]
+    if more:
+        raise RefusedError(f"it has {listed(map(repr, more))}, which nothing here takes ({IGNORE})")
+    return given, masters
+
+
+def _nested(flat: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """A state_dict of "state.w.exp_avg" and "param_groups.w.lr", as torchtitan's. Parameters with
+    equal options are a group."""
+    state: dict[str, dict[str, Any]] = {}
+    options: dict[str, dict[str, Any]] = {}
+    for path, value in flat.items():
+        kind, _, inner = str(path).partition(".")
+        name, _, last = inner.rpartition(".")
+        to = {"state": state, "param_groups": options}.get(kind)
+        if to is None or not name:
+            raise RefusedError(f"its {key!r} is no state_dict of torch.optim: it has {_keys(flat)}")
+        to.setdefault(name, {})[last] = value
+    groups: list[dict[str, Any]] = []
+    for name, mine in options.items():
+        for group in groups:
+            if {option: one for option, one in group.items() if option != "params"} == mine:
+                group["params"].append(name)
+                break
+        else:
+            groups.append({**mine, "params": [name]})
+    return {"state": state, "param_groups": groups}

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which of a model's tensors an optimizer's parameters are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Optional
+
+from ._account import listed, repeated
+from ._streams import RefusedError
+
+Shapes = Mapping[str, tuple[int, ...]]
+REGISTRATION, DIMENSIONS = "registration", "dimensions"
+HELP = (
+    "--order registration: those of the model in its order, one group after the other; --order dimensions: those "
+    "with two and more dimensions in the first group, the others in the second, each in the model's order; --order "
+    "FILE: their names, one a line, in the order of the optimizer's parameters"
+)
+
+
+class Group(NamedTuple):
+    keys: Sequence[Any]  # of parameters, in the optimizer
+    names: Optional[Sequence[Any]]
+
+
+class Model(NamedTuple):
+    """Its tensors, `floating`: those that may be parameters, other names of tensors, and the names of
+    its modules in their order, if they are known."""
+
+    tensors: Mapping[str, Any]
+    floating: Shapes
+    ties: Mapping[str, str]
+    modules: Sequence[str]
+
+
+def order_names(groups: Sequence[Group], model: Model, order: Optional[str]) -> list[list[str]]:
+    """The names of each group's parameters. Without groups, those that may be are one. RefusedError
+    if that is not told, or told in two ways."""
+    if not groups:
+        return [list(model.floating)]
+    named = [_named(number, group) for number, group in enumerate(groups)]
+    if all(one is None for one in named) or not any(group.keys for group in groups):
+        return _cut(groups, _without_names(groups, model, order))
+    lacking = [
+        f"group {number}" for number, one in enumerate(named) if one is None and groups[number].keys
+    ]
+    if lacking:
+        raise RefusedError(f"parameters have no names in {listed(lacking)}, but in others")
+    if order is not None:
+        raise RefusedError("its optimizer has names of its parameters: --order is for those without")
+    return _checked([one or [] for one in named], model)
+
+
+def _named(number: int, group: Group) -> Optional[list[str]]:
+    if group.names is not None:
+        if len(group.names) != len(group.keys):
+            raise RefusedError(
+                f"group {number} of its optimizer has {len(group.keys)} parameters, and names for "
+                f"{len(group.names)}"
+            )
+        return [str(name) for name in group.names]
+    names = [key for key in group.keys if isinstance(key, str)]
+    return names if len(names) == len(group.keys) and names else None
+
+
+def _checked(names: list[list[str]], model: Model) -> list[list[str]]:
+    names = [[model.ties.get(name, name) for name in mine] for mine in names]
+    twice = repeated(name for mine in names for name in mine)
+    if twice:
+        raise RefusedError(f"its optimizer has parameters twice: {listed(map(repr, twice))}")
+    lost = [name for mine in names for name in mine if name not in model.tensors]
+    if lost:
+        raise RefusedError(f"its optimizer has parameters that its model lacks: {listed(map(repr, lost))}")
+    return names
+
+
+def _without_names(groups: Sequence[Group], model: Model, order: Optional[str]) -> list[str]:
+    floating = model.floating
+    sizes = [len(group.keys) for group in groups]
+    if order not in (None, REGISTRATION, DIMENSIONS):
+        return _of_file(order, sum(sizes), model)
+    if order is None and sum(size > 0 for size in sizes) > 1:
+        raise RefusedError(
+            f"its optimizer has {len(sizes)} groups of {listed(map(str, sizes))} parameters without names ({HELP})"
+        )
+    if len(floating) != sum(sizes):
+        raise RefusedError(
+            f"its model has {len(floating)} floating tensors and its optimizer {sum(sizes)} parameters, without "
+            "names: name the model's buffers, as --buffers '*.running_mean,*.running_var'"
+        )
+    if order == DIMENSIONS:
+        return _by_dimensions(sizes, floating)
+    if order is None:
+        _check_order(floating, model.modules)
+    return list(floating)
+
+
+def _by_dimensions(sizes: Sequence[int], floating: Shapes) -> list[str]:
+    halves = [
+        [name for name, shape in floating.items() if (len(shape) >= 2) == large]
+        for large in (True, False)
+    ]
+    if list(sizes) != [len(half) for half in halves]:
+        raise RefusedError(
+            f"its groups have {listed(map(str, sizes))} parameters, its model {len(halves[0])} with two and more "
+            f"dimensions and {len(halves[1])} others: --order dimensions is not theirs"
+        )
+    return halves[0] + halves[1]
+
+
+def _of_file(path: Any, count: int, model: Model) -> list[str]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            names = [line.strip() for line in file if line.strip()]
+    except (OSError, ValueError) as error:
+        raise RefusedError(f"--order {path}: {error}") from None
+    if len(names) != count:
+        raise RefusedError(
+            f"--order {path} names {len(names)} parameters, its optimizer has {count}"
+        )
+    return _checked([names], model)[0]
+
+
+def _check_order(floating: Shapes, modules: Sequence[str]) -> None:
+    """The tensors of a module lie together, in the order of modules; torch's own have the weight
+    before the bias. A dictionary with another order was not made by registration alone."""
+    place = {module: number for number, module in enumerate(modules)}
+    latest, seen = 0, set()
+    for name in floating:
+        module, _, last = name.rpartition(".")
+        seen.add(name)
+        weight = f"{module}.weight" if module else "weight"
+        late = last == "bias" and weight in floating and weight not in seen
+        if late or place.get(module, latest) < latest:
+            raise RefusedError(
+                f"its model has {name!r} in another order than modules register their parameters, and its optimizer "
+                f"no names ({HELP})"
+            )
+        latest = place.get(module, latest)
+
+
+def _cut(groups: Sequence[Group], names: Sequence[str]) -> list[list[str]]:
+    cut, at = [], 0
+    for group in groups:
+        cut.append(list(names[at : at + len(group.keys)]))
+        at += len(group.keys)
+    return cut

@@ -29,7 +29,6 @@ from torch.distributed.checkpoint.utils import _create_file_view
 
 from . import _places, _streams, _torch_files
 from ._documents import Found, document_of
-from ._layouts import OPTIMIZER_KEYS
 from ._streams import CheckpointReader, Entry, RefusedError
 
 # ---- There.
@@ -267,7 +266,14 @@ def document(path: str) -> Iterator[Any]:
             else:
                 flat[fqn] = pieces.load(meta.MetadataIndex(fqn))[2]
         whole = unflatten_state_dict(flat, dict(read.planner_data))
-        for key in OPTIMIZER_KEYS:
-            if isinstance(whole.get(key), dict):
-                whole[key].setdefault("state", {})  # an empty dictionary is not saved
+        _add_empty(whole)
         yield whole
+
+
+def _add_empty(value: Any) -> None:
+    """The state of optimizers without one: an empty dictionary is not saved."""
+    if isinstance(value, dict):
+        if "param_groups" in value:
+            value.setdefault("state", {})
+        for one in value.values():
+            _add_empty(one)

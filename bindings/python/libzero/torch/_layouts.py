@@ -19,6 +19,7 @@ OPTIMIZER_KEYS = (OPTIMIZER, "optimizer_state_dict", "optim", "optimizer_states"
 _OF_THE_PROGRAM = (
     *("lr_scheduler*", "scheduler*", "opt_param_scheduler", "callbacks", "loops"),
     *("scaler", "grad_scaler", "amp_scaler", "MixedPrecision", "*rng*", "random_states"),
+    *("train_state", "dataloader"),  # torchtitan's
 )
 IGNORE = "--ignore PATTERN,... drops it"
 
@@ -94,24 +95,26 @@ def _only(document: Mapping[str, Any], keys: Sequence[str], ignore: Sequence[str
 
 
 def _left(document: Mapping[Any, Any], taken: set[Any], ignore: Sequence[str]) -> list[str]:
-    """The keys that are not taken, which neither hold what might belong to a checkpoint."""
+    """The keys that are not taken. RefusedError for those that may hold what a checkpoint would."""
     left: list[str] = []
     foreign: list[str] = []
     for key, value in document.items():
         if key in taken:
             continue
-        known = matches(str(key), ignore) or matches(str(key), _OF_THE_PROGRAM)
-        (left if known or not _matters(value) else foreign).append(str(key))
+        known = matches(str(key), _OF_THE_PROGRAM)
+        matters = (_has_tensors(value) and not known) or _has_optimizer(value)
+        (foreign if matters and not matches(str(key), ignore) else left).append(str(key))
     if foreign:
         raise RefusedError(f"it has {listed(map(repr, foreign))}, which nothing here takes ({IGNORE})")
     return left
 
 
-def _matters(value: Any) -> bool:
-    """Whether it has tensors, or is an optimizer's state_dict."""
-    return any(isinstance(one, Found) for one in _leaves(value)) or any(
-        isinstance(one, Mapping) and "param_groups" in one for one in _inside(value)
-    )
+def _has_tensors(value: Any) -> bool:
+    return any(isinstance(one, Found) for one in _inside(value))
+
+
+def _has_optimizer(value: Any) -> bool:
+    return any(isinstance(one, Mapping) and "param_groups" in one for one in _inside(value))
 
 
 def _inside(value: Any) -> Iterator[Any]:
@@ -121,10 +124,6 @@ def _inside(value: Any) -> Iterator[Any]:
     if isinstance(value, list):
         for one in value:
             yield from _inside(one)
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    return (one for one in _inside(value) if not isinstance(one, (Mapping, list)))
 
 
 def _flat(model: Any, ignore: Sequence[str]) -> dict[str, Found]:

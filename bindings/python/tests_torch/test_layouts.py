@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each layout of docs/tools.md comes in, and training goes on from it as torch's does."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import unittest
+from typing import Any
+
+import torch
+
+from files import FilesTest
+from importing import ImportTest
+from layouts import (
+    LAYOUTS,
+    decayed,
+    document,
+    small_model,
+    trained,
+    write_safetensors,
+)
+
+
+class Taken(ImportTest):
+    def test_each_layout(self) -> None:
+        for layout, (form, write, has_groups) in LAYOUTS.items():
+            with self.subTest(layout):
+                self.model = small_model()
+                groups = decayed if has_groups else None
+                optimizer = trained(self.model, groups=groups(self.model) if groups else None)
+                options = write(self.path(layout), self.model, optimizer)
+                arguments = ("--replace", "--from", form, *options)
+                status, told = self.run_main(
+                    "import", *arguments, self.path(layout), self.path("saved")
+                )
+                self.assertEqual(status, 0, told)
+                self.goes_on(optimizer, groups)
+
+    def test_groups_of_a_flattened_optimizer_are_those_of_equal_options(self) -> None:
+        groups = decayed(self.model)[::-1]
+        optimizer = trained(self.model, groups=groups)
+        LAYOUTS["torchtitan"][1](self.path("titan"), self.model, optimizer)
+        status, told = self.run_main(
+            "import", "--from", "dcp", self.path("titan"), self.path("saved")
+        )
+        self.assertEqual(status, 0, told)
+        said = self.inspected(self.path("saved"))
+        decays = {one["name"]: said["groups"][one["group"]]["weight_decay"] for one in said["parameters"]}
+        self.assertEqual(
+            decays,
+            {name: 0.1 if one.dim() >= 2 else 0.0 for name, one in self.model.named_parameters()},
+        )
+
+    def test_masters_of_megatron_are_masters_here(self) -> None:
+        model = small_model().bfloat16()
+        masters = [param.detach().float().clone().requires_grad_() for param in model.parameters()]
+        optimizer = torch.optim.AdamW(masters, lr=0.03)
+        for master in masters:
+            master.grad = torch.full_like(master, 0.25)
+        optimizer.step()
+        given = {
+            "model": {name: one.detach() for name, one in model.named_parameters()},
+            "optimizer": {
+                "optimizer": optimizer.state_dict(),
+                "fp32_from_fp16_params": [[master.detach() for master in masters]],
+                "grad_scaler": {},
+            },
+        }
+        self.taken(given)
+        self.done("export", "--to", "torch", self.path("saved"), self.path("back"))
+        state = torch.load(self.path("back"))["optimizer"]["state"]
+        for number, master in enumerate(masters):
+            self.assertTrue(torch.equal(state[number]["master"], master), number)
+        given["optimizer"]["fp32_from_fp16_params"][0].pop()
+        self.not_taken(r"fp32_from_fp16_params have \[7\] tensors by groups", given)
+        given["optimizer"]["param_state"] = {0: {"exp_avg": torch.ones(3)}}
+        self.not_taken("it has 'optimizer.param_state', which nothing", given)
+
+
+class Refused(ImportTest):
+    def test_what_a_layout_cannot_have_in_one_checkpoint(self) -> None:
+        optimizer = trained(self.model)
+        given = document(self.model, optimizer)
+        model, state = given["model"], given["optimizer"]
+        self.not_taken(
+            "it has 2 optimizers in 'optimizer_states', and a checkpoint holds one",
+            {"state_dict": model, "optimizer_states": [state, state]},
+        )
+        self.not_taken(
+            "its 'optimizer' is None, so that the optimizer's state lies elsewhere",
+            {"module": model, "optimizer": None},
+        )
+        self.taken({"module": model, "optimizer": None}, "--ignore", "optimizer", "--rule", "adamw")
+        self.not_taken("it has no optimizer", model)
+        self.taken(model, "--rule", "adamw")  # as pytorch_model.bin, and DeepSpeed's zero_to_fp32
+
+    def test_directories_with_two_of_a_kind_or_none(self) -> None:
+        optimizer = trained(self.model)
+        for name, words in (
+            ("optimizer_1.bin", "it has optimizer_1.bin besides"),
+            ("model_1.safetensors", "it has model_1.safetensors besides"),
+            ("optimizer.pt", "it has optimizer.pt, optimizer.bin: remove the optimizer"),
+            ("model.safetensors", "it has model.safetensors, pytorch_model.bin: remove the model"),
+        ):
+            folder = self.path(name)
+            LAYOUTS["accelerate"][1](folder, self.model, optimizer)
+            torch.save({}, os.path.join(folder, name))
+            self.refused(words, "import", "--from", "torch", folder, self.path("saved"))
+        os.mkdir(self.path("empty"))
+        self.refused(
+            "it has no model: none of", "import", "--from", "torch", self.path("empty"), self.path("saved")
+        )
+
+
+class Safetensors(FilesTest):
+    def test_adapters_come_in_with_their_optimizer(self) -> None:
+        adapters = {
+            f"base_model.model.layers.{layer}.q_proj.lora_{side}.weight": torch.randn(4, 4)
+            for layer in range(2)
+            for side in "AB"
+        }
+        params = [torch.nn.Parameter(one) for one in adapters.values()]
+        optimizer = torch.optim.AdamW(params, lr=0.03)
+        for param in params:
+            param.grad = torch.ones_like(param)
+        optimizer.step()
+        os.mkdir(self.path("adapter"))
+        write_safetensors(self.path("adapter/adapter_model.safetensors"), adapters)
+        torch.save(optimizer.state_dict(), self.path("adapter/optimizer.pt"))
+        self.done("import", "--from", "torch", self.path("adapter"), self.path("saved"))
+        said: Any = self.inspected(self.path("saved"))
+        self.assertEqual([one["name"] for one in said["parameters"]], list(adapters))
+        self.assertEqual({one["step"] for one in said["parameters"]}, {1})
+
+    def test_damaged_files_are_sentences(self) -> None:
+        tensors = {"a": torch.ones(2, 2), "b": torch.ones(3)}
+        os.mkdir(self.path("model"))
+        path = self.path("model/model.safetensors")
+        command = ("import", "--rule", "adamw", "--from", "torch", self.path("model"), self.path("saved"))
+        write_safetensors(path, tensors)
+        whole = pathlib.Path(path).read_bytes()
+        for damaged in (
+            whole[:-1],
+            whole.replace(b'"b"', b'"a"'),
+            whole.replace(b"F32", b"F16"),
+            whole.replace(b"[3]", b"[9]"),
+            b"\xff" * 9,
+            b"",
+        ):
+            with open(path, "wb") as file:
+                file.write(damaged)
+            self.refused("model.safetensors is no safetensors file", *command)
+        os.rename(path, self.path("model/one.safetensors"))
+        index = self.path("model/model.safetensors.index.json")
+        write_safetensors(self.path("model/one.safetensors"), tensors)
+        for places, words in (
+            ('{"a": "one.safetensors", "c": "one.safetensors"}', "it has 'b', .* it lacks 'c'"),
+            ('{"a": "../one.safetensors"}', "no index of a model"),
+            ("5", "no index of a model"),
+        ):
+            with open(index, "w", encoding="utf-8") as file:
+                file.write(f'{{"weight_map": {places}}}')
+            self.refused(words, *command)
+
+
+if __name__ == "__main__":
+    unittest.main()

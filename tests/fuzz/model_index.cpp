@@ -8,9 +8,9 @@ using namespace zero;
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view json(reinterpret_cast<const char*>(data), size);
-  const Result<std::set<std::string>> files = tool::parse_model_index(json);
+  const auto files = tool::parse_model_index(json);
   if (!files.ok()) return fuzz::must_refuse(files.failure(), {ZERO_ERR_CKPT_INVALID}), 0;
-  for (const std::string& name : *files) {
+  for (const auto& [tensor, name] : *files) {
     fuzz::must(!name.empty() && name[0] != '.', "a file has a name, and is not hidden");
     fuzz::must(name.find_first_of(std::string_view("/\0", 2)) == name.npos,
                "a file lies beside the index");

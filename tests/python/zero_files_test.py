@@ -97,7 +97,7 @@ class Merge(ZeroTest):
         for name in ("zero.json", "model-00001-of-00002.safetensors"):
             self.refused("write elsewhere", "merge", "--replace", directory, os.path.join(directory, name))
         self.refused("write elsewhere", "export", "--to", "hf", "--replace", directory, directory)
-        self.refused("write elsewhere", "import", "--from", "hf", "--replace", directory, directory)
+        self.refused("is a checkpoint already", "import", "--from", "hf", "--replace", directory, directory)
         self.assertEqual(zero("verify", directory).returncode, 0)
 
     def test_a_damaged_checkpoint_leaves_nothing(self):
@@ -274,7 +274,8 @@ class ExportAndImport(ZeroTest):
         merged = os.path.join(self.place, "merged.safetensors")
         self.done("merge", self.back, merged)
         self.assertEqual(read_tensors(merged)[1], tensors)
-        os.remove(os.path.join(self.model, "model.safetensors.index.json"))
+        remove(self.model)
+        os.mkdir(self.model)
         os.rename(merged, os.path.join(self.model, "model.safetensors"))
         self.done("import", "--replace", "--from", "hf", "--rule", "sgd", self.model, self.back + "2")
         self.assertEqual(self.done("diff", self.back, self.back + "2"), "no difference\n")
@@ -335,7 +336,11 @@ class ExportAndImport(ZeroTest):
             (with_state(groups=[{"lr": -1}]), "setting 'lr' is -1"),
             (with_state(groups=[{"rate": 1}]), "'rate'"),
             (with_state(parameters=[{**described["parameters"][0], "state": ["sum"]}]), "sgd has no state 'sum'"),
-            (with_state(parameters=[{**described["parameters"][0], "state": []}]), "2 tensors, of which 1 are"),
+            (with_state(parameters=[{**described["parameters"][0], "state": []}]), "it has 'w.momentum_buffer', which nothing here takes"),
+            (with_state(optimizer="adamw", parameters=[{**described["parameters"][0], "state": ["exp_avg"]}]),
+             "it lacks 'w.exp_avg_sq'"),
+            (with_state(optimizer="adamw", parameters=[{**described["parameters"][0], "state": []}]),
+             "it lacks 'w.exp_avg', 'w.exp_avg_sq'"),
             (with_state(parameters=[{**described["parameters"][0], "shape": [3]}]), "is F32 \\[2\\], not F32 \\[3\\]"),
         ):
             path = file_of(header, bytes(max(one["data_offsets"][1] for key, one in header.items() if key[0] == "w")))
@@ -344,6 +349,55 @@ class ExportAndImport(ZeroTest):
         self.done("import", "--from", "hf", file_of(with_state(), bytes(16)), self.back)
         self.refused("is missing", "import", "--from", "hf", "/no/such", self.back + "2")
         self.refused("'/dev/null': is not a regular file", "import", "--from", "hf", "/dev/null", self.back + "2")
+
+    def written(self, name, **tensors):
+        """A safetensors file of the model's directory, with tensors of so many zeros."""
+        os.makedirs(self.model, exist_ok=True)
+        header, end = {}, 0
+        for tensor, count in tensors.items():
+            header[tensor] = {"dtype": "F32", "shape": [count], "data_offsets": [end, end := end + 4 * count]}
+        head = json.dumps(header).encode()
+        pathlib.Path(self.model, name).write_bytes(struct.pack("<Q", len(head)) + head + bytes(end))
+
+    def test_an_index_and_its_files_are_accounted_for(self):
+        self.written("m-1.safetensors", a=3, b=2)
+        self.written("m-2.safetensors", c=1)
+        places = {"a": "m-1.safetensors", "b": "m-1.safetensors", "c": "m-2.safetensors"}
+        index = pathlib.Path(self.model, "model.safetensors.index.json")
+        def indexed(**changes):
+            index.write_text(json.dumps({"weight_map": {**places, **changes}}))
+            return "import", "--from", "hf", self.model, self.back
+        self.refused("it lacks 'd', 'e'", *indexed(d="m-1.safetensors", e="m-2.safetensors"))
+        self.refused("'b' is in 'm-1.safetensors', not in 'm-2.safetensors'", *indexed(b="m-2.safetensors"))
+        self.refused("it lacks 'n0', .*'n9' and 5 more", *indexed(**{f"n{i}": "m-1.safetensors" for i in range(10)},
+                                                                 **{f"o{i}": "m-2.safetensors" for i in range(5)}))
+        del places["b"]
+        self.refused("it has 'b', which nothing here takes", *indexed())
+        del places["c"]
+        self.refused("it has 'm-2.safetensors', which nothing here takes", *indexed())
+        places.update(b="m-1.safetensors")
+        done = zero(*indexed(), "--ignore", "m-2.*")
+        self.assertEqual((done.returncode, done.stderr), (0, "zero: not taken: 'm-2.safetensors'\n"))
+
+    def test_what_lies_beside_a_model_is_not_dropped_without_a_word(self):
+        self.written("model.safetensors", w=3)
+        command = ("import", "--from", "hf", self.model, self.back)
+        for name, words in (("optimizer.pt", "'optimizer.pt', .*python -m libzero import --from torch takes the opt"),
+                            ("optimizer.bin", "'optimizer.bin'"), ("model_1.safetensors", "'model_1.safetensors'")):
+            path = pathlib.Path(self.model, name)
+            path.write_text("")
+            self.refused(words, *command)
+            self.assertEqual(zero(*command, "--replace", "--ignore", f"x,{name}").returncode, 0)
+            path.unlink()
+        os.rename(os.path.join(self.model, "model.safetensors"), os.path.join(self.model, "adapter_model.safetensors"))
+        self.done(*command, "--replace")
+
+    def test_a_tensor_may_be_left_out_by_name(self):
+        self.written("model.safetensors", w=3, **{"rope.freq": 2})
+        done = zero("import", "--from", "hf", "--ignore", "rope", self.model, self.back)
+        self.assertEqual(done.stderr, "zero: not taken: 'rope.freq'\n")
+        self.assertEqual([one["name"] for one in json.loads(zero("inspect", "--json", self.back).stdout)["parameters"]],
+                         ["w"])
 
     def test_torch_is_asked_for_by_a_command_that_is_named(self):
         for name in ("torch", "dcp"):

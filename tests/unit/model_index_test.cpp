@@ -12,16 +12,17 @@ namespace {
 
 using test::json_of;
 
-using Names = std::set<std::string>;
+using Places = std::map<std::string, std::string>;
 
-Result<Names> parsed(std::string_view json) { return parse_model_index(json_of(json)); }
+Result<Places> parsed(std::string_view json) { return parse_model_index(json_of(json)); }
 
-TEST(ModelIndex, each_file_is_named_once_and_the_rest_is_ignored) {
-  const Result<Names> files = parsed(
+TEST(ModelIndex, each_tensor_has_its_file_and_the_rest_is_ignored) {
+  const Result<Places> files = parsed(
       "{'metadata':{'total_size':1.5e9,'less':-1,'more':18446744073709551616,'of':['x',null]},"
       "'weight_map':{'a':'m-1.safetensors','b':'m-2.safetensors','c':'m-1.safetensors'}}");
   ASSERT_TRUE(files.ok()) << files.failure().text();
-  EXPECT_EQ(*files, (Names{"m-1.safetensors", "m-2.safetensors"}));
+  EXPECT_EQ(*files,
+            (Places{{"a", "m-1.safetensors"}, {"b", "m-2.safetensors"}, {"c", "m-1.safetensors"}}));
 }
 
 TEST(ModelIndex, what_is_no_index_is_refused_with_its_place) {

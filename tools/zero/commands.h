@@ -21,6 +21,7 @@ struct Request {
   bool with_state = false;
   bool replace = false;
   std::string format;                    // of export and import: "hf", "torch" or "dcp"
+  std::vector<std::string> ignore;       // of import: patterns of names
   uint64_t shard_bytes = 5'000'000'000;  // of tensors in a file
   // Of top.
   double interval_s = 1;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "account.h"
 #include "base/refusals.h"
 #include "optim/optimizer.h"
 #include "state/json.h"
@@ -97,6 +98,20 @@ Manifest read_all(const Json& json) {
   return manifest;
 }
 
+/// Checks that a parameter that was updated has all of its state.
+Status check_whole(const Manifest& manifest, const Rule& rule, std::span<const Group> groups) {
+  Account account({});
+  for (const ManifestParam& param : manifest.params) {
+    const uint32_t held = saved_slots(param, rule) & ~(1u << kMasterSlot);
+    if ((held == 0 && param.step == 0) || static_cast<size_t>(param.group) >= groups.size())
+      continue;
+    const uint32_t used = rule.slots_used(groups[static_cast<size_t>(param.group)].settings);
+    for (size_t slot = 0; slot < rule.slots.size(); slot++)
+      if ((used & ~held) >> slot & 1) account.missing(text(param.name, ".", rule.slots[slot]));
+  }
+  return account.status();
+}
+
 Status check_rule(const Manifest& manifest) {
   if (manifest.rule.starts_with("custom:")) return {};
   const Rule* const rule = find_rule(manifest.rule);
@@ -105,13 +120,14 @@ Status check_rule(const Manifest& manifest) {
     for (const auto& [name, unused] : group)
       if (find_setting(*rule, name) < 0) return no_setting(*rule, name);
   }
-  ZERO_TRY(saved_settings(manifest, *rule));
+  const std::vector<Group> groups = ZERO_TRY(saved_settings(manifest, *rule));
   for (const ManifestParam& param : manifest.params) {
     for (const ManifestSlot& slot : param.slots)
       if (find_slot(*rule, slot.name) < 0)
         return invalid("parameter ", shown(param.name), ": ", rule->name, " has no state ",
                        shown(slot.name));
   }
+  ZERO_TRY(check_whole(manifest, *rule, groups));
   return check_products(manifest, *rule);
 }
 

@@ -2,7 +2,9 @@
 // zero import: a checkpoint of one rank, which any number loads, from a safetensors model, or from
 // what merge --with-state has written.
 #include <algorithm>
+#include <set>
 
+#include "account.h"
 #include "base/refusals.h"
 #include "commands.h"
 #include "description.h"
@@ -20,14 +22,15 @@ namespace {
 
 /// Returns the manifest of a model that was never trained here: floating tensors are its
 /// parameters.
-Result<Manifest> describe_model(const SafetensorsInput& input, const std::string& rule_name) {
-  const Rule* const rule = find_rule(ZERO_TRY(number_of_rule(rule_name)));
+Result<Manifest> describe_model(const SafetensorsInput& input, const Request& request) {
+  const Rule* const rule = find_rule(ZERO_TRY(number_of_rule(request.rules[0])));
   Manifest manifest;
-  manifest.rule = rule_name;
+  manifest.rule = request.rules[0];
   Settings& settings = manifest.groups.emplace_back();
   for (const Setting& setting : rule->settings)
     settings.emplace_back(setting.name, setting.initial);
   for (const auto& tensor : input.tensors()) {
+    if (matches(tensor.name, request.ignore)) continue;  // check_tensors tells
     ManifestParam param;
     static_cast<ManifestBuffer&>(param) = {tensor.name, tensor.dtype, tensor.shape,
                                            shape_elements(tensor.shape).value_or(0)};
@@ -41,40 +44,45 @@ Result<Manifest> describe_model(const SafetensorsInput& input, const std::string
 
 /// Checks that a checkpoint can hold such tensors.
 Status check_dtypes(const Manifest& manifest) {
-  Status status;
+  std::vector<std::string> foreign;
   const auto check = [&](const ManifestBuffer& tensor) {
     if (dtype_of_code(tensor.dtype) == DType::none)
-      status = unsupported("tensor ", shown(tensor.name), " is ", shown(tensor.dtype),
-                           "; a checkpoint has F32, F64, BF16, F16, I32 and I64");
+      foreign.push_back(text("tensor ", shown(tensor.name), " is ", shown(tensor.dtype)));
   };
   std::ranges::for_each(manifest.params, check);
   std::ranges::for_each(manifest.buffers, check);
-  return status;
+  if (foreign.empty()) return {};
+  return unsupported(listed(foreign), "; a checkpoint has F32, F64, BF16, F16, I32 and I64",
+                     " (--ignore PATTERN,... drops it)");
 }
 
 /// Checks that the input has exactly the tensors that are described.
-Status check_tensors(const SafetensorsInput& input, const std::vector<WholeTensor>& tensors) {
+Status check_tensors(const SafetensorsInput& input, const std::vector<WholeTensor>& tensors,
+                     const Patterns& ignore) {
+  Account account(ignore);
+  std::set<std::string> described;
   for (const WholeTensor& tensor : tensors) {
+    described.insert(tensor.name());
     const auto* const found = input.find(tensor.name());
-    if (found == nullptr) return invalid("there is no tensor ", shown(tensor.name()));
-    if (found->dtype != tensor.dtype || found->shape != *tensor.shape)
-      return invalid("tensor ", shown(found->name), " is ", found->dtype, ' ',
-                     shape_text(found->shape), ", not ", tensor.dtype, ' ',
-                     shape_text(*tensor.shape));
+    if (found == nullptr)
+      account.missing(tensor.name());
+    else if (found->dtype != tensor.dtype || found->shape != *tensor.shape)
+      account.differs(text(shown(found->name), " is ", found->dtype, ' ', shape_text(found->shape),
+                           ", not ", tensor.dtype, ' ', shape_text(*tensor.shape)));
   }
-  if (tensors.size() == input.tensors().size()) return {};
-  return invalid("it has ", input.tensors().size(), " tensors, of which ", tensors.size(),
-                 " are described");
+  for (const auto& tensor : input.tensors())
+    if (!described.contains(tensor.name)) account.left_over(tensor.name);
+  return account.status();
 }
 
 /// Returns the manifest of a checkpoint of one rank with what the input holds.
 Result<Manifest> describe_input(const SafetensorsInput& input, const Request& request) {
   const std::string described = input.metadata(kDescriptionKey);
-  Manifest manifest = ZERO_TRY(described.empty() ? describe_model(input, request.rules[0])
-                                                 : parse_description(described));
+  Manifest manifest =
+      ZERO_TRY(described.empty() ? describe_model(input, request) : parse_description(described));
   ZERO_TRY(check_dtypes(manifest));
   ZERO_TRY(share_out(manifest, 1));
-  ZERO_TRY(check_tensors(input, tensors_of(manifest, true)));
+  ZERO_TRY(check_tensors(input, tensors_of(manifest, true), request.ignore));
   return manifest;
 }
 
@@ -99,7 +107,7 @@ Result<bool> import_model(const Request& request) {
   if (request.format != kHuggingFace)
     return unsupported("torch's files are read by torch: python -m libzero import --from ",
                        request.format, " PATH CHECKPOINT");
-  SafetensorsInput input = ZERO_TRY(SafetensorsInput::open(request.checkpoint));
+  SafetensorsInput input = ZERO_TRY(SafetensorsInput::open(request.checkpoint, request.ignore));
   Manifest manifest =
       ZERO_TRY(describe_input(input, request).within(text("'", request.checkpoint, "'")));
   ZERO_TRY(write(manifest, input, request));

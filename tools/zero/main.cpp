@@ -28,8 +28,16 @@ constexpr char kExitStatus[] =
 constexpr char kTorchFooter[] =
     "torch (a file of torch.save) and dcp (a directory of torch.distributed.checkpoint) are done "
     "by\n"
-    "python -m libzero, with the same arguments; its import also takes --buffers PATTERN,... for\n"
-    "tensors that are not trained.\n";
+    "python -m libzero, with the same arguments.\n";
+
+constexpr char kImportFooter[] =
+    "What PATH has and a checkpoint does not is refused by name, and so is what is missing.\n"
+    "Imports of torch and dcp also take\n"
+    "--buffers PATTERN,...  tensors that are not trained, where parameters have no names\n"
+    "--order registration   parameters without names are the model's, in its order\n"
+    "--order dimensions     those with two and more dimensions are the first of two groups\n"
+    "--order FILE           their names, one a line, in the order of the optimizer's\n"
+    "--fill                 start what is missing of state and settings as the rule does\n";
 
 void warn(void*, int32_t, const char* message) {
   std::fprintf(stderr, "zero: %s\n", tame(message).c_str());
@@ -153,7 +161,9 @@ void add_import(CLI::App& app, Request& request) {
   add_output(app, request, "CHECKPOINT", "to write: the directory of a checkpoint of one rank");
   app.add_option("--rule", request.rules[0], "update rule, where PATH tells none (adamw)")
       ->check(check_rule);
-  app.footer(text(kTorchFooter, kExitStatus));
+  add_list(app, "--ignore", request.ignore, "PATTERN,...",
+           "names of tensors, keys and files that may be dropped");
+  app.footer(text(kTorchFooter, kImportFooter, kExitStatus));
 }
 
 void add_plan(CLI::App& app, Request& request) {

@@ -8,13 +8,12 @@
 namespace zero::tool {
 namespace {
 
-using Names = std::set<std::string>;
+using Places = std::map<std::string, std::string>;
 
 struct FileName {
-  static Status read(Names& to, std::string_view from) {
+  static Status read(std::string& to, std::string_view from) {
     if (!is_file_name(from)) return invalid(shown(from), " is no name of a file");
-    to.emplace(from);
-    return {};
+    return to = from, Status();
   }
 };
 
@@ -22,19 +21,21 @@ struct WeightMap {
   template <class>
   static constexpr JsonType type() {
     return {.kind = JsonType::object,
-            .item = &kJsonType<Names, FileName>,
-            .add = [](void* to, std::string_view, size_t) -> Result<void*> { return to; }};
+            .item = &kJsonType<std::string, FileName>,
+            .add = [](void* to, std::string_view tensor, size_t) -> Result<void*> {
+              return &(*static_cast<Places*>(to))[std::string(tensor)];
+            }};
   }
 };
 
 struct Index {
-  Names files;
+  Places files;
 };
 using IndexFields = Object<Field<"weight_map", &Index::files, WeightMap>>;
 
 }  // namespace
 
-Result<std::set<std::string>> parse_model_index(std::string_view json) {
+Result<Places> parse_model_index(std::string_view json) {
   constexpr JsonLimits kLimits = {
       .max_depth = 4, .ignore_unknown_keys = true, .most_keys = kMostTensors, .any_numbers = true};
   Index index;

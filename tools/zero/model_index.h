@@ -2,7 +2,7 @@
 // The index of a model in several files, which says in which of them each tensor is.
 #pragma once
 
-#include <set>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -10,7 +10,8 @@
 
 namespace zero::tool {
 
-/// Returns the names of the files, which lie beside the index. Fails with ZERO_ERR_CKPT_INVALID.
-Result<std::set<std::string>> parse_model_index(std::string_view json);
+/// Returns for each tensor the name of its file, which lies beside the index. Fails with
+/// ZERO_ERR_CKPT_INVALID.
+Result<std::map<std::string, std::string>> parse_model_index(std::string_view json);
 
 }  // namespace zero::tool

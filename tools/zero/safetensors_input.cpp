@@ -16,12 +16,14 @@
 namespace zero::tool {
 namespace {
 
-constexpr const char* kOneFile = "model.safetensors";
+// A model in one file, and adapters of one.
+constexpr const char* kOneFile[] = {"model.safetensors", "adapter_model.safetensors"};
+constexpr std::string_view kOptimizers[] = {"optimizer.pt", "optimizer.bin"};
 
-/// Returns the names of the files of a model in a directory.
-Result<std::set<std::string>> model_files(const Directory& directory) {
-  struct stat info;
-  if (stat_entry(directory, kIndexName, info) != 0) return std::set<std::string>{kOneFile};
+using Places = std::map<std::string, std::string>;
+
+/// Returns for each tensor the file in which the index says it is.
+Result<Places> read_index(const Directory& directory) {
   const InputFile index = ZERO_TRY(open_input(directory, kIndexName, Links::followed));
   if (index.bytes > kLongestHeader)
     return invalid("'", index.path, "': has ", index.bytes, " bytes, at most ", kLongestHeader);
@@ -30,9 +32,43 @@ Result<std::set<std::string>> model_files(const Directory& directory) {
   return parse_model_index(bytes).within(text("'", index.path, "'"));
 }
 
+/// Refuses what lies beside the files that are taken, and belongs to a model or its optimizer.
+Status check_others(const Directory& directory, const std::set<std::string>& taken,
+                    const Patterns& ignore) {
+  Account account(ignore);
+  std::string optimizer;
+  for (const std::string& name : ZERO_TRY(list_directory(directory))) {
+    const bool of_optimizer = std::ranges::find(kOptimizers, name) != std::end(kOptimizers);
+    if (taken.contains(name) || !(of_optimizer || name.ends_with(".safetensors"))) continue;
+    account.left_over(name);
+    if (of_optimizer)
+      optimizer = "; python -m libzero import --from torch takes the optimizer, too";
+  }
+  const Status status = account.status();
+  if (status.ok()) return status;
+  return invalid("'", directory.path, "': ", status.text(), optimizer);
+}
+
+/// Compares what files hold with what the index says.
+Status compare_index(const Places& places, const SafetensorsInput& input,
+                     const std::vector<std::string>& files, const Patterns& ignore) {
+  Account account(ignore);
+  for (const auto& tensor : input.tensors()) {
+    const auto place = places.find(tensor.name);
+    if (place == places.end())
+      account.left_over(tensor.name);
+    else if (place->second != files[tensor.file])
+      account.differs(text(shown(tensor.name), " is in ", shown(files[tensor.file]), ", not in ",
+                           shown(place->second)));
+  }
+  for (const auto& [name, file] : places)
+    if (input.find(name) == nullptr) account.missing(name);
+  return account.status();
+}
+
 }  // namespace
 
-Result<SafetensorsInput> SafetensorsInput::open(const std::string& path) {
+Result<SafetensorsInput> SafetensorsInput::open(const std::string& path, const Patterns& ignore) {
   SafetensorsInput input;
   if (path == kStandard) {
     ZERO_TRY(input.add({{"standard input", Fd(dup(STDIN_FILENO))}, kEndless}));
@@ -43,9 +79,31 @@ Result<SafetensorsInput> SafetensorsInput::open(const std::string& path) {
     ZERO_TRY(input.add(ZERO_TRY(open_input(start_of_paths(), path, Links::followed))));
     return input;
   }
-  for (const std::string& name : ZERO_TRY(model_files(directory)))
-    ZERO_TRY(input.add(ZERO_TRY(open_input(directory, name, Links::followed))));
+  ZERO_TRY(input.add_model(directory, ignore));
   return input;
+}
+
+Status SafetensorsInput::add_model(const Directory& directory, const Patterns& ignore) {
+  struct stat info;
+  const auto is_there = [&](const char* name) { return stat_entry(directory, name, info) == 0; };
+  Places places;
+  std::set<std::string> names;
+  const bool indexed = is_there(kIndexName);
+  if (is_there(kManifestName))
+    return wrong_state("'", directory.path, "' is a checkpoint already: load it, or reshard it");
+  if (indexed) {
+    places = ZERO_TRY(read_index(directory));
+    for (const auto& [tensor, file] : places) names.insert(file);
+  } else {
+    const auto found = std::ranges::find_if(kOneFile, is_there);
+    names.insert(found == std::end(kOneFile) ? kOneFile[0] : *found);
+  }
+  ZERO_TRY(check_others(directory, names, ignore));
+  for (const std::string& name : names)
+    ZERO_TRY(add(ZERO_TRY(open_input(directory, name, Links::followed))));
+  if (!indexed) return {};
+  return compare_index(places, *this, {names.begin(), names.end()}, ignore)
+      .within(text("'", directory.path_of(kIndexName), "'"));
 }
 
 Status SafetensorsInput::add(InputFile file) {

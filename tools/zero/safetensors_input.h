@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "account.h"
 #include "state/file.h"
 #include "state/safetensors.h"
 
@@ -14,8 +15,10 @@ namespace zero::tool {
 
 class SafetensorsInput {
  public:
-  /// `path`: of a file, of a directory, or "-" for the standard input.
-  static Result<SafetensorsInput> open(const std::string& path);
+  /// `path`: of a file, of a directory, or "-" for the standard input. Fails if a directory's index
+  /// and files disagree, or if it has other files of a model or an optimizer that `ignore` does not
+  /// name.
+  static Result<SafetensorsInput> open(const std::string& path, const Patterns& ignore = {});
 
   struct Tensor : TensorEntry {
     size_t file;
@@ -32,6 +35,7 @@ class SafetensorsInput {
 
  private:
   Status add(InputFile file);
+  Status add_model(const Directory& directory, const Patterns& ignore);
   Status read_at(size_t file, uint64_t offset, std::span<std::byte> to);
 
   std::vector<InputFile> files_;

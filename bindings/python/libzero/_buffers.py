@@ -29,7 +29,8 @@ from .typing import Shape
 
 @dataclass(frozen=True)
 class Buffer:
-    """Dense writable memory; `keep` keeps it alive. `gpu`: it says that it is a GPU's."""
+    """Dense memory; `keep` keeps it alive. `gpu`: it says that it is a GPU's; `readonly`: that nobody
+    may write to it."""
 
     address: int
     shape: tuple[int, ...]
@@ -37,6 +38,7 @@ class Buffer:
     bytes: int
     keep: object
     gpu: bool = False
+    readonly: bool = False
 
     @property
     def elements(self) -> int:
@@ -50,17 +52,65 @@ def shape_of(shape: Shape) -> tuple[int, ...]:
     return dimensions
 
 
-def buffer_of(value: Any, what: str, untyped: str = "float32", gpu: bool = False) -> Buffer:
+def buffer_of(
+    value: Any, what: str, untyped: str = "float32", *, gpu: bool = False, written: bool = True
+) -> Buffer:
     """What `value` is: a numpy array or anything with its interface, or with that of CUDA arrays, a
     torch tensor, what speaks DLPack, an object with the buffer protocol (ctypes, array,
-    memoryview), or (address, shape), whose elements are `untyped`. ValueError for what is a GPU's unless `gpu`."""
+    memoryview), or (address, shape), whose elements are `untyped`. ValueError for what is a GPU's
+    unless `gpu`; if `written`, also for what is read-only, and TypeError for arrays of a library
+    that promises that they never change."""
     # A numpy scalar shows the memory of a temporary.
     if isinstance(value, numbers.Number):
         raise TypeError(f"{what} is a number; an array is needed")
     buffer = _buffer_of(value, what, untyped)
     if buffer.gpu and not gpu:
         raise ValueError(f"{what} is on a GPU; memory of the host is needed")
+    if written:
+        _refuse_immutable(value, what)
+    if buffer.readonly and written:
+        raise ValueError(f"{what} is read-only")
+    if buffer.readonly and _lies_in_arena(value):
+        raise ValueError(
+            f"{what} is a read-only view of an arena, where ranks sum gradients in place; pass the "
+            "array that it is a view of, or a copy"
+        )
     return buffer
+
+
+# Libraries whose arrays never change, by the packages that define their types. What shows their
+# memory does not always say so.
+_IMMUTABLE = {
+    "jax": "JAX",
+    "jaxlib": "JAX",
+    "flax": "JAX",
+    "tensorflow": "TensorFlow",
+    "pyarrow": "Arrow",
+}
+
+
+def _package_of(kind: type) -> str:
+    return kind.__module__.partition(".")[0]
+
+
+def _refuse_immutable(value: Any, what: str) -> None:
+    for kind in type(value).__mro__:
+        library = _IMMUTABLE.get(_package_of(kind))
+        if library is not None:
+            raise TypeError(
+                f"{what} is an array of {library}, which promises that none ever changes; give "
+                "libzero memory of its own (libzero.allocate), and after each step make a new array "
+                "of it (docs/frameworks.md)"
+            )
+
+
+def _lies_in_arena(value: Any) -> bool:
+    """Whether `value` is a view of an ArenaMemory, as arrays and memoryviews tell what they view."""
+    while value is not None:
+        if isinstance(getattr(value, "owner", None), ArenaMemory):
+            return True
+        value = getattr(value, "base", getattr(value, "obj", None))
+    return False
 
 
 def _buffer_of(value: Any, what: str, untyped: str) -> Buffer:
@@ -85,11 +135,12 @@ def typed_of(
     known: Mapping[str, int] = FLOATING,
     *,
     gpu: bool = False,
+    written: bool = True,
 ) -> Buffer:
     """Memory of a `known` type, or of the `wanted` one, unless that is None. What does not say its
-    type is of `untyped`; uint16 says no more than that its elements are 16 bits. For `gpu` see
-    buffer_of."""
-    buffer = buffer_of(value, what, untyped, gpu)
+    type is of `untyped`; uint16 says no more than that its elements are 16 bits. For `gpu` and
+    `written` see buffer_of."""
+    buffer = buffer_of(value, what, untyped, gpu=gpu, written=written)
     if buffer.dtype == "uint16" and ITEM_BYTES[untyped] == ITEM_BYTES["uint16"]:
         buffer = replace(buffer, dtype=untyped)
     if buffer.dtype not in known and not (buffer.dtype == wanted and wanted in DTYPES):
@@ -133,8 +184,6 @@ def _from_tensor(value: Any, what: str) -> Buffer:
 
 def _from_array(value: Any, interface: Mapping[str, Any], what: str, gpu: bool) -> Buffer:
     address, readonly = interface["data"]
-    if readonly:
-        raise ValueError(f"{what} is read-only")
     if interface.get("mask") is not None:
         raise ValueError(f"{what} has a mask")
     typestr = interface["typestr"]
@@ -147,7 +196,7 @@ def _from_array(value: Any, interface: Mapping[str, Any], what: str, gpu: bool) 
     # To numpy an element of ml_dtypes is two bytes; only the dtype knows more.
     if item == 2 and getattr(getattr(value, "dtype", None), "name", "") == "bfloat16":
         dtype = "bfloat16"
-    return Buffer(address, shape, dtype, math.prod(shape) * item, value, gpu)
+    return Buffer(address, shape, dtype, math.prod(shape) * item, value, gpu, bool(readonly))
 
 
 def _from_dlpack(value: Any, what: str) -> Buffer:
@@ -155,7 +204,7 @@ def _from_dlpack(value: Any, what: str) -> Buffer:
     if it.strides is not None and not _dense(it.shape, it.strides, it.item):
         raise _not_dense(what)
     size = math.prod(it.shape) * it.item
-    return Buffer(it.address, it.shape, it.dtype, size, it.keep, it.gpu)
+    return Buffer(it.address, it.shape, it.dtype, size, it.keep, it.gpu, it.readonly)
 
 
 def _from_address(value: tuple[Any, ...], what: str, dtype: str) -> Buffer:
@@ -172,23 +221,36 @@ def _from_protocol(value: Any, what: str) -> Buffer:
     try:
         view = memoryview(value)
     except TypeError:
+        of_keras = _package_of(type(value)) in ("keras", "tensorflow")
+        hint = "; for variables and IndexedSlices see docs/frameworks.md" if of_keras else ""
         raise TypeError(
             f"{what}: {type(value).__name__} is neither an array, nor a tensor, nor a buffer, nor "
-            "(address, shape), and does not speak DLPack"
+            f"(address, shape), and does not speak DLPack{hint}"
         ) from None
     if not view.c_contiguous:
         raise _not_dense(what)
-    if view.readonly:
-        raise ValueError(f"{what} is read-only")
     code = view.format.lstrip("@=<")
     kind = BUFFER_KINDS.get(code, code)
     dtype = ARRAY_TYPES.get(f"{kind}{view.itemsize}", view.format)
     shape = tuple(view.shape or ())
-    if view.nbytes == 0:
-        return Buffer(0, shape, dtype, 0, value)
-    # from_buffer holds the exporter, so that for example an array.array cannot be resized.
-    anchor = c.c_char.from_buffer(view.cast("B") if view.ndim else view)
-    return Buffer(c.addressof(anchor), shape, dtype, view.nbytes, anchor)
+    address = _address_of(view) if view.nbytes else 0
+    # The view holds the exporter, so that for example an array.array cannot be resized.
+    return Buffer(address, shape, dtype, view.nbytes, view, readonly=view.readonly)
+
+
+class _PyBuffer(c.Structure):
+    """CPython's Py_buffer, of which only the beginning matters here."""
+
+    _fields_ = [("address", c.c_void_p), ("rest", c.c_void_p * 15)]
+
+
+def _address_of(view: memoryview) -> int:
+    """Where it begins; ctypes tells that only of memory that may be written."""
+    filled = _PyBuffer()
+    c.pythonapi.PyObject_GetBuffer(c.py_object(view), c.byref(filled), 0)
+    address: int = filled.address
+    c.pythonapi.PyBuffer_Release(c.byref(filled))
+    return address
 
 
 def _free_arena(address: int) -> None:

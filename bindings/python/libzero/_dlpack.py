@@ -62,7 +62,7 @@ class ManagedVersioned(c.Structure):
 @dataclass(frozen=True)
 class Memory:
     """`strides` are in bytes. `keep` is the capsule: never consumed, it holds the memory, and lets go
-    of it in the end."""
+    of it in the end. `readonly`: the library forbids to write to it, which old capsules cannot say."""
 
     address: int
     shape: tuple[int, ...]
@@ -71,6 +71,7 @@ class Memory:
     item: int
     gpu: bool
     keep: object
+    readonly: bool
 
 
 def memory_of(value: Any, what: str) -> Memory:
@@ -78,7 +79,8 @@ def memory_of(value: Any, what: str) -> Memory:
         device = int(value.__dlpack_device__()[0])
     if device not in _HOST + _GPU:
         raise ValueError(f"{what} is on DLPack's device {device}; there are the host and CUDA")
-    tensor, capsule = _tensor_of(value, {"stream": _NO_STREAM} if device in _GPU else {}, what)
+    arguments = {"stream": _NO_STREAM} if device in _GPU else {}
+    tensor, capsule, readonly = _tensor_of(value, arguments, what)
     shape = tuple(tensor.shape[: tensor.ndim])
     item = tensor.bits * tensor.lanes // 8
     strides = (
@@ -93,6 +95,7 @@ def memory_of(value: Any, what: str) -> Memory:
         item,
         device in _GPU,
         capsule,
+        readonly,
     )
 
 
@@ -105,8 +108,8 @@ def _asked(value: Any, what: str) -> Iterator[None]:
         raise ValueError(f"{what}: {kind} does not show its memory by DLPack: {error}") from error
 
 
-def _tensor_of(value: Any, arguments: dict[str, Any], what: str) -> tuple[Tensor, Any]:
-    """What a capsule of `value` says, and the capsule."""
+def _tensor_of(value: Any, arguments: dict[str, Any], what: str) -> tuple[Tensor, Any, bool]:
+    """What a capsule of `value` says, the capsule, and whether it is read-only."""
     with _asked(value, what):
         try:
             capsule = value.__dlpack__(max_version=_VERSION, **arguments)
@@ -121,9 +124,8 @@ def _tensor_of(value: Any, arguments: dict[str, Any], what: str) -> tuple[Tensor
         versioned = ManagedVersioned.from_address(address)
         if versioned.major != _VERSION[0]:
             raise ValueError(f"{what} speaks DLPack {versioned.major}; there is {_VERSION[0]}")
-        if versioned.flags & _READ_ONLY:
-            raise ValueError(f"{what} is read-only")
-        return versioned.tensor, capsule
+        return versioned.tensor, capsule, bool(versioned.flags & _READ_ONLY)
     if not api.PyCapsule_IsValid(capsule, b"dltensor"):
         raise TypeError(f"{what}: what __dlpack__ of {type(value).__name__} gives is no DLPack tensor")
-    return Managed.from_address(api.PyCapsule_GetPointer(capsule, b"dltensor")).tensor, capsule
+    managed = Managed.from_address(api.PyCapsule_GetPointer(capsule, b"dltensor"))
+    return managed.tensor, capsule, False

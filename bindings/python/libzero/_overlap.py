@@ -66,8 +66,8 @@ class Overlap(StateAccess):
                 raise ValueError(f"parameter {self._names[chosen]!r} has no registered gradient")
         else:
             what, dtype = f"gradient of {self._names[chosen]!r}", self._grad_dtypes[chosen]
-            gpu = self._comm.device != "host"
-            memory = _params.memory_of(grad, what, self._shapes[chosen], dtype, dtype, gpu=gpu)
+            gpu, shape = self._comm.device != "host", self._shapes[chosen]
+            memory = _params.memory_of(grad, what, shape, dtype, dtype, gpu=gpu, written=False)
         address, behind = _params.address(memory), _values.stream(stream)
         lib().zero_grad_ready(self._handle.open(), chosen, address, behind)
         self._announced[chosen] = memory

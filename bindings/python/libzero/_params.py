@@ -98,7 +98,7 @@ def prepare(param: Param, *, gpu: bool) -> Prepared:
     dtype = dtype or "float32"
     default: str = grad_dtype or (dtype if dtype in FLOATING else "float32")
     grad_what = f"gradient of {param.name!r}"
-    grad = memory_of(param.grad, grad_what, shape, grad_dtype, default, gpu=gpu)
+    grad = memory_of(param.grad, grad_what, shape, grad_dtype, default, gpu=gpu, written=False)
     if grad is not None:
         default = grad.dtype
     return Prepared(param, shape, cast(Dtype, dtype), cast(FloatingDtype, default), data, grad)
@@ -112,12 +112,13 @@ def memory_of(
     untyped: str,
     *,
     gpu: bool,
+    written: bool,
 ) -> Optional[Buffer]:
     """The memory of `value`, which must have the elements of `shape`; None is none. For the rest
-    see typed_of."""
+    see typed_of. Gradients outside of arenas are not `written`."""
     if value is None:
         return None
-    buffer = typed_of(value, what, wanted, untyped, gpu=gpu)
+    buffer = typed_of(value, what, wanted, untyped, gpu=gpu, written=written)
     # The same number of elements is not enough: a transposed gradient would train nonsense.
     if buffer.shape != shape:
         raise ValueError(f"{what} has shape {buffer.shape}, the parameter has {shape}")

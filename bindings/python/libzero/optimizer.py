@@ -53,7 +53,9 @@ class Optimizer(Gradients, Checkpoints, Closing):
     __array_interface__, a torch tensor, what speaks DLPack, an object with the buffer protocol, or
     (address, shape); on a GPU also anything with __cuda_array_interface__, as an array of CuPy or
     Numba. Where it cannot say its dtype, as uint16 or by its address, Param does. A gradient may be of another of these
-    dtypes. Memory is kept alive and must not move until close() or a new bind().
+    dtypes, and read-only unless it is a view of an arena: nothing else is written to. Arrays of JAX
+    and of other libraries that promise that none ever changes are taken as gradients alone. Memory
+    is kept alive and must not move until close() or a new bind().
 
     The arguments are those of zero_options (optimizer: ZERO_OPTIMIZER_* in lower case, as
     "rmsprop", or a CustomOptimizer); 0 is the library's default; **settings are those of every
@@ -224,7 +226,7 @@ class Optimizer(Gradients, Checkpoints, Closing):
 
         >>> optimizer.bind(grads={"w": np.zeros(3, np.float32)})
         """
-        new_data = None if data is None else self._memory(data, "parameter", self._dtypes)
+        new_data = None if data is None else self._memory(data, "parameter", self._dtypes, True)
         new_grads = None if grads is None else self._gradients(grads)
         lib().zero_bind_params(
             self._handle.open(),
@@ -396,9 +398,11 @@ class Optimizer(Gradients, Checkpoints, Closing):
         return self._comm.device != "host"
 
     def _gradients(self, arrays: Arrays) -> list[Optional[Buffer]]:
-        return self._memory(arrays, "gradient of", self._grad_dtypes)
+        return self._memory(arrays, "gradient of", self._grad_dtypes, False)
 
-    def _memory(self, arrays: Arrays, what: str, dtypes: Sequence[str]) -> list[Optional[Buffer]]:
+    def _memory(
+        self, arrays: Arrays, what: str, dtypes: Sequence[str], written: bool
+    ) -> list[Optional[Buffer]]:
         """One checked buffer per registered parameter."""
         if isinstance(arrays, Mapping):
             _params.refuse_unknown(arrays, set(self._names))
@@ -406,6 +410,8 @@ class Optimizer(Gradients, Checkpoints, Closing):
         if len(arrays) != len(self._names):
             raise ValueError(f"{len(arrays)} arrays given for {len(self._names)} parameters")
         return [
-            _params.memory_of(array, f"{what} {name!r}", shape, dtype, dtype, gpu=self._gpu)
+            _params.memory_of(
+                array, f"{what} {name!r}", shape, dtype, dtype, gpu=self._gpu, written=written
+            )
             for array, name, shape, dtype in zip(arrays, self._names, self._shapes, dtypes)
         ]

@@ -31,6 +31,7 @@ ModelBuffers = Union[Mapping[str, Array], Several[One]]
 
 def buffers_of(buffers: ModelBuffers) -> list[ModelBuffer]:
     if isinstance(buffers, Mapping):
+        _values.refuse_nested(buffers)
         return [ModelBuffer(name, data) for name, data in buffers.items()]
     return [one if isinstance(one, ModelBuffer) else ModelBuffer(*one) for one in buffers]
 

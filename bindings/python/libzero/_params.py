@@ -72,6 +72,7 @@ class Prepared:
 
 def params_of(params: Params) -> list[Param]:
     if isinstance(params, Mapping):
+        _values.refuse_nested(params)
         return [Param(name, data) for name, data in params.items()]
     return [param if isinstance(param, Param) else Param(*param) for param in params]
 
@@ -126,6 +127,7 @@ def memory_of(
 
 
 def refuse_unknown(given: Mapping[str, object] | None, known: set[str]) -> None:
+    _values.refuse_nested(given)
     unknown = [name for name in given or () if name not in known]
     if unknown:
         raise KeyError(f"{', '.join(map(repr, unknown))}: no parameter has that name")

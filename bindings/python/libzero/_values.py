@@ -56,6 +56,21 @@ def stream(value: Any) -> int | None:
     return number
 
 
+def refuse_nested(given: Mapping[str, Any] | None) -> None:
+    """TypeError for a mapping of names that holds another one, as the parameters of Flax do."""
+    for name, value in (given or {}).items():
+        path, below = str(name), value
+        while isinstance(below, Mapping) and below:
+            key, below = next(iter(below.items()))
+            path += f".{key}"
+        if below is not value:
+            raise TypeError(
+                f"{name!r} is a {type(value).__name__} of further names; flatten the whole, so that "
+                f"the name of the array in it is {path!r}: flax.traverse_util.flatten_dict(params, "
+                "sep='.') does, and unflatten_dict(flat, sep='.') undoes it"
+            )
+
+
 def double(value: float, what: str) -> float:
     """`value` for a double; what is no number is named, and text is not parsed."""
     try:

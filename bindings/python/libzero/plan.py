@@ -177,6 +177,7 @@ def _arena(comm: Comm, size: int, kind: str) -> ArenaMemory:
 
 def _shaped(shapes: Shapes, dtype: Dtypes, grad_dtype: GradDtypes) -> list[Param]:
     if isinstance(shapes, Mapping):
+        _values.refuse_nested(shapes)
         params = [Param(name, shape=shape) for name, shape in shapes.items()]
     else:
         params = list(shapes)

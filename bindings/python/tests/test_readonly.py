@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients may be memory that nobody can write to; parameters may not, nor arrays of a library that
-promises that they never change."""
+promises that they never change, nor mappings of mappings."""
 
 from __future__ import annotations
 
@@ -172,6 +172,22 @@ class ParametersTest(unittest.TestCase):
                 self.assertRaisesRegex(TypeError, "'w': Variable is neither .*docs/frameworks.md"),
             ):
                 Optimizer(comm).register({"w": variable})
+
+    def test_nested_names_are_refused_with_what_they_are_flat(self) -> None:
+        nested: Any = {"layers": {0: {"w": floats(1, 2)}}}
+        words = "'layers' is a dict of further names; .* the name of the array in it is 'layers.0.w'"
+        with Comm.solo() as comm, Optimizer(comm) as optimizer:
+            optimizer.register({"layers.0.w": floats(1, 2)})
+            for take in (
+                lambda: optimizer.register(nested),
+                lambda: optimizer.register({"v": floats(1)}, grads=nested),
+                lambda: optimizer.register_buffers(nested),
+                lambda: optimizer.step(nested),
+                lambda: optimizer.bind(nested),
+                lambda: allocate(comm, nested),
+            ):
+                with self.assertRaisesRegex(TypeError, words):
+                    take()
 
 
 if __name__ == "__main__":

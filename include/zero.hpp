@@ -16,6 +16,10 @@
 // range is anything with std::data and std::size: a vector, an array, a span. What is not wrapped
 // takes the handle of get().
 
+#if __cplusplus < 201703L
+#error "zero.hpp needs C++17 or later, as by -std=c++17; zero.h needs C++11"
+#else
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -573,4 +577,5 @@ struct Plan {
 
 }  // namespace libzero
 
+#endif  // C++17
 #endif  // ZERO_HPP

@@ -42,11 +42,11 @@ def main(arguments: Sequence[str]) -> int:
     if not arguments:
         return show()
     try:
+        program = _program.find()  # torch's formats need it, too, and torch takes long to import
         if needs_torch(arguments):
             from .torch import _commands
 
             return _commands.main(arguments)
-        program = _program.find()
         os.execv(program, [program, *arguments])
     except _program.NotFoundError as error:
         print(f"python -m libzero: {error}", file=sys.stderr)

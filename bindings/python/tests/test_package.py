@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import logging
 import os
 import pickle
@@ -17,7 +18,7 @@ from pathlib import Path
 from unittest import mock
 
 import libzero
-from libzero import _abi, _load, _program
+from libzero import __main__, _abi, _load, _program
 
 
 def run_python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -195,6 +196,19 @@ class LoadTest(unittest.TestCase):
             lost = run_python("-c", "import sys; " + run, "inspect", "a", PATH=folder)
         self.assertEqual(lost.returncode, 1)
         self.assertRegex(lost.stderr, "^python -m libzero: the program zero is neither in .*CLI11.*\n$")
+
+    def test_module_looks_for_the_program_before_it_imports_torch(self) -> None:
+        missing = _program.NotFoundError("the program zero is not here")
+        for arguments in (["export", "--to", "torch", "a", "b"], ["import", "--from=dcp", "a", "b"]):
+            with (
+                mock.patch.object(_program, "find", side_effect=missing),
+                mock.patch.dict(sys.modules, {"torch": None}),
+                mock.patch("sys.stderr", io.StringIO()) as said,
+            ):
+                self.assertEqual(__main__.main(arguments), 1)
+            self.assertEqual(
+                said.getvalue(), "python -m libzero: the program zero is not here\n"
+            )
 
 
 class ErrorTest(unittest.TestCase):

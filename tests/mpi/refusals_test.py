@@ -78,5 +78,15 @@ class OwnAbi(unittest.TestCase):
                 self.assertIn(f"{shim} was built for {mpi}, and this process has loaded {others[0]}", words)
 
 
+class Shim(unittest.TestCase):
+    def test_it_says_how_it_is_used_and_takes_no_option_for_a_compiler(self) -> None:
+        for argument, status, words in (("--help", 0, "zero-mpi-shim [MPICC [FOLDER]]"), ("-h", 0, "MPICC: the compiler"),
+                                        ("--hlep", 2, "zero-mpi-shim: --hlep is no option; there is --help")):
+            done = subprocess.run([str(mpis.TESTS.parent / "tools" / "zero-mpi-shim"), argument], capture_output=True,
+                                  text=True, check=False, env={**os.environ, "XDG_DATA_HOME": "/nowhere"})
+            self.assertEqual(done.returncode, status, done.stderr)
+            self.assertIn(words, done.stdout if status == 0 else done.stderr)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -71,7 +71,7 @@ const char* process_state(pid_t pid) {
     const char* words;
   } kStates[] = {{'R', "running"},
                  {'S', "sleeping"},
-                 {'D', "waiting for a device"},
+                 {'D', "in an uninterruptible system call"},
                  {'T', "stopped"},
                  {'t', "stopped by a debugger"},
                  {'Z', "ended"},

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
@@ -299,6 +300,22 @@ TEST(Life, a_stopped_process_is_alive_and_called_stopped) {
   waitpid(watched.child.pid(), &status, WUNTRACED);
   EXPECT_FALSE(watched.peer->ask());
   EXPECT_EQ(state(), "stopped");
+}
+
+TEST(Life, a_process_that_a_signal_cannot_interrupt_is_called_so) {
+  // As long as a child by vfork has neither ended nor begun another program, its parent is in one.
+  const pid_t child = fork();
+  if (child == 0) {
+    if (vfork() != 0) _exit(0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;) pause();
+  }
+  const auto state = [&] { return std::string(process_state(child)); };
+  for (int ms = 0; ms < 10'000 && state() != "in an uninterruptible system call"; ++ms)
+    usleep(1'000);
+  EXPECT_EQ(state(), "in an uninterruptible system call");
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
 }
 
 TEST(Life, who_was_killed_died_and_who_left_by_itself_ended) {

@@ -16,6 +16,7 @@ from .._abi import ERR_STATE
 from ._core import Core
 from ._group import agreed
 from ._shard import Closure, Groups, Hand, Shard, copy_options, names_of, options_of
+from ._targets import zeros_stepped
 from ._tensors import Bound
 
 
@@ -160,6 +161,17 @@ class InnerShard(Shard):
         except Exception:  # or at more than that: then the owners are asked
             return None
         return None if trial.state else {}
+
+    def expected_state(
+        self, groups: Groups, only: Optional[torch.Tensor] = None
+    ) -> dict[int, dict[str, Any]]:
+        if only is not None:
+            groups = [
+                {**group, "params": [one for one in group["params"] if one is only]}
+                for group in groups
+            ]
+        made = zeros_stepped(self.optim, groups, self._defaults)
+        return {self._numbers[param]: _to_cpu(state) for param, state in made.items()}
 
     def gather_state(self, groups: Groups, to: Optional[int]) -> dict[int, dict[str, Any]]:
         copy_options(groups, self.optim.param_groups)

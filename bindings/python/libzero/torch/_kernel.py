@@ -158,6 +158,11 @@ class KernelShard(Shard):
     def initial_state(self, groups: Groups) -> dict[int, dict[str, Any]]:
         return {**_state.initial(self.core, self.rule, groups)}
 
+    def expected_state(
+        self, groups: Groups, only: Optional[torch.Tensor] = None
+    ) -> dict[int, dict[str, Any]]:
+        return {**_state.expected(self.core, self.rule, groups, only)}
+
     def gather_state(self, groups: Groups, to: Optional[int]) -> dict[int, dict[str, Any]]:
         return {**_state.gather(self.core, self.rule, groups, to)}
 

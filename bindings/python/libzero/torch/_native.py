@@ -342,6 +342,11 @@ class NativeShard(Shard):
     def initial_state(self, groups: Groups) -> dict[int, dict[str, Any]]:
         return {**_state.initial(self._core, self._wishes.choice.rule, groups)}
 
+    def expected_state(
+        self, groups: Groups, only: Optional[torch.Tensor] = None
+    ) -> dict[int, dict[str, Any]]:
+        return {**_state.expected(self._core, self._wishes.choice.rule, groups, only)}
+
     def gather_state(self, groups: Groups, to: Optional[int]) -> dict[int, dict[str, Any]]:
         return {**_state.gather(self._core, self._wishes.choice.rule, groups, to)}
 

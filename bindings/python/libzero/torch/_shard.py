@@ -92,6 +92,13 @@ class Shard(ABC):
         tell. Local."""
 
     @abstractmethod
+    def expected_state(
+        self, groups: Groups, only: Optional[torch.Tensor] = None
+    ) -> dict[int, dict[str, Any]]:
+        """What gather_state would return after a step of zeros that moved nothing, of all parameters
+        or of one: the place for a state that is loaded. Local."""
+
+    @abstractmethod
     def gather_state(self, groups: Groups, to: Optional[int]) -> dict[int, dict[str, Any]]:
         """The whole state by number of parameter, on rank `to` or on all; elsewhere {}. Collective."""
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, Optional
@@ -28,6 +29,7 @@ from ._shard import (
     names_of,
     options_of,
 )
+from ._targets import State, asked_by_checkpoints
 from ._tensors import Bound, Homes
 
 
@@ -58,7 +60,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
         listed = listed_params(params, type(self).__name__)
         self._shard: Optional[Shard] = None
         super().__init__(listed, self._constructor_options)
-        self.state = State()
+        self.state = self._new_state()
         self.process_group = process_group(group)
         self.world_size: int = dist.get_world_size(self.process_group)
         self.rank: int = dist.get_rank(self.process_group)
@@ -200,6 +202,21 @@ class ShardedOptimizer(torch.optim.Optimizer):
 
     # ---- State, in torch's own format ----
 
+    def _new_state(self) -> State:
+        """An empty one, which does not keep this optimizer alive."""
+        reference = weakref.ref(self)
+
+        def names_of(param: torch.Tensor) -> Mapping[str, Any]:
+            optimizer = reference()
+            if optimizer is None or optimizer._shard is None:
+                return {}
+            found = optimizer._shard.expected_state(optimizer.param_groups, only=param)
+            return next(iter(found.values()), {})
+
+        made = State()
+        made.names_of = names_of
+        return made
+
     def _gather(self, to: Optional[int]) -> None:
         """Bring the whole state to rank `to`, or to all, for state_dict(). Collective."""
         entries = self._sharded().gather_state(self.param_groups, to)
@@ -219,6 +236,9 @@ class ShardedOptimizer(torch.optim.Optimizer):
             self.state = kept
 
     def _entries(self, remedy: str) -> dict[int, dict[str, Any]]:
+        asked = asked_by_checkpoints()
+        if (self._fresh and asked) or "_load_optim_state_dict" in asked:
+            return self._sharded().expected_state(self.param_groups)
         initial = self._sharded().initial_state(self.param_groups) if self._fresh else None
         if initial is not None:
             return initial
@@ -254,7 +274,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
             groups = self._loaded_groups(state_dict)
             load = shard.prepare_load(groups, _renumbered(state_dict))
         load()
-        self.__setstate__({"state": State(), "param_groups": groups})
+        self.__setstate__({"state": self._new_state(), "param_groups": groups})
         self._fresh = False
         self._gathered = None
         for hook in _hooks(self, "_optimizer_load_state_dict_post_hooks"):
@@ -292,18 +312,6 @@ class ShardedOptimizer(torch.optim.Optimizer):
             f"{type(self).__name__} cannot be copied or pickled, as its state is on other ranks; "
             "save its state_dict()"
         )
-
-
-class State(defaultdict[Any, Any]):
-    """`state` as torch's base class has it: with what programs put there, as all of an optimizer's
-    own is libzero's. It counts as full: where it is empty, torch.distributed.checkpoint makes a
-    step of zero gradients, so that there is some."""
-
-    def __init__(self, factory: Any = dict, *items: Any) -> None:
-        super().__init__(factory, *items)  # as copies are made
-
-    def __bool__(self) -> bool:
-        return True
 
 
 def _mapping(value: Any, what: str) -> Mapping[Any, Any]:

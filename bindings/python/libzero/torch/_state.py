@@ -14,6 +14,8 @@ from ._shard import Groups, options_of
 from ._tensors import Bound
 
 MASTER = "master"
+_EXACT_IN_FLOAT32 = 2**24
+_MOST_STEPS = 2**53  # libzero's, and what a float64 counts to
 # Of one parameter: tensors by torch's names, and its numbers as tensors without dimensions.
 Entry = dict[str, torch.Tensor]
 # By the parameter's number over all groups; what has no state is not there.
@@ -71,6 +73,30 @@ def initial(core: Core, rule: Rule, groups: Sequence[Mapping[str, Any]]) -> Entr
     return entries
 
 
+def expected(
+    core: Core,
+    rule: Rule,
+    groups: Sequence[Mapping[str, Any]],
+    only: Optional[torch.Tensor] = None,
+) -> Entries:
+    """What trained parameters, or one of them, will have after their first step, as it is before
+    that: the place for a state that is loaded. Local."""
+    entries: Entries = {}
+    group_of = [group for group in groups for _ in group["params"]]
+    for number, bound in enumerate(core.bound):
+        chosen = only is None or bound.param is only
+        if not (chosen and bound.trainable and bound.param.requires_grad):
+            continue
+        entry = _initial(rule, group_of[number], bound, bound.shape, stepped=True)
+        if MASTER in core.optimizer.state_names(number):
+            entry[MASTER] = bound.param.detach().to("cpu", torch.float32, copy=True)
+        # What is loaded is copied into this, and may be a count that float32 has not.
+        entries[number] = {
+            name: value.double() if name == "step" else value for name, value in entry.items()
+        }
+    return entries
+
+
 def _starts_with_state(rule: Rule, bound: Bound) -> bool:
     """Adagrad of torch's makes its state before the first step."""
     return rule.name == "adagrad" and bound.trainable
@@ -97,20 +123,26 @@ def _complete(
         entry.update(rest)
 
 
-def _needed(rule: Rule, group: Mapping[str, Any]) -> list[str]:
+def _needed(rule: Rule, group: Mapping[str, Any], *, stepped: bool = False) -> list[str]:
     """What every state has. torch's SGD alone does without a slot: its first step makes one."""
-    optional = {} if rule.name == "sgd" else rule.optional
+    optional = {} if rule.name == "sgd" and not stepped else rule.optional
     chosen = [name for name, option in optional.items() if group.get(option)]
     return [*rule.scalars, *rule.slots, *chosen]
 
 
 def _initial(
-    rule: Rule, group: Mapping[str, Any], bound: Bound, shape: Sequence[int]
+    rule: Rule,
+    group: Mapping[str, Any],
+    bound: Bound,
+    shape: Sequence[int],
+    *,
+    stepped: bool = False,
 ) -> Entry:
-    """The state of a parameter that was never updated, as the class makes it in its first step."""
+    """The state of a parameter that was never updated, as the class makes it in its first step;
+    `stepped`: with what it has after that."""
     dtype = torch.float64 if bound.dtype == torch.float64 else torch.float32
     entry: Entry = {}
-    for name in _needed(rule, group):
+    for name in _needed(rule, group, stepped=stepped):
         if name in rule.scalars:
             entry[name] = scalar_of(1.0 if name == "mu_product" else 0.0, name)
         else:
@@ -120,8 +152,10 @@ def _initial(
 
 
 def scalar_of(value: float, name: str) -> torch.Tensor:
-    # A count is float32 as in torch; NAdam's product has the digits that the next step multiplies.
-    return torch.tensor(value, dtype=torch.float32 if name == "step" else torch.float64)
+    # A count is float32 as in torch, unless that would round it; NAdam's product has the digits that
+    # the next step multiplies.
+    short = name == "step" and value <= _EXACT_IN_FLOAT32
+    return torch.tensor(value, dtype=torch.float32 if short else torch.float64)
 
 
 def entries_of(
@@ -172,6 +206,8 @@ def _number_of(value: Any, name: str, what: str) -> torch.Tensor:
         raise TypeError(f"{what}: {name} is no number") from None
     if name == "step" and not (number >= 0 and number.is_integer()):
         raise ValueError(f"{what}: step is {number}, which is no count")
+    if name == "step" and int(value) > _MOST_STEPS:
+        raise ValueError(f"{what}: step is {int(value)}, and libzero counts to {_MOST_STEPS}")
     return torch.tensor(number, dtype=torch.float64)
 
 

@@ -21,7 +21,6 @@ from ._native import NativeShard, Wishes
 from ._rules import Named, choose
 from ._scaler import Asked
 from ._shard import Closure, Params, listed_params
-from ._sharded import State
 from .typing import Arenas, Options, Partition, Reduction
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ class Optimizer(Checkpoints):
         if not isinstance(arenas, (bool, str)) or arenas not in _ARENAS:
             raise ValueError(f"arenas is {arenas!r}; there are False, True and 'shared'")
         torch.optim.Optimizer.__init__(self, listed, choice.template.defaults)
-        self.state = State()
+        self.state = self._new_state()
         self._steps = 0
         self._fresh = True
         self._in_arena = False  # as this class sees to arenas itself

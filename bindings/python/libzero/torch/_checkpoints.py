@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 from typing import Optional, Union
 
-from .. import Optimizer
 from ._native import NativeShard
 from ._sharded import ShardedOptimizer
 
@@ -20,9 +19,6 @@ class Checkpoints(ShardedOptimizer):
         self._sharded()
         return self._native
 
-    def _to_be_saved(self) -> Optimizer:
-        return self._open().to_be_saved(self.param_groups)
-
     def save(self, directory: Union[str, os.PathLike[str]], *, replace: bool = False) -> None:
         """Save parameters, rank 0's buffers, state, options and step as the checkpoint `directory`,
         by all ranks: complete and on stable storage, or not there. Options are those of
@@ -31,7 +27,7 @@ class Checkpoints(ShardedOptimizer):
         >>> optimizer.step()
         >>> optimizer.save("run/step-1")
         """
-        self._to_be_saved().save(directory, replace=replace)
+        self._open().save(self.param_groups, lambda made: made.save(directory, replace=replace))
 
     def save_begin(
         self, directory: Union[str, os.PathLike[str]], *, replace: bool = False
@@ -45,7 +41,8 @@ class Checkpoints(ShardedOptimizer):
         >>> optimizer.step()
         >>> optimizer.save_wait()
         """
-        self._to_be_saved().save_begin(directory, replace=replace)
+        shard = self._open()
+        shard.save(self.param_groups, lambda made: made.save_begin(directory, replace=replace))
 
     @property
     def save_ended(self) -> bool:

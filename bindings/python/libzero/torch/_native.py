@@ -5,36 +5,28 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Optional, Union
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Optional, TypeVar, Union
 
 import torch
 
-from .. import Comm, Group, NonfiniteError, Optimizer
+from .. import Comm, Group, NonfiniteError, Optimizer, ZeroError
 from . import _state
 from ._core import Core
 from ._gradients import Gradients
 from ._group import agreed
-from ._rules import Choice, put_settings, settings_of, takes_sparse, tell_changed
+from ._native_core import NativeCore, Wishes
+from ._rules import put_settings, settings_of, takes_sparse, tell_changed
 from ._shard import Closure, Groups, Hand, Shard, copy_options, loss_of, names_of
 from ._state import Owned
 from ._tensors import Bound, Buffers, Homes
-from .typing import Reduction
+from ._writes import Writes
 
 _PLANNED = ("partition", "bucket_bytes", "master", "instances")
 
 
-@dataclass(frozen=True)
-class Wishes:
-    """What the program chose: `options` are those of libzero.Optimizer, `arenas` is "", "per_rank"
-    or "shared"."""
-
-    choice: Choice
-    options: Mapping[str, Any]
-    arenas: str
-    overlap: bool
-    reduction: Reduction
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -43,49 +35,6 @@ class _Part:
 
     bound: list[Bound]
     settings: dict[str, float]
-
-
-class NativeCore(Core):
-    """Every option of libzero's, and gradients that have a place of their own."""
-
-    def __init__(self, comm: Comm, wishes: Wishes) -> None:
-        super().__init__(comm, wishes.choice.update, **wishes.options)
-        self.places: dict[torch.Tensor, torch.Tensor] = {}  # in arenas of this rank
-
-    def follow_memory(self) -> None:
-        """What belongs into an arena is brought back there: libzero may touch what is behind it."""
-        for one in self.bound:
-            place = self.places.get(one.param)
-            if one.moved() and place is not None:
-                place.copy_(one.view())
-                one.param.data = one.out_of_order(place)
-        super().follow_memory()
-
-    def add_bound(
-        self,
-        bound: Sequence[Bound],
-        homes: Sequence[Optional[torch.Tensor]],
-        settings: Mapping[str, float],
-    ) -> Group:
-        told = [
-            replace(
-                one.register(),
-                frozen=not one.trained,
-                padded=one.param in self.places,
-                grad=None if home is None else one.in_order(home),
-            )
-            for one, home in zip(bound, homes)
-        ]
-        options: dict[str, Any] = dict(settings)
-        group = self.optimizer.register(told, **options)
-        self.bound += bound
-        self._trained += [not param.frozen for param in told]
-        return group
-
-    def changed(self) -> bool:
-        """Whether there is anything to follow, which libzero cannot be told while gradients are
-        announced. ValueError as Bound.moved."""
-        return self.trained() != self._trained or any(one.moved() for one in self.bound)
 
 
 class NativeShard(Shard):
@@ -109,6 +58,7 @@ class NativeShard(Shard):
     def _begin(self) -> None:
         self._core = NativeCore(self.comm, self._wishes)
         self.gradients = Gradients(self._core, overlap=self._wishes.overlap)
+        self.writes = Writes(self._core, self._wishes.options)
         self._groups: list[Optional[Group]] = []
         self._told: list[dict[str, float]] = []
 
@@ -172,12 +122,14 @@ class NativeShard(Shard):
     def _register(
         self, parts: Sequence[_Part], homes: Mapping[torch.Tensor, Optional[torch.Tensor]]
     ) -> None:
+        first = len(self._core.bound)
         for part in parts:
             own = [homes[one.param] for one in part.bound]
             group = self._core.add_bound(part.bound, own, part.settings) if part.bound else None
             self._groups.append(group)
             self._told.append(part.settings)
         self._core.seal()
+        self.writes.watch(first)
         self.gradients.watch([homes[one.param] for part in parts for one in part.bound])
         self._homes.update(homes)
 
@@ -212,7 +164,12 @@ class NativeShard(Shard):
 
     def wrote_all(self) -> None:
         """Tell autograd that all parameters have new values."""
-        self._core.wrote(range(len(self._core.bound)))
+        self._wrote(range(len(self._core.bound)))
+
+    def _wrote(self, numbers: Iterable[int]) -> None:
+        self._core.wrote(numbers)
+        self._core.moved.clear()
+        self.writes.note()
 
     def broadcast_params(self, root: Optional[int]) -> None:
         self._core.follow_memory()
@@ -231,10 +188,12 @@ class NativeShard(Shard):
         self.gradients.follow_reduced()
         if self.gradients.reduced:
             return
-        self._follow(groups)
-        grads = self.gradients.collect()
         core = self._core
-        core.optimizer.reduce_grads(grads, self._wishes.reduction, stream=core.stream)
+
+        def reduced(grads: Optional[list[Optional[torch.Tensor]]]) -> None:
+            core.optimizer.reduce_grads(grads, self._wishes.reduction, stream=core.stream)
+
+        self._followed(groups, reduced)
         self.gradients.note_reduced()
 
     def step(
@@ -252,18 +211,41 @@ class NativeShard(Shard):
     def _step(self, groups: Groups) -> None:
         core = self._core
         self.gradients.follow_reduced()
-        if self.gradients.reduced:
-            self._push(groups)
-            core.optimizer.step(stream=core.stream)
-        else:
-            self._follow(groups)
-            grads = self.gradients.collect()
-            core.optimizer.step(grads, self._wishes.reduction, stream=core.stream)
+        if not self.gradients.reduced:
+            step = core.optimizer.step
+            return self._followed(
+                groups, lambda grads: step(grads, self._wishes.reduction, stream=core.stream)
+            )
+        written = self.writes.found()
+        if written:
+            raise RuntimeError(
+                f"parameter {core.bound[written[0]].name} was written after clip_grad_norm() or "
+                "clip_grad_value(): write before them or after step(), or call zero_grad() before "
+                "the next backward"
+            )
+        self._push(groups)
+        core.optimizer.step(stream=core.stream)
+        return None
+
+    def _followed(self, groups: Groups, call: Callable[[Any], object]) -> None:
+        """`call` with the gradients, after what the program has changed of options, memory and values."""
+        self._follow(groups)
+        self._agreeing(lambda: call(self.gradients.collect()))
+
+    def _agreeing(self, call: Callable[[], _T]) -> _T:
+        """`call`, which all ranks make; again where some have seen writes that others have not."""
+        try:
+            return call()
+        except ZeroError as error:
+            if not self.writes.seen_by_some(error):
+                raise
+        self.gradients.take_back()
+        self.writes.take_all()
+        return call()
 
     def _used(self) -> None:
         self.gradients.used()
-        core = self._core
-        core.wrote(number for number, one in enumerate(core.bound) if one.trained)
+        self._wrote(number for number, one in enumerate(self._core.bound) if one.trained)
 
     def join(self, groups: Groups) -> int:
         """Steps of the others, until no rank has inputs; `groups` follow those of the others."""
@@ -284,10 +266,12 @@ class NativeShard(Shard):
 
     def _follow(self, groups: Groups) -> None:
         self._push(groups)
-        if self.gradients.announced and self._core.changed():
+        written = self.writes.found()
+        if self.gradients.announced and (written or self._core.changed()):
             self.gradients.take_back()
         self._core.follow_memory()
         self._core.follow_trained()
+        self.writes.take(sorted({*written, *self._core.moved}))
         self.gradients.follow_trained()
 
     def _push(self, groups: Groups) -> None:
@@ -306,13 +290,19 @@ class NativeShard(Shard):
                 told[name] = group[name]
             put_settings(rule, options, told)
 
-    def to_be_saved(self, groups: Groups) -> Optimizer:
-        """Returns libzero's optimizer as it is to be saved."""
+    def save(self, groups: Groups, call: Callable[[Optimizer], object]) -> None:
+        """`call` with libzero's optimizer as it is to be saved. Collective."""
         self._push(groups)
         self.follow_memory()
+        self._take_writes()
         for name, value in self._extras.items():
             self._core.optimizer.state_extra_set(name, value)
-        return self._core.optimizer
+        self._agreeing(lambda: call(self._core.optimizer))
+
+    def _take_writes(self) -> None:
+        """What is saved has masters of what the parameters hold; with gradients libzero refuses both."""
+        if not (self.gradients.announced or self.gradients.reduced):
+            self.writes.take(sorted({*self.writes.found(), *self._core.moved}))
 
     def load(self, directory: Union[str, os.PathLike[str]], groups: Optional[Groups]) -> None:
         """A checkpoint, with settings for `groups` unless that is None."""
@@ -348,7 +338,9 @@ class NativeShard(Shard):
         return {**_state.expected(self._core, self._wishes.choice.rule, groups, only)}
 
     def gather_state(self, groups: Groups, to: Optional[int]) -> dict[int, dict[str, Any]]:
-        return {**_state.gather(self._core, self._wishes.choice.rule, groups, to)}
+        self._take_writes()
+        rule = self._wishes.choice.rule
+        return {**self._agreeing(lambda: _state.gather(self._core, rule, groups, to))}
 
     def prepare_load(
         self, groups: Groups, state: Mapping[int, Mapping[str, Any]]
@@ -358,7 +350,7 @@ class NativeShard(Shard):
 
     def _load(self, groups: Groups, entries: _state.Entries) -> None:
         # A new one, as there is no way to take state away, and so that a failure changes nothing.
-        before = self._core, self.gradients, self._groups, self._told
+        before = self._core, self.gradients, self._groups, self._told, self.writes
         self.drop()
         self._core.follow_memory()
         self._begin()
@@ -368,11 +360,13 @@ class NativeShard(Shard):
             self.buffers.register(self._core.optimizer)
             # A scale that has adapted is worth more than the one that it began with.
             self._core.optimizer.loss_scale = before[0].optimizer.loss_scale
-            _state.put(self._core, self._wishes.choice.rule, entries)
+            # What a program loads into the model, before or after this, counts as it would without.
+            _state.put(self._core, self._wishes.choice.rule, entries, keep_values=True)
+            self.writes.doubt(number for number, one in entries.items() if _state.MASTER in one)
             self._core.seal()
         except BaseException:
             self._close()
-            self._core, self.gradients, self._groups, self._told = before
+            self._core, self.gradients, self._groups, self._told, self.writes = before
             raise
         before[1].close()
         before[0].close()

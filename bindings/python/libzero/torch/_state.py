@@ -309,12 +309,10 @@ def follow_masters(core: Core, share_dtype: str) -> None:
         if MASTER in core.optimizer.state_names(number):
             held = bound.view().to("cpu")
             master = torch.from_numpy(core.optimizer.state_get(number, MASTER)).view(held.shape)
-            shown = master.to(_shown(bound, share_dtype))
-            other = (shown != held) & (master != held)
-            written = written or bool(other.any())
-            masters[number] = torch.where(other, held.to(master.dtype), master)
-            shown = masters[number].to(shown.dtype)
-            if bool((shown.isinf() & masters[number].isfinite()).any()):
+            dtype = shown_dtype(bound, share_dtype)
+            taken = masters[number] = master_of(held, master, dtype)
+            written = written or not torch.equal(taken, master)
+            if bool((taken.to(dtype).isinf() & taken.isfinite()).any()):
                 large = min(large, number)
     # In one exchange: the first that is too large, else whether anything was written.
     found = count + 1 - large if large < count else int(written) - 1
@@ -334,9 +332,16 @@ def follow_masters(core: Core, share_dtype: str) -> None:
     core.wrote(number for number, one in enumerate(core.bound) if one.trainable)
 
 
-def _shown(bound: Bound, share_dtype: str) -> torch.dtype:
+def master_of(held: torch.Tensor, master: torch.Tensor, shown: torch.dtype) -> torch.Tensor:
+    """The master of what a parameter holds: `master` where it holds that, or what it is rounded to
+    in the dtype `shown`."""
+    other = (master.to(shown) != held) & (master != held)
+    return torch.where(other, held.to(master.dtype), master)
+
+
+def shown_dtype(bound: Bound, share_dtype: Optional[str]) -> torch.dtype:
     """What a parameter shows of its master."""
-    if bound.dtype != torch.float32:
+    if bound.dtype != torch.float32 or share_dtype is None:
         return bound.dtype
     shared: torch.dtype = getattr(torch, share_dtype)
     return shared

@@ -17,7 +17,8 @@ from .._values import check_word
 from ..typing import Device
 from ._checkpoints import Checkpoints
 from ._group import comm_of, process_group
-from ._native import NativeShard, Wishes
+from ._native import NativeShard
+from ._native_core import Wishes
 from ._rules import Named, choose
 from ._scaler import Asked
 from ._shard import Closure, Params, listed_params
@@ -244,8 +245,9 @@ class Optimizer(Checkpoints):
         return self._sharded().core.optimizer.result()
 
     def broadcast_params(self, root: Optional[int] = 0) -> None:
-        """Copy every parameter from rank `root` to all; None says that all wrote the same. Whoever
-        writes into parameters of 16 bits calls it, as their masters are taken anew.
+        """Copy every parameter from rank `root` to all; None says that all wrote the same. Masters are
+        taken anew, so who writes by .data into parameters that have some calls it; steps follow what
+        is written in any other way.
 
         >>> optimizer.zero_grad()
         >>> optimizer.broadcast_params()

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libzero's optimizer as libzero.torch.Optimizer has it: with every option, and places for gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Optional
+
+import torch
+
+from .. import Comm, Group
+from ._core import Core
+from ._rules import Choice
+from ._tensors import Bound
+from .typing import Reduction
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the program chose: `options` are those of libzero.Optimizer, `arenas` is "", "per_rank"
+    or "shared"."""
+
+    choice: Choice
+    options: Mapping[str, Any]
+    arenas: str
+    overlap: bool
+    reduction: Reduction
+
+
+class NativeCore(Core):
+    """Every option of libzero's, and gradients that have a place of their own."""
+
+    def __init__(self, comm: Comm, wishes: Wishes) -> None:
+        super().__init__(comm, wishes.choice.update, **wishes.options)
+        self.places: dict[torch.Tensor, torch.Tensor] = {}  # in arenas of this rank
+        self.moved: set[int] = set()  # whose memory may hold other values than libzero left
+
+    def follow_memory(self) -> None:
+        """What belongs into an arena is brought back there: libzero may touch what is behind it."""
+        for number, one in enumerate(self.bound):
+            if one.moved():
+                self.moved.add(number)
+                place = self.places.get(one.param)
+                if place is not None:
+                    place.copy_(one.view())
+                    one.param.data = one.out_of_order(place)
+        super().follow_memory()
+
+    def add_bound(
+        self,
+        bound: Sequence[Bound],
+        homes: Sequence[Optional[torch.Tensor]],
+        settings: Mapping[str, float],
+    ) -> Group:
+        told = [
+            replace(
+                one.register(),
+                frozen=not one.trained,
+                padded=one.param in self.places,
+                grad=None if home is None else one.in_order(home),
+            )
+            for one, home in zip(bound, homes)
+        ]
+        options: dict[str, Any] = dict(settings)
+        group = self.optimizer.register(told, **options)
+        self.bound += bound
+        self._trained += [not param.frozen for param in told]
+        return group
+
+    def changed(self) -> bool:
+        """Whether there is anything to follow, which libzero cannot be told while gradients are
+        announced. ValueError as Bound.moved."""
+        return self.trained() != self._trained or any(one.moved() for one in self.bound)

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a program writes into parameters that have masters, which a step would undo."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, Optional
+
+import torch
+
+from .. import MismatchError, PeerError, ZeroError
+from ._core import Core
+from ._state import MASTER, master_of, shown_dtype
+from ._tensors import Bound
+
+_version = attrgetter("_version")
+
+
+class Writes:
+    """Which parameters with masters were written since libzero wrote them last, by their version
+    counters, which count every write but those through .data.
+
+    Each rank makes what was written to the elements that it owns their master. All ranks tell
+    libzero of the same parameters: where a rank has seen a write that another has not, the next
+    collective call is refused on all, and is made again after all ranks have compared all.
+    """
+
+    def __init__(self, core: Core, options: Mapping[str, Any]) -> None:
+        """`options`: those of libzero.Optimizer."""
+        self._core = core
+        self._options = options
+        self._numbers: list[int] = []
+        self._params: list[torch.Tensor] = []
+        self._seen: list[Optional[int]] = []
+
+    def watch(self, first: int) -> None:
+        """Follow parameters from number `first` on, which are sealed now."""
+        for number, bound in enumerate(self._core.bound[first:], first):
+            if self._has_master(bound):
+                self._numbers.append(number)
+                self._params.append(bound.param)
+                self._seen.append(bound.param._version)
+
+    def _has_master(self, bound: Bound) -> bool:
+        """Whether it may have one that a write does not reach. A remainder is what a parameter
+        lacks: what is written into that is its master but for half of its last digit."""
+        kept = self._options.get("master")
+        if kept == "none" or not bound.trainable:
+            return False
+        if bound.dtype == torch.float32:
+            return self._options.get("share_dtype") is not None
+        halves = bound.dtype in (torch.bfloat16, torch.float16)
+        return halves and not (kept == "remainder" and bound.dtype == torch.bfloat16)
+
+    def note(self) -> None:
+        """libzero has written them."""
+        self._seen = list(map(_version, self._params))
+
+    def doubt(self, numbers: Iterable[int]) -> None:
+        """Have these compared, as their masters have come from elsewhere."""
+        doubted = set(numbers)
+        for place, number in enumerate(self._numbers):
+            if number in doubted:
+                self._seen[place] = None
+
+    def found(self) -> list[int]:
+        """The numbers of those that were written. Local."""
+        if list(map(_version, self._params)) == self._seen:
+            return []
+        rows = zip(self._numbers, self._params, self._seen)
+        return [number for number, param, seen in rows if param._version != seen]
+
+    def take(self, numbers: Sequence[int]) -> None:
+        """Make what these hold their masters, but where that is what the master is rounded to.
+        libzero has no gradients then. Local."""
+        optimizer = self._core.optimizer
+        wanted = [one for one in numbers if MASTER in optimizer.state_names(one)]
+        for part in optimizer.owned_ranges() if wanted else ():
+            if part.param in wanted:
+                self._take(self._core.bound[part.param], part)
+        owned = set(self._core.owned()) if wanted else ()
+        for number in wanted:
+            if number not in owned:
+                optimizer.state_set(number, MASTER)
+
+    def _take(self, bound: Bound, part: Any) -> None:
+        optimizer = self._core.optimizer
+        held = bound.view().view(-1)[part.first : part.first + part.count].to("cpu")
+        master = torch.from_numpy(optimizer.state_get(part.param, MASTER, part.first, part.count))
+        shown = shown_dtype(bound, self._options.get("share_dtype"))
+        taken = master_of(held, master.view(held.shape), shown)
+        optimizer.state_set(part.param, MASTER, taken.numpy(), part.first)
+
+    def take_all(self) -> None:
+        self.take([one for one in self._numbers if self._core.bound[one].trainable])
+
+    def seen_by_some(self, error: ZeroError) -> bool:
+        """Whether a call was refused, on all ranks, as they told of different parameters."""
+        refused = isinstance(error, (MismatchError, PeerError))
+        return refused and bool(self._numbers) and "state set of parameter" in str(error)

@@ -9,7 +9,7 @@ from typing import Any, Optional
 import torch
 from torch.autograd.graph import increment_version
 
-from .. import Comm, Group, Optimizer, ZeroError
+from .. import Comm, Group, MismatchError, Optimizer, PeerError, ZeroError
 from .._abi import ERR_STATE
 from ._group import agreed
 from ._tensors import Bound
@@ -88,6 +88,40 @@ class Core:
         self._owned = None
         if self.bound:
             self.optimizer.seal()
+
+    def begun_apart(self, call: Callable[[], object], share: Callable[[], object]) -> None:
+        """`call`, a first use of gradients; again after `share` where libzero finds, on all ranks, that
+        they begin with different parameters, which the originals do not look at. Collective."""
+        try:
+            call()
+        except (MismatchError, PeerError) as error:
+            if "do not begin with the same parameters" not in str(error):
+                raise
+            share()
+            call()
+
+    def share_owned(self) -> None:
+        """Give all ranks what the owners have, as a step of the originals does. Collective."""
+        self.optimizer.share_params(keep_masters=True, stream=self.stream)
+        owned = set(self.owned())
+        self.wrote(number for number in range(len(self.bound)) if number not in owned)
+
+    def share_owned_by(self, partition: str) -> None:
+        """The same with what those have that own whole tensors under another `partition`."""
+        once = Core(self.comm, "sgd", partition)
+        try:
+            params = [one.param for one in self.bound]
+            once.add(params, [one.name for one in self.bound], {}, trained=[True] * len(params))
+            once.seal()
+            once.share_owned()
+        finally:
+            once.close()
+        self.take_as_alike()
+
+    def take_as_alike(self) -> None:
+        """Go on with what each rank has. Not with masters. Collective."""
+        if self.bound:
+            self.optimizer.broadcast_params(None, stream=self.stream)
 
     def follow_memory(self) -> None:
         """Look where each parameter is now. ValueError as Bound.moved; then nothing has changed."""

@@ -136,7 +136,10 @@ class InnerShard(Shard):
         core = self._core
         gradients = core.gradients() if hand.contributes else [None] * len(core.bound)
         try:
-            core.optimizer.reduce_grads(gradients, "sum", stream=core.stream)
+            core.begun_apart(
+                lambda: core.optimizer.reduce_grads(gradients, "sum", stream=core.stream),
+                core.share_owned,
+            )
         except ZeroError as error:
             if error.code != ERR_STATE or any(one is not None for one in gradients):
                 raise

@@ -112,6 +112,13 @@ class KernelShard(Shard):
             self.update([None] * len(core.bound), "sum")
         return loss
 
+    def _share_owned(self) -> None:
+        if self._partition == "even":
+            # Elements of one tensor are many ranks': torch's owners have whole ones.
+            self.core.share_owned_by("greedy")
+        else:
+            self.core.share_owned()
+
     def _own(self, gradients: Sequence[Optional[torch.Tensor]]) -> list[Optional[torch.Tensor]]:
         """Where whole tensors are owned their owners' gradients alone count, as in an optimizer of
         the class over what this rank owns. One without elements has no owner."""
@@ -131,7 +138,10 @@ class KernelShard(Shard):
         absent = [number for number, one in enumerate(gradients) if one is None]
         before = self._counts(absent)
         try:
-            core.optimizer.step(gradients, reduction, stream=core.stream)
+            core.begun_apart(
+                lambda: core.optimizer.step(gradients, reduction, stream=core.stream),
+                self._share_owned,
+            )
         except ZeroError as error:
             # Without a gradient on any rank torch.optim does nothing, and without a word.
             if error.code != ERR_STATE or any(one is not None for one in gradients):

@@ -229,7 +229,9 @@ def _norm(core: Core, gradients: list[Optional[torch.Tensor]], norm_type: float)
     if not core.bound:
         return 0.0
     try:
-        optimizer.reduce_grads(gradients, "none", stream=core.stream)
+        core.begun_apart(
+            lambda: optimizer.reduce_grads(gradients, "none", stream=core.stream), core.share_owned
+        )
     except ZeroError as error:
         # No rank has any.
         if error.code != ERR_STATE or any(grad is not None for grad in gradients):

@@ -237,6 +237,7 @@ class _Reducer:
             # Without momentum there is no state, whatever is trained: gradients say what there is.
             self._core.add(self.params, names, {}, trained=[True] * len(names), owners=owners)
             self._core.seal()
+            self._core.take_as_alike()  # until a step of the optimizers
         except BaseException:
             self._core.close()
             raise

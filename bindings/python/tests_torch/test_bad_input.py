@@ -16,7 +16,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from libzero import ZeroError
-from libzero.torch import ZeroRedundancyOptimizer
+from libzero.torch import OSS, Optimizer, ZeroRedundancyOptimizer
 from support import OneRank, worst
 
 SGD = torch.optim.SGD
@@ -40,6 +40,25 @@ class Constructor(OneRank):
             [{"params": []}, {"params": [model.weight]}],
         ):
             ZeroRedundancyOptimizer(params, SGD, lr=0.1).close()
+
+    def test_leaves_the_groups_of_a_program_as_they_were_when_it_refuses(self) -> None:
+        for make in (
+            lambda groups, rate: ZeroRedundancyOptimizer(groups, SGD, lr=rate),
+            lambda groups, rate: OSS(groups, torch.optim.ASGD, lr=rate),
+            lambda groups, rate: Optimizer(groups, "lion", lr=rate),
+        ):
+            weight = nn.Parameter(torch.ones(3))
+            groups = [{"params": [weight], "weight_decay": 0.5}]
+            with self.assertRaises((ValueError, ZeroError)):
+                make(groups, -1.0)
+            self.assertEqual(groups, [{"params": [weight], "weight_decay": 0.5}])
+            optimizer = make(groups, 0.25)
+            self.assertEqual(optimizer.param_groups[0]["lr"], 0.25)
+            late = {"params": [weight]}
+            with self.assertRaises(ValueError):
+                optimizer.add_param_group(late)
+            self.assertEqual(late, {"params": [weight]})
+            optimizer.close()
 
     def test_refuses_what_is_no_list_of_parameters(self) -> None:
         weight = nn.Parameter(torch.ones(3))

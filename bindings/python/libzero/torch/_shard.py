@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Optional
 
 import torch
@@ -149,6 +150,20 @@ def listed_params(params: Params, what: str) -> list[Any]:
     else:
         listed = _each_once(listed)
     return listed if _takes_names() else [_without_names(one) for one in listed]
+
+
+@contextlib.contextmanager
+def unless_refused(groups: Iterable[Any]) -> Iterator[None]:
+    """torch puts defaults into the program's own groups. Where the block raises, they hold what they
+    held before it."""
+    before = [(group, dict(group)) for group in groups if isinstance(group, dict)]
+    try:
+        yield
+    except BaseException:
+        for group, held in before:
+            group.clear()
+            group.update(held)
+        raise
 
 
 def each_once(group: dict[str, Any]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from ._shard import (
     listed_params,
     names_of,
     options_of,
+    unless_refused,
 )
 from ._targets import State, asked_by_checkpoints
 from ._tensors import Bound, Homes
@@ -59,21 +60,22 @@ class ShardedOptimizer(torch.optim.Optimizer):
         self._class, self._constructor_options = class_of(optimizer_class, defaults)
         listed = listed_params(params, type(self).__name__)
         self._shard: Optional[Shard] = None
-        super().__init__(listed, self._constructor_options)
-        self.state = self._new_state()
-        self.process_group = process_group(group)
-        self.world_size: int = dist.get_world_size(self.process_group)
-        self.rank: int = dist.get_rank(self.process_group)
-        self.global_rank: int = dist.get_rank()
-        self._device = self._only_device()
-        self._steps = 0
-        self._fresh = True  # no step was made and no state loaded
-        self._gathered: Optional[tuple[int, dict[int, dict[str, Any]]]] = None
-        self._in_arena = in_arena
-        self._partitions = partitions
-        self._share_dtype = share_dtype
-        self._shard = self._make_shard()
-        copy_options(self._shard.optim.param_groups, self.param_groups)
+        with unless_refused(listed):
+            super().__init__(listed, self._constructor_options)
+            self.state = self._new_state()
+            self.process_group = process_group(group)
+            self.world_size: int = dist.get_world_size(self.process_group)
+            self.rank: int = dist.get_rank(self.process_group)
+            self.global_rank: int = dist.get_rank()
+            self._device = self._only_device()
+            self._steps = 0
+            self._fresh = True  # no step was made and no state loaded
+            self._gathered: Optional[tuple[int, dict[int, dict[str, Any]]]] = None
+            self._in_arena = in_arena
+            self._partitions = partitions
+            self._share_dtype = share_dtype
+            self._shard = self._make_shard()
+            copy_options(self._shard.optim.param_groups, self.param_groups)
 
     def _make_shard(self) -> Shard:
         template = self._class(
@@ -168,14 +170,15 @@ class ShardedOptimizer(torch.optim.Optimizer):
         shard = self._sharded()
         before = len(self.param_groups)
         try:
-            with agreed(shard.comm, "the new group"):
-                super().add_param_group(param_group)
-                self._only_device()
-            group = self.param_groups[-1]
-            shard.compare_group(group)
-            if self._in_arena:
-                self._move(shard.comm, group)
-            shard.add_group(group)
+            with unless_refused([param_group]):
+                with agreed(shard.comm, "the new group"):
+                    super().add_param_group(param_group)
+                    self._only_device()
+                group = self.param_groups[-1]
+                shard.compare_group(group)
+                if self._in_arena:
+                    self._move(shard.comm, group)
+                shard.add_group(group)
         except BaseException:
             del self.param_groups[before:]
             raise

@@ -21,7 +21,7 @@ from ._native import NativeShard
 from ._native_core import Wishes
 from ._rules import Named, choose
 from ._scaler import Asked
-from ._shard import Closure, Params, listed_params
+from ._shard import Closure, Params, listed_params, unless_refused
 from .typing import Arenas, Options, Partition, Reduction
 
 if TYPE_CHECKING:
@@ -105,22 +105,23 @@ class Optimizer(Checkpoints):
         check_word(reduction, "reduction", get_args(Reduction))
         if not isinstance(arenas, (bool, str)) or arenas not in _ARENAS:
             raise ValueError(f"arenas is {arenas!r}; there are False, True and 'shared'")
-        torch.optim.Optimizer.__init__(self, listed, choice.template.defaults)
-        self.state = self._new_state()
-        self._steps = 0
-        self._fresh = True
-        self._in_arena = False  # as this class sees to arenas itself
-        self._gathered = None
-        self._device = self._only_device()
-        self._join_group(process_group)
-        chosen = _idle_cores(self._comm) if overlap is None else overlap
-        wishes = Wishes(choice, options, _ARENAS[arenas], chosen, reduction)
-        try:
-            self._shard = self._native = NativeShard(self._comm, wishes, self.param_groups)
-            self._native.add_buffers(dict(buffers))
-        except BaseException:
-            self.close()
-            raise
+        with unless_refused(listed):
+            torch.optim.Optimizer.__init__(self, listed, choice.template.defaults)
+            self.state = self._new_state()
+            self._steps = 0
+            self._fresh = True
+            self._in_arena = False  # as this class sees to arenas itself
+            self._gathered = None
+            self._device = self._only_device()
+            self._join_group(process_group)
+            chosen = _idle_cores(self._comm) if overlap is None else overlap
+            wishes = Wishes(choice, options, _ARENAS[arenas], chosen, reduction)
+            try:
+                self._shard = self._native = NativeShard(self._comm, wishes, self.param_groups)
+                self._native.add_buffers(dict(buffers))
+            except BaseException:
+                self.close()
+                raise
 
     def _join_group(self, group: Group) -> None:
         self._own_comm = not isinstance(group, Comm)

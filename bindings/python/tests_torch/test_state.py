@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 from exchange import assert_sound, there_and_back
-from models import CLASSES, copies, give_gradients, parameters
+from models import CLASSES, SHAPES, copies, give_gradients, parameters
+from torch import nn
 
-from libzero.torch import ZeroRedundancyOptimizer
+from libzero.torch import OSS, Optimizer, ZeroRedundancyOptimizer
 from support import InAllWorlds, everywhere, results_of, worst
 
 WORLDS = (1, 2, 3)
@@ -121,6 +122,66 @@ def options_of_the_file(rank: int, world: int) -> Any:
     return worst(mine, others), zero.param_groups[0]["amsgrad"]
 
 
+def exact_steps(rank: int, world: int) -> Any:
+    """A count that float32 has not, from a dictionary and back, and by torch's own optimizer."""
+    found = []
+    for kind in (ZeroRedundancyOptimizer, OSS, Optimizer):
+        mine = parameters(4)
+        others = copies(mine)
+        optimizer = kind(mine, torch.optim.Adam, lr=0.1)
+        plain = torch.optim.Adam(others, lr=0.1)
+        give_gradients(0, others)
+        plain.step()
+        state = plain.state_dict()
+        for number, entry in state["state"].items():
+            entry["step"] = 2**24 + 1 if number else torch.tensor(2**24 + 1.0, dtype=torch.float64)
+        optimizer.load_state_dict(state)
+        optimizer.consolidate_state_dict(-1 if kind is OSS else None)
+        found += [int(one["step"]) - 2**24 for one in optimizer.state_dict()["state"].values()]
+        plain.load_state_dict(optimizer.state_dict())
+        give_gradients(1, others)
+        plain.step()
+        found.append(int(plain.state_dict()["state"][0]["step"]) - 2**24)
+        optimizer.close()
+    return found
+
+
+def names_in_another_order(rank: int, world: int) -> Any:
+    """Of parameters of one shape; a wrapper's prefix makes no other name, and names may be new."""
+    params = [nn.Parameter(torch.full((3,), float(value))) for value in range(3)]
+    named = list(zip("abc", params))
+    optimizer = ZeroRedundancyOptimizer(named, torch.optim.Adam, lr=0.1)
+    told = []
+    for names in ("abc", "acb", "axc", ("module.a", "module.c", "module.b")):
+        others = list(zip(names, copies(params)))
+        plain = torch.optim.Adam(others, lr=0.1)
+        give_gradients(0, [param for _, param in others])
+        plain.step()
+        try:
+            optimizer.load_state_dict(plain.state_dict())
+            told.append("")
+        except ValueError as error:
+            told.append(str(error))
+    return told
+
+
+def flags_turned_off(rank: int, world: int) -> Any:
+    """State that the options of now do not use comes back."""
+    mine = parameters(3)
+    zero = ZeroRedundancyOptimizer(mine, torch.optim.Adam, lr=0.1, amsgrad=True)
+    give_gradients(0, mine)
+    zero.step()
+    zero.param_groups[0]["amsgrad"] = False
+    zero.consolidate_state_dict(None)
+    state = zero.state_dict()
+    zero.load_state_dict(state)
+    zero.consolidate_state_dict(None)
+    back = zero.state_dict()["state"][0]
+    return "max_exp_avg_sq" in back and torch.equal(
+        back["max_exp_avg_sq"], state["state"][0]["max_exp_avg_sq"]
+    )
+
+
 def refused(rank: int, world: int) -> Any:
     """Each is refused before anything has changed: training goes on as if nothing had been."""
     mine = parameters(4)
@@ -138,7 +199,14 @@ def refused(rank: int, world: int) -> Any:
         lambda state: state["state"][0].update(exp_avg=torch.zeros(3)),
         lambda state: state["state"][0].pop("exp_avg_sq"),
         lambda state: state["state"][0].update(momentum_buffer=torch.zeros(40, 50)),
-        lambda state: state["state"][0].update(step=1.5),
+        lambda state: (
+            state["state"][0].pop("exp_avg"),
+            state["state"][1].update(momentum_buffer=torch.zeros(50)),
+        ),
+        lambda state: state["param_groups"][0].pop("betas"),
+        lambda state: state["param_groups"][0].update(momentum=0.9),
+        lambda state: state["state"][0].update(step=3.7),
+        lambda state: state["state"][0].update(step=2**53 + 1),
         lambda state: state["state"][0].update(step="one"),
         lambda state: state["state"][0].update(exp_avg=[1.0]),
         lambda state: state["state"].update({99: state["state"][0]}),
@@ -170,7 +238,16 @@ def refused(rank: int, world: int) -> Any:
     return told, worst(mine, others), zero.param_groups[0]["lr"]
 
 
-CASES = (from_torch_and_back, a_snapshot, what_the_file_lacks, options_of_the_file, refused)
+CASES = (
+    from_torch_and_back,
+    a_snapshot,
+    what_the_file_lacks,
+    options_of_the_file,
+    exact_steps,
+    names_in_another_order,
+    flags_turned_off,
+    refused,
+)
 
 
 class State(InAllWorlds):
@@ -203,14 +280,33 @@ class State(InAllWorlds):
             self.assertLess(difference, 1)
             self.assertTrue(amsgrad)
 
+    def test_steps_are_exact(self) -> None:
+        for found in self.of(exact_steps):
+            self.assertEqual(found, [*[1] * len(SHAPES), 2] * 3)
+
+    def test_named_parameters_in_another_order_are_refused(self) -> None:
+        for same, turned, new, wrapped in self.of(names_in_another_order):
+            self.assertEqual((same, new), ("", ""))
+            for told in (turned, wrapped):
+                self.assertIn("'c' is parameter 1, not 2, 'b' is parameter 2, not 1", told)
+
+    def test_state_that_options_do_not_use_comes_back(self) -> None:
+        for found in self.of(flags_turned_off):
+            self.assertTrue(found)
+
     def test_what_does_not_fit_is_refused_and_has_changed_nothing(self) -> None:
+        unfit = "ValueError: the state does not fit this optimizer:"
         wanted = (
             "ValueError: the state has 2 parameter groups",
             "ValueError: group 0 has 8 parameters",
-            "ValueError: state of parameter 0: exp_avg has shape (3,)",
-            "ValueError: state of parameter 0 lacks exp_avg_sq",
-            "ValueError: state of parameter 0 has momentum_buffer",
-            "ValueError: state of parameter 0: step is 1.5",
+            f"{unfit} '0.exp_avg' has shape [3], not [40, 50]",
+            f"{unfit} it lacks '0.exp_avg_sq'",
+            f"{unfit} it has '0.momentum_buffer', which nothing here takes",
+            f"{unfit} it has '1.momentum_buffer', which nothing here takes; it lacks '0.exp_avg'",
+            f"{unfit} it lacks 'group 0.betas'",
+            f"{unfit} it has 'group 0.momentum', which nothing here takes",
+            "ValueError: state of parameter 0: step is 3.7",
+            "ValueError: state of parameter 0: step is 9007199254740993, and libzero counts to",
             "TypeError: state of parameter 0: step",
             "TypeError: state of parameter 0: exp_avg is a list",
             "ValueError: there is state of parameter 99",

@@ -15,6 +15,7 @@ from .._abi import ERR_STATE
 from ..typing import Reduction
 from . import _state
 from ._core import Core
+from ._loaded import entries_of
 from ._rules import Rule, rule_of, settings_of, takes_sparse, tell_changed
 from ._shard import Closure, Groups, Hand, Shard, copy_options, loss_of, names_of, options_of
 from ._state import Owned, follow_masters
@@ -182,7 +183,7 @@ class KernelShard(Shard):
         rule, reason = rule_of(type(self.optim), groups, ())
         if rule is not self.rule:
             raise ValueError(f"the loaded options are not for {self.rule.name}: {reason}")
-        entries = _state.entries_of(self.rule, groups, state)
+        entries = entries_of(self.rule, groups, state)
         # A new one, as there is no way to take state away, and so that a failure changes nothing.
         live = self._registered(groups, self.core.trained())
 

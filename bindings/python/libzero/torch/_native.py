@@ -16,6 +16,7 @@ from . import _state
 from ._core import Core
 from ._gradients import Gradients
 from ._group import agreed
+from ._loaded import entries_of
 from ._native_core import NativeCore, Wishes
 from ._rules import put_settings, settings_of, takes_sparse, tell_changed
 from ._shard import Closure, Groups, Hand, Shard, copy_options, loss_of, names_of
@@ -345,7 +346,7 @@ class NativeShard(Shard):
     def prepare_load(
         self, groups: Groups, state: Mapping[int, Mapping[str, Any]]
     ) -> Callable[[], None]:
-        entries = _state.entries_of(self._wishes.choice.rule, groups, state)
+        entries = entries_of(self._wishes.choice.rule, groups, state)
         return lambda: self._load(groups, entries)
 
     def _load(self, groups: Groups, entries: _state.Entries) -> None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import copy
 import weakref
 from collections import defaultdict
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from .. import Comm
 from ._group import agreed, comm_of, process_group
 from ._inner import InnerShard
 from ._kernel import KernelShard
+from ._loaded import check_form, loaded_groups, mapping, renumbered
 from ._rules import Chosen, class_of, rule_of
 from ._scaler import Asked, agree_to_step, asked_by_scaler, unscale
 from ._shard import (
@@ -260,45 +260,29 @@ class ShardedOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load what state_dict() of this class, or of the torch optimizer that it shards, returned
         on any number of ranks: on every rank the whole of it, which stays as it is. All state is
-        replaced, and options are those of the file. ValueError and TypeError, before anything has
-        changed: other groups, or state that does not fit its parameter; RuntimeError where it does
-        not on another rank. Collective.
+        replaced, and options are those of the file. Parameters without state there have none; all
+        else that one side has and the other lacks is a ValueError that names it, before anything has
+        changed: options and groups, tensors, shapes. TypeError: what is no tensor or number;
+        RuntimeError where another rank refuses. Collective.
 
         >>> optimizer.consolidate_state_dict()
         >>> optimizer.load_state_dict(optimizer.state_dict())
         """
         shard = self._sharded()
         with agreed(shard.comm, "the state"):
-            state_dict = {**_mapping(state_dict, "the state")}
+            state_dict = {**mapping(state_dict, "the state")}
             for hook in _hooks(self, "_optimizer_load_state_dict_pre_hooks"):
                 changed = hook(self, state_dict)
                 state_dict = state_dict if changed is None else changed
-            _check_form(state_dict)
-            groups = self._loaded_groups(state_dict)
-            load = shard.prepare_load(groups, _renumbered(state_dict))
+            check_form(state_dict)
+            groups = loaded_groups(self.param_groups, state_dict["param_groups"], self.defaults)
+            load = shard.prepare_load(groups, renumbered(state_dict))
         load()
         self.__setstate__({"state": self._new_state(), "param_groups": groups})
         self._fresh = False
         self._gathered = None
         for hook in _hooks(self, "_optimizer_load_state_dict_post_hooks"):
             hook(self)
-
-    def _loaded_groups(self, state_dict: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """This optimizer's groups with the file's options."""
-        saved = state_dict["param_groups"]
-        if len(saved) != len(self.param_groups):
-            raise ValueError(
-                f"the state has {len(saved)} parameter groups, this optimizer {len(self.param_groups)}"
-            )
-        groups = []
-        for number, (mine, other) in enumerate(zip(self.param_groups, saved)):
-            if len(mine["params"]) != len(other["params"]):
-                raise ValueError(
-                    f"group {number} has {len(other['params'])} parameters in the state, and "
-                    f"{len(mine['params'])} in this optimizer"
-                )
-            groups.append({**mine, **copy.deepcopy(options_of(other))})
-        return groups
 
     def close(self) -> None:
         """Give the state and libzero's comm back; again is fine. Parameters keep their values.
@@ -315,41 +299,6 @@ class ShardedOptimizer(torch.optim.Optimizer):
             f"{type(self).__name__} cannot be copied or pickled, as its state is on other ranks; "
             "save its state_dict()"
         )
-
-
-def _mapping(value: Any, what: str) -> Mapping[Any, Any]:
-    if not isinstance(value, Mapping):
-        raise TypeError(f"{what} is {type(value).__name__}, no dictionary")
-    return value
-
-
-def _check_form(state_dict: Mapping[str, Any]) -> None:
-    """ValueError and TypeError for what no optimizer's state_dict() returned."""
-    for name in ("state", "param_groups"):
-        if name not in state_dict:
-            raise ValueError(f"the state has no {name!r}; load what an optimizer's state_dict() is")
-    _mapping(state_dict["state"], "'state' of the state")
-    groups = state_dict["param_groups"]
-    if not isinstance(groups, (list, tuple)):
-        raise TypeError(f"'param_groups' of the state is {type(groups).__name__}, no list")
-    for number, group in enumerate(groups):
-        if "params" not in _mapping(group, f"group {number} of the state"):
-            raise ValueError(f"group {number} of the state has no 'params'")
-
-
-def _renumbered(state_dict: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
-    """The state by place in the groups, whatever the numbers by which the file's groups call
-    parameters. ValueError: state of another parameter. TypeError: state that is no dictionary."""
-    called = [number for group in state_dict["param_groups"] for number in group["params"]]
-    places = {number: place for place, number in enumerate(called)}
-    state = state_dict["state"]
-    strange = [number for number in state if number not in places]
-    if strange:
-        raise ValueError(f"there is state of parameter {strange[0]!r}, which no group has")
-    for number, entry in state.items():
-        if entry is not None:
-            _mapping(entry, f"state of parameter {number}")
-    return {places[number]: entry or {} for number, entry in state.items()}
 
 
 def _hooks(optimizer: torch.optim.Optimizer, kind: str) -> list[Any]:

@@ -15,7 +15,6 @@ from ._tensors import Bound
 
 MASTER = "master"
 _EXACT_IN_FLOAT32 = 2**24
-_MOST_STEPS = 2**53  # libzero's, and what a float64 counts to
 # Of one parameter: tensors by torch's names, and its numbers as tensors without dimensions.
 Entry = dict[str, torch.Tensor]
 # By the parameter's number over all groups; what has no state is not there.
@@ -123,7 +122,7 @@ def _complete(
         entry.update(rest)
 
 
-def _needed(rule: Rule, group: Mapping[str, Any], *, stepped: bool = False) -> list[str]:
+def needed(rule: Rule, group: Mapping[str, Any], *, stepped: bool = False) -> list[str]:
     """What every state has. torch's SGD alone does without a slot: its first step makes one."""
     optional = {} if rule.name == "sgd" and not stepped else rule.optional
     chosen = [name for name, option in optional.items() if group.get(option)]
@@ -142,7 +141,7 @@ def _initial(
     `stepped`: with what it has after that."""
     dtype = torch.float64 if bound.dtype == torch.float64 else torch.float32
     entry: Entry = {}
-    for name in _needed(rule, group, stepped=stepped):
+    for name in needed(rule, group, stepped=stepped):
         if name in rule.scalars:
             entry[name] = scalar_of(1.0 if name == "mu_product" else 0.0, name)
         else:
@@ -156,74 +155,6 @@ def scalar_of(value: float, name: str) -> torch.Tensor:
     # the next step multiplies.
     short = name == "step" and value <= _EXACT_IN_FLOAT32
     return torch.tensor(value, dtype=torch.float32 if short else torch.float64)
-
-
-def entries_of(
-    rule: Rule, groups: Sequence[Mapping[str, Any]], state: Mapping[int, Mapping[str, Any]]
-) -> Entries:
-    """The "state" of a file of torch.optim, checked against `groups` with the options that the file
-    has; the caller's dictionary stays as it is. ValueError: a state that is missing, of another shape,
-    or none of the rule's; a step that is no count. TypeError: what is no tensor."""
-    params = [(param, group) for group in groups for param in group["params"]]
-    entries: Entries = {}
-    for number, given in state.items():
-        found = {name: value for name, value in (given or {}).items() if value is not None}
-        if found:
-            entries[number] = _entry_of(rule, number, *params[number], found)
-    return entries
-
-
-def _entry_of(
-    rule: Rule,
-    number: int,
-    param: torch.Tensor,
-    group: Mapping[str, Any],
-    found: Mapping[str, Any],
-) -> Entry:
-    what = f"state of parameter {number}"
-    optional = rule.optional
-    missing = [name for name in _needed(rule, group) if name not in found]
-    if missing:
-        raise ValueError(f"{what} lacks {', '.join(missing)}, which {rule.name} has")
-    known = {*rule.slots, *rule.scalars, *optional, "step", MASTER}
-    foreign = [str(name) for name in found if name not in known]
-    if foreign:
-        raise ValueError(f"{what} has {', '.join(foreign)}, which {rule.name} has not")
-    entry: Entry = {}
-    for name, value in found.items():
-        if name in ("step", "mu_product"):
-            if name in rule.scalars:
-                entry[name] = _number_of(value, name, what)
-        elif name in rule.slots or name == MASTER or group.get(optional[name]):
-            entry[name] = _tensor_of(value, name, what, param)
-    return entry
-
-
-def _number_of(value: Any, name: str, what: str) -> torch.Tensor:
-    try:
-        number = float(value)
-    except (TypeError, ValueError, RuntimeError):
-        raise TypeError(f"{what}: {name} is no number") from None
-    if name == "step" and not (number >= 0 and number.is_integer()):
-        raise ValueError(f"{what}: step is {number}, which is no count")
-    if name == "step" and int(value) > _MOST_STEPS:
-        raise ValueError(f"{what}: step is {int(value)}, and libzero counts to {_MOST_STEPS}")
-    return torch.tensor(number, dtype=torch.float64)
-
-
-def _tensor_of(value: Any, name: str, what: str, param: torch.Tensor) -> torch.Tensor:
-    if not isinstance(value, torch.Tensor):
-        raise TypeError(f"{what}: {name} is a {type(value).__name__}, not a tensor")
-    kind = "complex" if value.is_complex() else str(value.layout).rpartition(".")[2]
-    if value.is_meta or kind != "strided":
-        raise TypeError(
-            f"{what}: {name} is {'meta' if value.is_meta else kind}, not real and dense"
-        )
-    if tuple(value.shape) != tuple(param.shape):
-        raise ValueError(
-            f"{what}: {name} has shape {tuple(value.shape)}, the parameter {tuple(param.shape)}"
-        )
-    return value.detach()
 
 
 def put(core: Core, rule: Rule, entries: Entries, *, keep_values: bool = False) -> None:

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What load_state_dict is given, accounted for: each number and tensor has its place, or is named."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ._account import NUMBER, Account, account
+from ._rules import CLASSES, Rule
+from ._shard import Groups, options_of
+from ._state import MASTER, Entries, Entry, needed
+
+_MOST_STEPS = 2**53  # libzero's, and what a float64 counts to
+_WRAPPERS = re.compile(r"(module\.|_orig_mod\.)+")
+
+
+def mapping(value: Any, what: str) -> Mapping[Any, Any]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{what} is {type(value).__name__}, no dictionary")
+    return value
+
+
+def check_form(state_dict: Mapping[str, Any]) -> None:
+    """ValueError and TypeError for what no optimizer's state_dict() returned."""
+    for name in ("state", "param_groups"):
+        if name not in state_dict:
+            raise ValueError(f"the state has no {name!r}; load what an optimizer's state_dict() is")
+    mapping(state_dict["state"], "'state' of the state")
+    groups = state_dict["param_groups"]
+    if not isinstance(groups, (list, tuple)):
+        raise TypeError(f"'param_groups' of the state is {type(groups).__name__}, no list")
+    for number, group in enumerate(groups):
+        if "params" not in mapping(group, f"group {number} of the state"):
+            raise ValueError(f"group {number} of the state has no 'params'")
+
+
+def renumbered(state_dict: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
+    """The state by place in the groups, whatever the numbers by which the file's groups call
+    parameters. ValueError: state of another parameter. TypeError: state that is no dictionary."""
+    called = [number for group in state_dict["param_groups"] for number in group["params"]]
+    places = {number: place for place, number in enumerate(called)}
+    state = state_dict["state"]
+    strange = [number for number in state if number not in places]
+    if strange:
+        raise ValueError(f"there is state of parameter {strange[0]!r}, which no group has")
+    for number, entry in state.items():
+        if entry is not None:
+            mapping(entry, f"state of parameter {number}")
+    return {places[number]: entry or {} for number, entry in state.items()}
+
+
+def loaded_groups(
+    own: Groups, saved: Sequence[Mapping[str, Any]], defaults: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """The groups of an optimizer with the options that a file's have. Keys that are no options, as
+    schedulers have them, are taken. ValueError: other groups, names in another order, options that
+    are missing, or of another class."""
+    if len(saved) != len(own):
+        raise ValueError(f"the state has {len(saved)} parameter groups, this optimizer {len(own)}")
+    for number, (mine, other) in enumerate(zip(own, saved)):
+        if len(mine["params"]) != len(other["params"]):
+            raise ValueError(
+                f"group {number} has {len(other['params'])} parameters in the state, and "
+                f"{len(mine['params'])} in this optimizer"
+            )
+    found = Account()
+    found.others += _other_places(own, saved)
+    # torch has come to have flags, which files of before lack: they stay as they are.
+    flags = {name for name, value in defaults.items() if value is None or isinstance(value, bool)}
+    known = {*defaults, *_all_options()}
+    for number, other in enumerate(saved):
+        has, holds, may = (
+            {f"group {number}.{name}": NUMBER for name in names}
+            for names in (known & other.keys(), defaults, flags)
+        )
+        found.add(account(has, holds, may=may))
+    _raise_for(found)
+    return [{**mine, **copy.deepcopy(options_of(other))} for mine, other in zip(own, saved)]
+
+
+def _all_options() -> set[str]:
+    """Those of any class that libzero has a rule for."""
+    return {name for one in CLASSES.values() for name in one([{"params": []}]).defaults}
+
+
+def _other_places(own: Groups, saved: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The parameters that have names on both sides, but at other places."""
+    mine, theirs = _places(own), _places(saved)
+    return [
+        f"{name!r} is parameter {place}, not {mine[name]}"
+        for name, place in theirs.items()
+        if mine.get(name, place) != place
+    ]
+
+
+def _places(groups: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    names = [
+        name
+        for group in groups
+        for name in group.get("param_names") or [None] * len(group["params"])
+    ]
+    return {_WRAPPERS.sub("", name): place for place, name in enumerate(names) if name}
+
+
+def _raise_for(found: Account) -> None:
+    text = found.text()
+    if text:
+        raise ValueError(f"the state does not fit this optimizer: {text}")
+
+
+def entries_of(
+    rule: Rule, groups: Sequence[Mapping[str, Any]], state: Mapping[int, Mapping[str, Any]]
+) -> Entries:
+    """The "state" of a file of torch.optim, checked against `groups` with the options that the file
+    has; the caller's dictionary stays as it is. ValueError: state that is missing, of another shape,
+    or none of the rule's; a step that is no count. TypeError: what is no tensor."""
+    rows = [(param, group, name) for group in groups for param, name in _named(group)]
+    entries: Entries = {}
+    account_of_all = Account()
+    for number, given in state.items():
+        param, group, name = rows[number]
+        found = {slot: value for slot, value in (given or {}).items() if value is not None}
+        if found:
+            what = f"state of parameter {number}"
+            entry = {slot: _value(rule, slot, value, what) for slot, value in found.items()}
+            account_of_all.add(_account_of(rule, group, param, name or str(number), entry))
+            entries[number] = {
+                slot: value for slot, value in entry.items() if slot != "step" or rule.scalars
+            }
+    _raise_for(account_of_all)
+    return entries
+
+
+def _named(group: Mapping[str, Any]) -> list[tuple[torch.Tensor, str]]:
+    names = group.get("param_names") or [""] * len(group["params"])
+    return list(zip(group["params"], names))
+
+
+def _account_of(
+    rule: Rule, group: Mapping[str, Any], param: torch.Tensor, name: str, entry: Entry
+) -> Account:
+    shape = tuple(param.shape)
+    numbers = {"step", "mu_product"}
+    slots = [*rule.slots, *rule.optional, MASTER]
+    holds: dict[str, Any] = {f"{name}.{slot}": shape for slot in slots}
+    holds.update({f"{name}.{slot}": NUMBER for slot in ("step", *rule.scalars)})
+    has = {
+        f"{name}.{slot}": NUMBER if slot in numbers else tuple(value.shape)
+        for slot, value in entry.items()
+    }
+    must = {f"{name}.{slot}" for slot in needed(rule, group)}
+    return account(has, holds, may=holds.keys() - must)
+
+
+def _value(rule: Rule, slot: str, value: Any, what: str) -> torch.Tensor:
+    if slot in ("step", "mu_product"):
+        return _number_of(value, slot, what)
+    return _tensor_of(value, slot, what)
+
+
+def _number_of(value: Any, name: str, what: str) -> torch.Tensor:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"{what}: {name} is no number") from None
+    if name == "step" and not (number >= 0 and number.is_integer()):
+        raise ValueError(f"{what}: step is {number}, which is no count")
+    if name == "step" and int(value) > _MOST_STEPS:
+        raise ValueError(f"{what}: step is {int(value)}, and libzero counts to {_MOST_STEPS}")
+    return torch.tensor(number, dtype=torch.float64)
+
+
+def _tensor_of(value: Any, name: str, what: str) -> torch.Tensor:
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(f"{what}: {name} is a {type(value).__name__}, not a tensor")
+    kind = "complex" if value.is_complex() else str(value.layout).rpartition(".")[2]
+    if value.is_meta or kind != "strided":
+        raise TypeError(
+            f"{what}: {name} is {'meta' if value.is_meta else kind}, not real and dense"
+        )
+    return value.detach()

@@ -30,29 +30,24 @@ class Differences {
     compare_groups();
   }
 
-  /// Returns where each of `registered` stands among `saved`, by name.
-  template <class Tensor, class Saved>
-  std::vector<size_t> match(const char* kind, const std::vector<Tensor>& registered,
-                            const std::vector<Saved>& saved) {
-    std::unordered_map<std::string_view, size_t> places;
-    for (size_t i = 0; i < saved.size(); i++) places.emplace(saved[i].name, i);
-    std::vector<size_t> matched(registered.size());
-    std::vector<bool> used(saved.size());
-    for (size_t i = 0; i < registered.size(); i++) {
-      const auto found = places.find(registered[i].name);
-      if (found == places.end()) {
-        add(kind, " ", shown(registered[i].name), " is not in the checkpoint");
-        continue;
-      }
-      matched[i] = found->second;
-      used[found->second] = true;
-      compare_tensor(kind, registered[i], saved[found->second]);
-      if constexpr (std::is_same_v<Tensor, Param>)
-        compare_param(registered[i], saved[found->second]);
-    }
-    for (size_t i = 0; i < used.size(); i++)
-      if (!used[i]) add(kind, " ", shown(saved[i].name), " of the checkpoint is not registered");
-    return matched;
+  Places match() {
+    std::unordered_map<std::string_view, Saved> saved;
+    for (const ManifestParam& param : saved_.params)
+      saved.emplace(param.name, Saved{param, &param});
+    for (const ManifestBuffer& buffer : saved_.buffers)
+      saved.emplace(buffer.name, Saved{buffer, nullptr});
+    Places places;
+    for (size_t i = 0; i < optim_.params.size(); i++)
+      places.params.push_back(match_param(saved, i, places.frozen));
+    for (const Buffer& buffer : optim_.buffers)
+      places.buffers.push_back(match_buffer(saved, buffer));
+    const auto left_over = [&](const char* kind, const ManifestBuffer& tensor) {
+      if (!saved.at(tensor.name).used)
+        add(kind, " ", shown(tensor.name), " of the checkpoint is not registered");
+    };
+    for (const ManifestParam& param : saved_.params) left_over("parameter", param);
+    for (const ManifestBuffer& buffer : saved_.buffers) left_over("buffer", buffer);
+    return places;
   }
 
   Status status() const {
@@ -63,6 +58,59 @@ class Differences {
   }
 
  private:
+  struct Saved {
+    const ManifestBuffer& tensor;
+    const ManifestParam* param;  // nullptr: it is a buffer
+    bool used = false;
+  };
+
+  /// Returns what is saved by the name of a registered tensor, or nullptr.
+  template <class Tensor>
+  Saved* find(std::unordered_map<std::string_view, Saved>& saved, const char* kind,
+              const Tensor& tensor) {
+    const auto found = saved.find(tensor.name);
+    if (found == saved.end()) {
+      add(kind, " ", shown(tensor.name), " is not in the checkpoint");
+      return nullptr;
+    }
+    found->second.used = true;
+    compare_tensor(kind, tensor, found->second.tensor);
+    return &found->second;
+  }
+
+  const ManifestParam* match_param(std::unordered_map<std::string_view, Saved>& saved,
+                                   size_t number, std::deque<ManifestParam>& frozen) {
+    const Param& param = optim_.params[number];
+    const Saved* const found = find(saved, "parameter", param);
+    if (found == nullptr) return nullptr;
+    if (found->param != nullptr) {
+      compare_param(param, *found->param);
+      return found->param;
+    }
+    if (optim_.trains(number))
+      add("parameter ", shown(param.name),
+          " is a buffer in the checkpoint, but is registered to be trained");
+    ManifestParam& made = frozen.emplace_back();
+    static_cast<ManifestBuffer&>(made) = found->tensor;
+    made.group = param.group;
+    return &made;
+  }
+
+  const ManifestBuffer* match_buffer(std::unordered_map<std::string_view, Saved>& saved,
+                                     const Buffer& buffer) {
+    const Saved* const found = find(saved, "buffer", buffer);
+    if (found == nullptr) return nullptr;
+    if (found->param != nullptr && was_trained(*found->param))
+      add("buffer ", shown(buffer.name), " is a parameter that was trained in the checkpoint");
+    return &found->tensor;
+  }
+
+  static bool was_trained(const ManifestParam& param) {
+    return param.step > 0 || std::ranges::any_of(param.slots, [](const ManifestSlot& slot) {
+             return slot.name != kMasterName;
+           });
+  }
+
   template <class... Parts>
   void add(const Parts&... parts) {
     if (out_.size() < kLongest) {
@@ -141,9 +189,7 @@ class Differences {
 Result<Places> match_registered(const Manifest& manifest, const Optimizer& optim) {
   Differences differences(manifest, optim);
   differences.compare_rules();
-  Places places;
-  places.params = differences.match("parameter", optim.params, manifest.params);
-  places.buffers = differences.match("buffer", optim.buffers, manifest.buffers);
+  Places places = differences.match();
   ZERO_TRY(differences.status());
   return places;
 }

@@ -159,7 +159,7 @@ class Load {
   /// Takes over step and settings. Nothing here can fail.
   void take_over() {
     for (size_t i = 0; i < optim_.params.size(); i++) {
-      const ManifestParam& saved = manifest().params[places_.params[i]];
+      const ManifestParam& saved = *places_.params[i];
       optim_.progress[i].step = saved.step;
       optim_.progress[i].product = saved.mu_product;
       optim_.progress[i].live_slots =

@@ -4,6 +4,7 @@
 // by the manifest. The second reads the owned ranges of this rank, from whatever slices hold them.
 #pragma once
 
+#include <deque>
 #include <vector>
 
 #include "optim/optimizer.h"
@@ -14,12 +15,16 @@
 
 namespace zero {
 
-/// The places of registered parameters and buffers in a manifest.
+/// What a manifest has for each registered parameter and buffer.
 struct Places {
-  std::vector<size_t> params, buffers;
+  std::vector<const ManifestParam*> params;
+  std::vector<const ManifestBuffer*> buffers;
+  std::deque<ManifestParam> frozen;  // parameters that are buffers in the manifest
 };
 
-/// Returns the places, or ZERO_ERR_CKPT_MISMATCH with as many differences as a text has room for.
+/// Returns what `manifest`, which must outlive it, has, or ZERO_ERR_CKPT_MISMATCH with as many
+/// differences as a text has room for. What is not trained may be a buffer in one and a parameter
+/// in the other: an optimizer of what is trained leaves the rest of the model to its buffers.
 Result<Places> match_registered(const Manifest& manifest, const Optimizer& optim);
 
 /// Returns each group's settings as saved, in the rule's order. A setting that the checkpoint lacks

@@ -138,20 +138,19 @@ Status add_state_jobs(const Optimizer& optim, Window& window, const ManifestPara
   return {};
 }
 
-Result<std::vector<Job>> plan_jobs(const Manifest& manifest, const Places& places,
-                                   const Optimizer& optim, Window& window) {
+Result<std::vector<Job>> plan_jobs(const Places& places, const Optimizer& optim, Window& window) {
   std::vector<Job> jobs;
   for (const Segment& segment : optim.segments()) {
     const auto index = static_cast<size_t>(segment.param);
     const Param& param = optim.params[index];
-    const ManifestParam& saved = manifest.params[places.params[index]];
+    const ManifestParam& saved = *places.params[index];
     const size_t element = size_of(param.dtype);
     jobs.push_back({saved.file, saved.name, saved.count, segment.first, segment, element,
                     param.data + static_cast<size_t>(segment.first) * element});
     ZERO_TRY(add_state_jobs(optim, window, saved, segment, jobs));
   }
   for (size_t i = 0; i < optim.buffers.size() && optim.comm->rank() == 0; i++) {
-    const ManifestBuffer& saved = manifest.buffers[places.buffers[i]];
+    const ManifestBuffer& saved = *places.buffers[i];
     const Buffer& buffer = optim.buffers[i];
     const Segment all{static_cast<int64_t>(i), 0, saved.count, 0};
     jobs.push_back(
@@ -264,7 +263,7 @@ uint32_t saved_slots(const ManifestParam& param, const Rule& rule) {
 
 Status read_share(const BlockFiles& files, const Manifest& manifest, const Places& places,
                   const Optimizer& optim, Windows& windows) {
-  std::vector<Job> jobs = ZERO_TRY(plan_jobs(manifest, places, optim, windows.values));
+  std::vector<Job> jobs = ZERO_TRY(plan_jobs(places, optim, windows.values));
   for (size_t begin = 0; begin < jobs.size();) {
     size_t end = begin;
     while (end < jobs.size() && jobs[end].file == jobs[begin].file) end++;
@@ -277,7 +276,7 @@ Status read_share(const BlockFiles& files, const Manifest& manifest, const Place
     begin = end;
   }
   for (const Segment& segment : optim.segments()) {
-    const ManifestParam& saved = manifest.params[places.params[static_cast<size_t>(segment.param)]];
+    const ManifestParam& saved = *places.params[static_cast<size_t>(segment.param)];
     if (!(saved_slots(saved, *optim.options.rule) >> kMasterSlot & 1))
       ZERO_TRY(take_master(optim, windows, segment));
   }

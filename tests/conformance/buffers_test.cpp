@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <deque>
 #include <functional>
 #include <random>
@@ -325,6 +327,79 @@ class Bare : public Optim {
   ~Bare() { free(); }
   float weight = 1, grad = 1;
 };
+
+/// One optimizer of "w" and of "f", which is a buffer or a parameter that is frozen or trained.
+class Half : public Optim {
+ public:
+  enum Kind { kBuffer, kFrozen, kTrained };
+  template <class Joined>
+  Half(Joined joined, Kind kind, int32_t dtype, std::vector<int64_t> shape = {2, 3})
+      : Optim(joined), shape_(std::move(shape)) {
+    std::vector<zero_param> params = {parameter("w", kOne, &weight, &grad)};
+    zero_param half =
+        parameter("f", kOne, held.data(), kind == kTrained ? grads.data() : nullptr, dtype);
+    half.shape = shape_.data();
+    half.ndim = static_cast<int32_t>(shape_.size());
+    if (kind == kFrozen) half.flags |= ZERO_PARAM_FROZEN;
+    if (kind != kBuffer) params.push_back(half);
+    add(params);
+    const zero_buffer other = buffer("f", shape_, held.data(), dtype);
+    EXPECT_OK(kind == kBuffer ? add_buffer(other) : ZERO_OK);
+  }
+  ~Half() { free(); }
+  float weight = 1, grad = 1;
+  std::array<double, 6> held{}, grads{};  // room for any dtype
+
+ private:
+  std::vector<int64_t> shape_;
+};
+
+TEST_P(Buffers, what_is_not_trained_loads_as_a_buffer_and_as_a_frozen_parameter) {
+  for (const int32_t dtype : kDtypes) {
+    for (const Half::Kind saved : {Half::kBuffer, Half::kFrozen}) {
+      const Scratch scratch;
+      const std::string path = scratch / "c";
+      on_ranks(GetParam(), 3, [&](zero_comm* comm, int) {
+        Half half(comm, saved, dtype);
+        std::memcpy(half.held.data(), "\1\2\3\4\5\6\7\x8\x9\xa\xb\xc", 12);
+        EXPECT_OK(half.step());
+        half.save(path);
+      });
+      for (const Half::Kind loaded : {Half::kBuffer, Half::kFrozen}) {
+        on_ranks(GetParam(), 2, [&](zero_comm* comm, int) {
+          Half half(comm, loaded, dtype);
+          half.load(path);
+          EXPECT_EQ(0, std::memcmp(half.held.data(), "\1\2\3\4\5\6\7\x8\x9\xa\xb\xc", 12));
+          EXPECT_OK(half.step());
+          half.save(path + std::to_string(loaded));
+        });
+      }
+    }
+  }
+}
+
+TEST(BufferFiles, what_is_trained_is_no_buffer) {
+  const Scratch scratch;
+  const std::string buffer = scratch / "buffer", trained = scratch / "trained";
+  {
+    Half half(alone(), Half::kBuffer, ZERO_FLOAT32);
+    half.save(buffer);
+    Half other(alone(), Half::kTrained, ZERO_FLOAT32);
+    EXPECT_TRUE(
+        ends(zero_state_load(other.optim(), buffer.c_str(), nullptr), ZERO_ERR_CKPT_MISMATCH,
+             "parameter 'f' is a buffer in the checkpoint, but is registered to be trained"));
+    EXPECT_OK(other.step());
+    other.save(trained);
+    EXPECT_TRUE(ends(zero_state_load(half.optim(), trained.c_str(), nullptr),
+                     ZERO_ERR_CKPT_MISMATCH,
+                     "buffer 'f' is a parameter that was trained in the checkpoint"));
+  }
+  Half flat(alone(), Half::kFrozen, ZERO_FLOAT64, {6});
+  EXPECT_TRUE(
+      ends(zero_state_load(flat.optim(), buffer.c_str(), nullptr), ZERO_ERR_CKPT_MISMATCH,
+           "parameter 'f' is F32 in the checkpoint, but is registered as F64; parameter 'f' "
+           "has shape [2, 3] in the checkpoint, but is registered with [6]"));
+}
 
 TEST(BufferFiles, a_checkpoint_without_buffers_suits_an_optimizer_without_and_no_other) {
   const Scratch scratch;

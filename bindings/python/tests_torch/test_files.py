@@ -221,6 +221,22 @@ class TorchWrites(FilesTest):
         for name, tensor in model.items():
             self.assertTrue(torch.equal(back[name], tensor), name)
 
+    def test_pieces_that_are_not_contiguous_come_as_they_are(self) -> None:
+        square = torch.randn(40, 40)
+        image = torch.randn(4, 3, 5, 5).to(memory_format=torch.channels_last)
+        model = {"turned": square.t().clone(), "image": image, "square": square}
+        self.assertFalse(model["turned"].is_contiguous())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            dcp.save({"model": model}, checkpoint_id=self.path("there"), no_dist=True)
+        torch.save({"model": model}, self.path("file"))
+        self.done("import", "--rule", "adamw", "--from", "torch", self.path("file"), self.path("saved"))
+        for most in (100, 1 << 20):
+            back = self.path(f"back{most}")
+            with mock.patch.object(_streams, "PART_BYTES", most):
+                self.done("import", "--rule", "adamw", "--from", "dcp", self.path("there"), back)
+            self.same(self.path("saved"), back)
+
     def test_what_is_left_out_moves_nothing_else(self) -> None:
         """A frozen parameter of 16 bits has a master and no other state."""
         model = torch.nn.Sequential(torch.nn.Linear(5, 3), torch.nn.Linear(3, 2))

@@ -218,22 +218,27 @@ class _Pieces:
             file, begin, tensor = self.load(meta.MetadataIndex(fqn, chunk.offsets))
             if tuple(tensor.shape) != tuple(chunk.sizes) or tensor.dtype != dtype:
                 raise RefusedError(f"a part of {fqn!r} is not what .metadata says")
-            chunks.append((chunk, file, begin + _torch_files.offset_of(tensor)))
+            chunks.append((chunk, file, begin, tensor))
         for offsets, sizes in _streams.boxes(of.size, dtype.itemsize):
             whole = torch.empty(sizes, dtype=dtype)
             filled = 0
-            for chunk, file, start in chunks:
-                filled += _copy_common(whole, offsets, chunk, file, start)
+            for chunk, file, begin, tensor in chunks:
+                filled += _copy_common(whole, offsets, chunk, file, begin, tensor)
             if filled != whole.numel():
                 raise RefusedError(f"parts of {fqn!r} are missing, or there twice")
             yield whole
 
 
 def _copy_common(
-    whole: torch.Tensor, offsets: Sequence[int], chunk: Any, file: IO[bytes], start: int
+    whole: torch.Tensor,
+    offsets: Sequence[int],
+    chunk: Any,
+    file: IO[bytes],
+    begin: int,
+    tensor: torch.Tensor,
 ) -> int:
-    """Copy what a box and a chunk have in common; how many elements. As the box is contiguous in the
-    tensor, that is contiguous in the chunk."""
+    """Copy what a box and a chunk, `tensor` from byte `begin` on, have in common; how many elements.
+    As the box is contiguous in the whole tensor, that is contiguous in the chunk's order of elements."""
     first = [max(a, b) for a, b in zip(offsets, chunk.offsets)]
     last = [
         min(a + n, b + m) for a, n, b, m in zip(offsets, whole.shape, chunk.offsets, chunk.sizes)
@@ -242,12 +247,17 @@ def _copy_common(
     if any(size <= 0 for size in sizes):
         return 0
     at = 0
-    for begin, place, size in zip(first, chunk.offsets, chunk.sizes):
-        at = at * size + (begin - place)
+    for edge, place, size in zip(first, chunk.offsets, chunk.sizes):
+        at = at * size + (edge - place)
     count = torch.Size(sizes).numel()
-    parts = list(_torch_files.read(file, start + at * whole.dtype.itemsize, whole.dtype, count))
     inside = tuple(slice(a - b, a - b + n) for a, b, n in zip(first, offsets, sizes))
-    whole[inside] = torch.cat(parts).view(sizes)
+    if tensor.is_contiguous():
+        start = begin + _torch_files.offset_of(tensor) + at * whole.dtype.itemsize
+        values = torch.cat(list(_torch_files.read(file, start, whole.dtype, count)))
+    else:  # as of a channels-last model
+        parts = [part.flatten() for part in _torch_files.found(file, begin, tensor).parts()]
+        values = torch.cat(parts)[at : at + count]
+    whole[inside] = values.view(sizes)
     return count
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+import libzero.torch
 from files import save
 from importing import ImportTest
 from layouts import Document, decayed, document, small_model, step, trained
@@ -164,6 +165,30 @@ class States(ImportTest):
         back["optimizer"]["state"][0]["step"] += 64
         self.not_taken(f"state 'step' of '0.weight' is {2**24 + 64}, but its 'zero' says {exact}", back)
         self.taken(back, "--ignore", "zero")
+
+
+class Frozen(ImportTest):
+    def test_what_the_optimizer_did_not_have_loads_frozen_and_as_a_buffer(self) -> None:
+        for param in self.model[0].parameters():
+            param.requires_grad_(False)
+        params = [param for param in self.model.parameters() if param.requires_grad]
+        optimizer = trained(self.model, groups=params)
+        given = document(self.model, optimizer)
+        self.not_taken("8 floating tensors and its optimizer 6 parameters", given)
+        self.taken(given, "--buffers", "0.*")
+        for all_of_them in (True, False):
+            mine = small_model()
+            frozen = dict(mine[0].named_parameters(prefix="0"))
+            for param in frozen.values():
+                param.requires_grad_(False)
+                param.zero_()
+            named = [(name, one) for name, one in mine.named_parameters() if all_of_them or name not in frozen]
+            buffers = {} if all_of_them else frozen
+            with libzero.torch.Optimizer(named, "adamw", buffers=buffers) as loaded:
+                loaded.load(self.path("saved"))
+                for name, value in given["model"].items():
+                    self.assertTrue(torch.equal(mine.state_dict()[name], value), name)
+                step(mine, loaded)
 
 
 class Orders(ImportTest):

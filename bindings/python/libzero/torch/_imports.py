@@ -237,6 +237,8 @@ class _Import:
         dtype = torch.float64 if param["dtype"] == "F64" else torch.float32
         shape = tuple(param["shape"])
         present = {slot: value for slot, value in state.items() if value is not None}
+        if present and not self._model[name].dtype.is_floating_point:
+            raise RefusedError(f"its optimizer has state of {name!r}, which is {self._model[name].dtype}")
         steps = self._rest.get("steps", {})
         kept = self._account_state(rule, name, group, present, shape)
         param["step"] = _exact(steps.get(name, 0), None, name)
@@ -247,8 +249,6 @@ class _Import:
             elif slot == "mu_product":
                 param[slot] = _number(value, slot, name)
             else:
-                if isinstance(value, Found) and value.dtype.is_complex:
-                    raise RefusedError(f"state {slot!r} of {name!r} is complex")
                 param["state"].append(slot)
                 self._tensors.append(
                     (Entry(f"{name}.{slot}", dtype, shape), _bytes(value, dtype))
@@ -319,6 +319,8 @@ def _plain(value: Any, name: str) -> Any:
 
 def _kind(value: Any, is_number: bool) -> Any:
     if isinstance(value, Found):
+        if value.dtype == torch.bool or value.dtype.is_complex:
+            return str(value.dtype)
         return NUMBER if is_number and torch.Size(value.shape).numel() == 1 else value.shape
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return NUMBER if number else value

@@ -32,9 +32,11 @@ for call in calls:
 
 statuses = re.findall(r"^ +(ZERO_(?:OK|SKIPPED|ERR_\w+)) = (-?\d+)", header, re.M)
 library.zero_status_name.restype = ctypes.c_char_p
-for name, number in statuses:
-    if library.zero_status_name(int(number)) != name.encode():
-        faults.append(f"{name} has another name")
+names = {int(number): name for name, number in statuses}
+for number in range(-200, 201):
+    name, wanted = library.zero_status_name(number).decode(), names.get(number, "unknown status")
+    if name != wanted:
+        faults.append(f"status {number} is called {name}, and not {wanted}")
 
 print(f"{len(calls)} calls, {len(faults)} faults")
 if len(calls) < 50 or len(statuses) < 24:

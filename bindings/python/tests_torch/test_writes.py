@@ -180,6 +180,17 @@ def written_after_a_clip(rank: int, world: int) -> Any:
     return told, bits([model.params[1].float()]) == bits(wanted)
 
 
+def written_beside_a_joined_rank(rank: int, world: int) -> Any:
+    model, optimizer = made(0, torch.bfloat16, uneven_inputs="world")
+    told = ""
+    if rank == 0:
+        with torch.no_grad():
+            model.params[0].fill_(1.0)
+        told = refusal(lambda: train(model, optimizer, 1))
+    optimizer.join()
+    return told
+
+
 def the_librarys_own(rank: int, world: int) -> Any:
     """Nothing that libzero does counts as written by the program."""
     model, optimizer = made(0, torch.bfloat16, arenas=True)
@@ -209,6 +220,7 @@ CASES = (
     written_on_one_rank,
     moved_and_saved,
     written_after_a_clip,
+    written_beside_a_joined_rank,
     the_librarys_own,
 )
 
@@ -236,6 +248,11 @@ class Writes(InAllWorlds):
         for told, counts in self.of(written_after_a_clip):
             self.assertIn("parameter params.1 was written after clip_grad_norm()", told)
             self.assertTrue(counts)
+
+    def test_a_write_beside_a_joined_rank_is_refused(self) -> None:
+        for world, rank, told in self.of_ranks(written_beside_a_joined_rank):
+            words = "written while another rank is in join()" if world > 1 and rank == 0 else ""
+            self.assertIn(words, told)
 
     def test_what_libzero_writes_does_not_count(self) -> None:
         for found in self.of(the_librarys_own):

@@ -242,7 +242,15 @@ class NativeShard(Shard):
                 raise
         self.gradients.take_back()
         self.writes.take_all()
-        return call()
+        try:
+            return call()
+        except ZeroError as error:
+            if not self.writes.seen_by_some(error):
+                raise
+            raise RuntimeError(
+                "a parameter with a master was written while another rank is in join(), where it can "
+                f"take no part in that: write before any rank joins ({error})"
+            ) from error
 
     def _used(self) -> None:
         self.gradients.used()

@@ -110,6 +110,9 @@ def options_of_the_file(rank: int, world: int) -> Any:
     others = copies(mine)
     zero = ZeroRedundancyOptimizer(mine, torch.optim.Adam, lr=0.1)
     plain = torch.optim.Adam(others, lr=0.1, amsgrad=True, betas=(0.5, 0.6))
+    # What OneCycleLR and the program leave in a group is no option, and stays.
+    keys = {"initial_lr": 0.04, "max_lr": 1.0, "min_lr": 4e-6, "name": "body"}
+    plain.param_groups[0].update(keys)
     give_gradients(0, others)
     plain.step()
     for param, other in zip(mine, others):
@@ -119,7 +122,8 @@ def options_of_the_file(rank: int, world: int) -> Any:
         give_gradients(step, mine, others)
         zero.step()
         plain.step()
-    return worst(mine, others), zero.param_groups[0]["amsgrad"]
+    group = zero.param_groups[0]
+    return worst(mine, others), group["amsgrad"] and keys.items() <= group.items()
 
 
 def exact_steps(rank: int, world: int) -> Any:

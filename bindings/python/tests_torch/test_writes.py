@@ -4,6 +4,7 @@ copies that are rounded after each step."""
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -147,7 +148,7 @@ def moved_and_saved(rank: int, world: int) -> Any:
 
 def moved_in(arenas: bool) -> Any:
     """New memory by .data, and a checkpoint of what was written since the last step."""
-    told = [tempfile.mkdtemp()]
+    told = [tempfile.mkdtemp() if dist.get_rank() == 0 else ""]
     dist.broadcast_object_list(told)
     path = Path(told[0]) / "saved"
     model, optimizer = made(0, torch.bfloat16, arenas=arenas)
@@ -163,6 +164,9 @@ def moved_in(arenas: bool) -> Any:
     wanted = followed([torch.full((70, 9), 2.0), torch.full((500,), 3.0)], 3, torch.bfloat16)
     optimizer.close()
     second.close()
+    dist.barrier()
+    if dist.get_rank() == 0:
+        shutil.rmtree(told[0])
     mine = [[one.float() for one in (tower.params[0], tower.params[2])] for tower in (model, again)]
     return bits(mine[0]) == bits(wanted), bits(mine[1]) == bits(wanted)
 

@@ -25,9 +25,13 @@ class OutputDirectory {
   const Digest& save_id() const { return staging_.save_id(); }
   const BlockFiles& files() const { return files_; }
   /// Gives it its name, once all files are on stable storage.
-  Status publish() { return staging_.publish(unhindered); }
+  Status publish() {
+    return staging_.publish(unhindered, kWaitMs, [] { return true; });
+  }
 
  private:
+  static constexpr int64_t kWaitMs = 30'000;  // for a save that replaces the same one
+
   OutputDirectory(Staging staging, HostMemory block);
 
   const FileSizeSignal no_signal_;

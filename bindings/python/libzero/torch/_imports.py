@@ -16,7 +16,7 @@ from ._documents import CUSTOM, Found, choice_of
 from ._layouts import IGNORE, Source, check_dictionary, source_of
 from ._orders import Group, Model, order_names
 from ._rules import CLASSES, STARTS, rule_of, settings_of
-from ._state import MASTER, _needed
+from ._state import MASTER, needed
 from ._streams import CODES, Description, Entry, RefusedError
 
 # Options of torch's classes that say how, not what.
@@ -290,9 +290,9 @@ class _Import:
             return ["step", *self._rest.get("slots", ())], [MASTER], ("step",)
         known = choice_of(rule).rule
         options = {**choice_of(rule).template.param_groups[0], **(self._groups or [{}])[group]}
-        needed = _needed(known, options)
-        optional = [slot for slot in known.optional if slot not in needed]
-        return needed, [*optional, MASTER], known.scalars
+        slots = needed(known, options)
+        optional = [slot for slot in known.optional if slot not in slots]
+        return slots, [*optional, MASTER], known.scalars
 
     def _check_left_over(self, parameters: Sequence[Mapping[str, Any]]) -> None:
         """State, and steps, of no parameter."""

@@ -252,6 +252,7 @@ class Orders(ImportTest):
             weights.clear()
             weights.update((name, held[name]) for name in names)
             self.not_taken("in another order than modules register", given)
+            self.not_taken("in another order than modules", given, "--order", "registration")
 
     def test_names_of_each_group_are_as_many_as_its_parameters(self) -> None:
         optimizer = trained(self.model, groups=decayed(self.model))

@@ -16,6 +16,7 @@ from layouts import (
     LAYOUTS,
     decayed,
     document,
+    save_distributed,
     small_model,
     trained,
     write_safetensors,
@@ -79,6 +80,19 @@ class Taken(ImportTest):
 
 
 class Refused(ImportTest):
+    def test_safetensors_and_distributed_checkpoints_have_no_order_of_parameters(self) -> None:
+        optimizer = trained(self.model)
+        LAYOUTS["trainer"][1](self.path("trainer"), self.model, optimizer)
+        save_distributed(self.path("dcp"), document(self.model, optimizer))
+        for form, path in (("torch", "trainer"), ("dcp", "dcp")):
+            command = ("import", "--from", form, self.path(path), self.path("saved"))
+            self.refused("in no order of registration.* give --order FILE", *command)
+            self.refused("in no order of registration", *command, "--order", "registration")
+            status, told = self.run_main(*command, "--replace", "--order", self.path("trainer.names"))
+            self.assertEqual(status, 0, told)
+            self.model = small_model()
+            self.goes_on(trained(self.model))
+
     def test_what_a_layout_cannot_have_in_one_checkpoint(self) -> None:
         optimizer = trained(self.model)
         given = document(self.model, optimizer)
@@ -128,7 +142,9 @@ class Safetensors(FilesTest):
         os.mkdir(self.path("adapter"))
         write_safetensors(self.path("adapter/adapter_model.safetensors"), adapters)
         torch.save(optimizer.state_dict(), self.path("adapter/optimizer.pt"))
-        self.done("import", "--from", "torch", self.path("adapter"), self.path("saved"))
+        pathlib.Path(self.path("names")).write_text("\n".join(adapters))
+        order = ("--order", self.path("names"))
+        self.done("import", "--from", "torch", *order, self.path("adapter"), self.path("saved"))
         said: Any = self.inspected(self.path("saved"))
         self.assertEqual([one["name"] for one in said["parameters"]], list(adapters))
         self.assertEqual({one["step"] for one in said["parameters"]}, {1})

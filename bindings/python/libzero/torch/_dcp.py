@@ -276,14 +276,25 @@ def document(path: str) -> Iterator[Any]:
             else:
                 flat[fqn] = pieces.load(meta.MetadataIndex(fqn))[2]
         whole = unflatten_state_dict(flat, dict(read.planner_data))
-        _add_empty(whole)
+        _mend(whole)
         yield whole
 
 
-def _add_empty(value: Any) -> None:
-    """The state of optimizers without one: an empty dictionary is not saved."""
-    if isinstance(value, dict):
-        if "param_groups" in value:
-            value.setdefault("state", {})
-        for one in value.values():
-            _add_empty(one)
+def _mend(value: Any) -> None:
+    """What torch.distributed.checkpoint does not keep of an optimizer: the empty dictionary of one
+    without state, and that keys are numbers."""
+    if not isinstance(value, dict):
+        return
+    for one in value.values():
+        _mend(one)
+    if "param_groups" in value:
+        groups = value["param_groups"]
+        params = [key for group in groups for key in group.get("params", ())] if _are_dicts(groups) else []
+        numbers = {str(key): key for key in params if isinstance(key, int)}
+        state = value.setdefault("state", {})
+        if numbers and isinstance(state, dict):
+            value["state"] = {numbers.get(key, key): one for key, one in state.items()}
+
+
+def _are_dicts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, dict) for one in value)

@@ -26,13 +26,13 @@ IGNORE = "--ignore PATTERN,... drops it"
 
 class Source(NamedTuple):
     """What a checkpoint is made of. `ties`: other names of the model's tensors. `modules`: of the
-    model, in their order, if the file has them. `prefix`: what names of the optimizer's parts begin
-    with. `left`: keys that are the program's own. `masters`: fp32 tensors of each group's parameters
+    model, in their order, if the file has them; None if its tensors are in no order, as those of
+    safetensors, which sorts them. `prefix`: what names of the optimizer's parts begin with. `left`: keys that are the program's own. `masters`: fp32 tensors of each group's parameters
     of 16 bits."""
 
     model: dict[str, Found]
     ties: dict[str, str]
-    modules: Sequence[str]
+    modules: Optional[Sequence[str]]
     optimizer: Optional[Mapping[str, Any]]
     prefix: str
     rest: Mapping[str, Any]
@@ -61,7 +61,7 @@ def source_of(document: Any, ignore: Sequence[str]) -> Source:
     prefix = f"{above}{optimizer_key}"
     optimizer, masters = _optimizer(optimizer, prefix, optimizer_key is not None, ignore)
     rest = {} if matches(DESCRIPTION, ignore) else _rest(document)
-    modules = getattr(model, "modules", ())
+    modules = getattr(document if model_key is None else model, "modules", None)
     return Source(tensors, ties, modules, optimizer, prefix, rest, left, masters)
 
 

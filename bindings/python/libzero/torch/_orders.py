@@ -25,12 +25,12 @@ class Group(NamedTuple):
 
 class Model(NamedTuple):
     """Its tensors, `floating`: those that may be parameters, other names of tensors, and the names of
-    its modules in their order, if they are known."""
+    its modules in their order, as far as they are known; None if the tensors are in no order."""
 
     tensors: Mapping[str, Any]
     floating: Shapes
     ties: Mapping[str, str]
-    modules: Sequence[str]
+    modules: Optional[Sequence[str]]
 
 
 def order_names(groups: Sequence[Group], model: Model, order: Optional[str]) -> list[list[str]]:
@@ -88,11 +88,13 @@ def _without_names(groups: Sequence[Group], model: Model, order: Optional[str]) 
             f"its model has {len(floating)} floating tensors and its optimizer {sum(sizes)} parameters, without "
             "names: name the model's buffers, as --buffers '*.running_mean,*.running_var'"
         )
-    if order == DIMENSIONS:
-        return _by_dimensions(sizes, floating)
-    if order is None:
-        _check_order(floating, model.modules)
-    return list(floating)
+    if model.modules is None:
+        raise RefusedError(
+            "its model's tensors are in no order of registration, and its optimizer has no names: give --order "
+            "FILE, with the names of the optimizer's parameters, one a line, in their order"
+        )
+    _check_order(floating, model.modules)
+    return _by_dimensions(sizes, floating) if order == DIMENSIONS else list(floating)
 
 
 def _by_dimensions(sizes: Sequence[int], floating: Shapes) -> list[str]:

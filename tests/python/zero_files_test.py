@@ -328,6 +328,8 @@ class ExportAndImport(ZeroTest):
             ({"w": tensor("BOOL", 8, 0, 1)}, "tensor 'w' is 'BOOL'; a checkpoint has F32"),
             ({"w": tensor("F32", 2), "__metadata__": {"zero": "{}"}}, "is no description of a checkpoint"),
             ({"w": tensor("F32", 2), "__metadata__": {"zero": "[" * 99999 + "]" * 99999}}, "is nested deeper than 16"),
+            ({"w": tensor("F32", 2), "__metadata__": {"zero": '{"a": {"b": 1}, "of": {"b": 1, "b": 2}}'}},
+             "the key 'b' comes twice"),
             (with_state(step=-5), "'step' is '-5', not an integer from 0"),
             (with_state(step=1.5), "'step' is '1.5', not an integer from 0"),
             (with_state(skipped=2**63), "'skipped' is '9223372036854775808', not an integer from 0"),

@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <set>
 #include <stdexcept>
 
 #include "account.h"
@@ -146,15 +147,25 @@ Json describe(const Manifest& manifest) {
 Result<Manifest> parse_description(const std::string& json) {
   constexpr int kDeepest = 16;
   bool deeper = false;
-  const Json::parser_callback_t keep = [&](int depth, Json::parse_event_t, Json&) {
+  std::string twice;
+  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  const Json::parser_callback_t keep = [&](int depth, Json::parse_event_t event, Json& parsed) {
     deeper = deeper || depth > kDeepest;
-    return !deeper;
+    if (deeper) return false;
+    if (event == Json::parse_event_t::object_start) keys.emplace_back();
+    if (event == Json::parse_event_t::object_end) keys.pop_back();
+    if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second)
+      twice = parsed.get<std::string>();
+    return true;
   };
   Manifest manifest;
   try {
     const Json parsed = Json::parse(json, keep);
     if (deeper)
       return invalid("its metadata '", kDescriptionKey, "' is nested deeper than ", kDeepest);
+    if (!twice.empty())
+      return invalid("its metadata '", kDescriptionKey, "': the key ", shown(twice),
+                     " comes twice");
     manifest = read_all(parsed);
   } catch (const std::out_of_range& error) {
     return invalid("its metadata '", kDescriptionKey, "': ", error.what());

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import json
 import unittest
 
-from libzero.torch._account import NUMBER, account, listed, repeated
+from libzero.torch._account import NUMBER, account, each_once, listed, repeated
 
 
 class Accounts(unittest.TestCase):
@@ -47,6 +48,8 @@ class Accounts(unittest.TestCase):
 
     def test_what_is_doubled_is_found(self) -> None:
         self.assertEqual(repeated([0, "w", 1, "w", "v", 0, "0"]), [0, "w"])
+        with self.assertRaisesRegex(ValueError, "keys come twice: 'w'"):
+            json.loads('{"v": 1, "of": {"w": 1, "w": 1}}', object_pairs_hook=each_once)
 
 
 if __name__ == "__main__":

@@ -297,6 +297,8 @@ class Exported(ImportTest):
         ):
             given = {**self.there, "zero": json.dumps({**rest, **change})}
             self.not_taken(words, given, "--rule", "adamw")
+        twice = self.there["zero"].replace('"step":', '"step": 3, "step":', 1)
+        self.not_taken("keys come twice: 'step'", {**self.there, "zero": twice})
         del self.there["optimizer"]["state"][0]
         self.not_taken("it lacks 'a.weight.step', 'a.weight.exp_avg'", self.there)
         del self.there["optimizer"]

@@ -173,6 +173,7 @@ class Safetensors(FilesTest):
         for places, words in (
             ('{"a": "one.safetensors", "c": "one.safetensors"}', "it has 'b', .* it lacks 'c'"),
             ('{"a": "../one.safetensors"}', "no index of a model"),
+            ('{"a": "one.safetensors", "a": "one.safetensors"}', "keys come twice: 'a'"),
             ("5", "no index of a model"),
         ):
             with open(index, "w", encoding="utf-8") as file:

@@ -86,6 +86,14 @@ def repeated(names: Iterable[Hashable]) -> list[Any]:
     return [name for name, count in Counter(names).items() if count > 1]
 
 
+def each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """The object_pairs_hook of json that raises ValueError for a key that is there twice."""
+    twice = repeated(name for name, _ in pairs)
+    if twice:
+        raise ValueError(f"keys come twice: {listed(map(repr, twice))}")
+    return dict(pairs)
+
+
 def listed(words: Iterable[str]) -> str:
     """The first ten of them, and how many more there are."""
     all_words = list(words)

@@ -15,7 +15,7 @@ from typing import IO, Any
 import torch
 
 from . import _places, _torch_files
-from ._account import account, listed
+from ._account import account, each_once, listed
 from ._documents import MODEL, OPTIMIZER, Found
 from ._streams import DTYPES, RefusedError
 
@@ -58,7 +58,7 @@ def _model(path: str, name: str, opened: contextlib.ExitStack) -> Mapping[str, A
         return read(os.path.join(path, name), opened)
     with _places.open_regular(os.path.join(path, name), links=True) as file:
         try:
-            places = json.load(file)["weight_map"]
+            places = json.load(file, object_pairs_hook=each_once)["weight_map"]
             names = sorted(set(places.values()))
             if any(os.path.basename(one) != one for one in names):
                 raise ValueError("a file of its is no name of a file")
@@ -90,7 +90,7 @@ def _safetensors(path: str, opened: contextlib.ExitStack) -> Mapping[str, Any]:
         (length,) = struct.unpack("<Q", file.read(8))
         if length > _LONGEST_HEADER:
             raise ValueError(f"a header of {length} bytes")
-        header = json.loads(file.read(length), object_pairs_hook=_once)
+        header = json.loads(file.read(length), object_pairs_hook=each_once)
         header.pop("__metadata__", None)
         return {
             tensor: _found(file, 8 + length, os.fstat(file.fileno()).st_size, tensor, entry)
@@ -98,12 +98,6 @@ def _safetensors(path: str, opened: contextlib.ExitStack) -> Mapping[str, Any]:
         }
     except (ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
         raise RefusedError(f"{name} is no safetensors file: {error}") from None
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(dict(pairs)) != len(pairs):
-        raise ValueError("a name is there twice")
-    return dict(pairs)
 
 
 def _found(file: IO[bytes], start: int, size: int, name: str, entry: Mapping[str, Any]) -> Found:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Optional
 
-from ._account import listed, matches
+from ._account import each_once, listed, matches
 from ._documents import MODEL, OPTIMIZER, Found
 from ._streams import DESCRIPTION, RefusedError
 
@@ -169,7 +169,7 @@ def _each_once(model: Mapping[str, Found]) -> tuple[dict[str, Found], dict[str, 
 def _rest(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """What libzero's own export says beside torch's dictionaries."""
     try:
-        rest: Any = json.loads(document.get(DESCRIPTION, "{}"))
+        rest: Any = json.loads(document.get(DESCRIPTION, "{}"), object_pairs_hook=each_once)
     except (TypeError, ValueError) as error:
         raise RefusedError(f"its {DESCRIPTION!r} is not libzero's: {error}") from None
     check_dictionary(rest, f"its {DESCRIPTION!r}")

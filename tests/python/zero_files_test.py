@@ -181,6 +181,18 @@ class Merge(ZeroTest):
             self.assertEqual(zero("verify", self.file).returncode, 0)
             remove(self.file)
 
+    def test_a_signal_where_it_removes_what_it_replaces_leaves_the_new_one_alone(self):
+        library = os.path.join(self.folder, "unlinkat.so")
+        subprocess.run([*os.environ.get("CC", "cc").split(), "-shared", "-fPIC", "-xc", "-o", library, "-"],
+                       input=ENDED, text=True, check=True)
+        shutil.copytree(self.checkpoint("3", 3), self.file)
+        done = zero("reshard", "--world", "2", "--replace", self.checkpoint("1"), self.file,
+                    env=os.environ | {"LD_PRELOAD": library})
+        self.assertEqual((done.returncode, done.stderr), (-signal.SIGTERM, ""))
+        self.assertEqual(os.listdir(self.place), [os.path.basename(self.file)])
+        self.assertEqual(zero("verify", self.file).returncode, 0)
+        self.assertIn("model-00002-of-00002.safetensors", os.listdir(self.file))
+
     def half_written(self):
         found = [os.path.join(self.place, name) for name in os.listdir(self.place)
                  if name.startswith((".zero-", ".tmp-"))]
@@ -417,6 +429,16 @@ INTERRUPTED = """
 #include <sys/syscall.h>
 #include <unistd.h>
 int flock(int fd, int operation) { return raise(SIGINT), syscall(SYS_flock, fd, operation); }
+"""
+
+ENDED = """
+#define _GNU_SOURCE
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int unlinkat(int directory, const char *path, int flags) {
+  return raise(SIGTERM), syscall(SYS_unlinkat, directory, path, flags);
+}
 """
 
 LARGE = """

@@ -9,8 +9,7 @@
 
 namespace zero::tool {
 
-/// While it lives, such signals wait: for code that makes what remove_on_signals() is not told of
-/// yet.
+/// While it lives, such signals wait: for code that makes what remove_on_signals() is not told of.
 class EndingHeld {
  public:
   EndingHeld();

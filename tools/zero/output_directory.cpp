@@ -27,4 +27,9 @@ Result<std::unique_ptr<OutputDirectory>> OutputDirectory::create(
       new OutputDirectory(std::move(staging), std::move(block)));
 }
 
+Status OutputDirectory::publish() {
+  const EndingHeld held;
+  return staging_.publish(unhindered, kWaitMs, [] { return true; });
+}
+
 }  // namespace zero::tool

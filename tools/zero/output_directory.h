@@ -24,13 +24,12 @@ class OutputDirectory {
 
   const Digest& save_id() const { return staging_.save_id(); }
   const BlockFiles& files() const { return files_; }
-  /// Gives it its name, once all files are on stable storage.
-  Status publish() {
-    return staging_.publish(unhindered, kWaitMs, [] { return true; });
-  }
+  /// Gives it its name, once all files are on stable storage. A signal waits until what it replaces
+  /// is removed, which has its temporary name then.
+  Status publish();
 
  private:
-  static constexpr int64_t kWaitMs = 30'000;  // for a save that replaces the same one
+  static constexpr int64_t kWaitMs = 10'000;  // for a save that replaces the same one
 
   OutputDirectory(Staging staging, HostMemory block);
 

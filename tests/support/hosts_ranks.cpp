@@ -71,7 +71,7 @@ class PostMessages final : public hosts::Messages {
       if (all.front().size() != one->data.size())
         return Status(ZERO_ERR_COMM,
                       text(all.front().size(), " bytes came in place of ", one->data.size()));
-      std::memcpy(one->data.data(), all.front().data(), one->data.size());
+      std::ranges::copy(all.front(), one->data.begin());
       all.pop_front();
       one = waiting_.erase(one);
     }

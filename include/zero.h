@@ -714,7 +714,8 @@ ZERO_API zero_status zero_state_load(zero_optim *optim, const char *directory,
 
 /* Let every later save hold `count` bytes (copied) of this rank under `name`, UTF-8 of 1 to 255
  * bytes, in place of those before; a NULL `bytes` with a `count` of 0 removes them. A rank has at
- * most 256 names and 16 MiB. What all ranks shall read one rank sets. Local. */
+ * most 256 names and 16 MiB, a checkpoint 1 GiB of all ranks. What all ranks shall read one rank
+ * sets. Local. */
 ZERO_API zero_status zero_state_extra_set(zero_optim *optim, const char *name, const void *bytes,
                                           size_t count);
 

@@ -111,7 +111,7 @@ zero_status zero_state_extra_list(const zero_optim* optim, int32_t* ranks, const
     if (capacity > 0) ZERO_TRY(check_out(ranks, "ranks"));
     if (capacity > 0) ZERO_TRY(check_out(names, "names"));
     size_t there = 0;
-    for (const auto& [rank, extras] : found.loaded_extras) {
+    for (const auto& [rank, extras] : found.loaded_extras.by_rank) {
       for (const auto& [name, bytes] : extras) {
         if (there < capacity) ranks[there] = rank, names[there] = name.c_str();
         there++;

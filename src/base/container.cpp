@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "base/hash.h"
 #include "base/os.h"
 #include "base/text.h"
 
@@ -121,21 +122,35 @@ uint64_t memory_left(const ControlGroup& group, uint64_t swap_left) {
 
 }  // namespace
 
-Result<uint64_t> check_available(uint64_t bytes, std::string_view what) {
-  const auto refuse = [&](const auto& has, uint64_t left) {
-    return Status(ZERO_ERR_MEMORY,
-                  text("no memory for ", bytes, " bytes of ", what, ": ", has, " ", left));
-  };
+std::vector<MemoryLimit> memory_limits() {
+  std::vector<MemoryLimit> limits;
+  const std::string boot = read_small_file("/proc/sys/kernel/random/boot_id");
+  const auto id = [&](std::string_view of) { return hash64(bytes_of(text(boot, of))); };
   const std::string machine = read_small_file("/proc/meminfo");
   const uint64_t available = number_behind(machine, "MemAvailable:") * 1024;
   const uint64_t swap = number_behind(machine, "SwapFree:") * 1024;
-  uint64_t least = available == 0 ? kUnlimited : available + swap;
-  if (bytes > least) return refuse("what this machine has available is", least);
+  if (available > 0)
+    limits.push_back({id("machine"), available + swap, "what this machine has available is"});
   for (const ControlGroup& group : groups_by("memory")) {
     const uint64_t left = memory_left(group, swap);
-    if (bytes > left)
-      return refuse(text(group.path("memory.limit_in_bytes", "memory.max"), " leaves"), left);
-    least = std::min(least, left);
+    if (left == kUnlimited) continue;
+    struct stat info;
+    // Containers see one group by several paths.
+    const bool known = os().fstatat(AT_FDCWD, group.folder.c_str(), &info, 0) == 0;
+    const std::string name = known ? text(info.st_dev, " ", info.st_ino) : group.folder;
+    limits.push_back(
+        {id(name), left, text(group.path("memory.limit_in_bytes", "memory.max"), " leaves")});
+  }
+  return limits;
+}
+
+Result<uint64_t> check_available(uint64_t bytes, std::string_view what) {
+  uint64_t least = kUnlimited;
+  for (const MemoryLimit& limit : memory_limits()) {
+    if (bytes > limit.left)
+      return Status(ZERO_ERR_MEMORY, text("no memory for ", bytes, " bytes of ", what, ": ",
+                                          limit.words, " ", limit.left));
+    least = std::min(least, limit.left);
   }
   return least;
 }

@@ -6,10 +6,21 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 
 namespace zero {
+
+/// What limits memory, and what it leaves.
+struct MemoryLimit {
+  uint64_t id;  // the same in every process that it holds for, of whichever container
+  uint64_t left;
+  std::string words;  // "/sys/fs/cgroup/job/memory.max leaves", which the number follows
+};
+
+/// Returns the limits of this process: the machine's, and those of its control groups.
+std::vector<MemoryLimit> memory_limits();
 
 /// Returns how much memory the machine, and the control groups (v1 or v2) of this process, leave.
 /// File cache counts as left, and so does swap; what nobody tells is without limit. If that is less

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/os.h"
 #include "base/text.h"
+#include "comm/memory_check.h"
 #include "comm/private_arena.h"
 
 namespace zero {
@@ -60,8 +61,9 @@ Location Comm::locate(const void* data, size_t bytes) const {
   return {.arena = arena->number(), .unused = 0, .offset = static_cast<uint64_t>(offset)};
 }
 
-Result<std::shared_ptr<Arena>> Comm::allocate(Call&, uint32_t number, size_t bytes, int32_t kind,
-                                              Side) {
+Result<std::shared_ptr<Arena>> Comm::allocate(Call& call, uint32_t number, size_t bytes,
+                                              int32_t kind, Side) {
+  if (device() == nullptr) ZERO_TRY(check_memory_of_ranks(call, bytes, "an arena"));
   return std::shared_ptr<Arena>(
       ZERO_TRY(PrivateArena::allocate(shared_from_this(), number, bytes, kind)));
 }

@@ -110,6 +110,12 @@ using SectionState = std::array<Memory, kSlotCount>;
 
 /// Bytes of the caller's own by their names, as one rank set them.
 using Extras = std::map<std::string, std::string, std::less<>>;
+/// Those of all ranks, as a load leaves them: names and values by rank, in one block of memory.
+using ExtraViews = std::map<std::string, std::string_view, std::less<>>;
+struct LoadedExtras {
+  HostMemory files;
+  std::map<int32_t, ExtraViews> by_rank;
+};
 
 enum class Phase : uint16_t { open, reducing, begun, reduced };
 
@@ -287,8 +293,8 @@ class Optimizer {
     state.good_steps = now.good_steps;
   }
 
-  Extras extras;                            // this rank's: each save holds them
-  std::map<int32_t, Extras> loaded_extras;  // of the latest load, by the ranks that saved them
+  Extras extras;               // this rank's: each save holds them
+  LoadedExtras loaded_extras;  // of the latest load
 
   /// By rank: true if it has joined, by the latest roll call. Empty if nobody has.
   std::vector<bool> joined;

@@ -28,17 +28,14 @@ Status check_extra_name(std::string_view name) {
                       "' cannot be the name of an extra: safetensors keeps that name for itself");
 }
 
-Result<Extras> parse_file(std::string_view file, const Manifest& manifest) {
+Result<ExtraViews> parse_file(std::string_view file, const Manifest& manifest) {
   const uint64_t length = ZERO_TRY(safetensors_header_bytes(file.substr(0, 8), file.size()));
   const SafetensorsHeader header =
       ZERO_TRY(parse_safetensors_header(file.substr(8, length), file.size()));
-  ZERO_TRY(check_metadata(header, manifest));
-  Extras extras;
-  for (const TensorEntry& tensor : header.tensors) {
-    if (tensor.dtype != "U8")
-      return invalid("extra ", shown(tensor.name), " has dtype ", shown(tensor.dtype), ", not U8");
+  ZERO_TRY(check_extras_header(header, manifest));
+  ExtraViews extras;
+  for (const TensorEntry& tensor : header.tensors)
     extras[tensor.name] = file.substr(header.data_start + tensor.begin, tensor.end - tensor.begin);
-  }
   return extras;
 }
 
@@ -46,14 +43,15 @@ const FileRecord& file_of(const ManifestExtras& extras, const Manifest& manifest
   return manifest.files[static_cast<size_t>(extras.file)];
 }
 
-Result<std::string> read_whole(const BlockFiles& files, const FileRecord& record) {
-  BlockReader reader = ZERO_TRY(BlockReader::open(files, record));
-  std::string whole(record.bytes, '\0');
-  ZERO_TRY(reader.read(0, std::as_writable_bytes(std::span(whole))));
-  return whole;
-}
-
 }  // namespace
+
+Status check_extras_header(const SafetensorsHeader& header, const Manifest& manifest) {
+  ZERO_TRY(check_metadata(header, manifest));
+  for (const TensorEntry& tensor : header.tensors)
+    if (tensor.dtype != "U8")
+      return invalid("extra ", shown(tensor.name), " has dtype ", shown(tensor.dtype), ", not U8");
+  return {};
+}
 
 Status set_extra(Optimizer& optim, std::string_view name, const void* bytes, size_t count) {
   ZERO_TRY(check_extra_name(name));
@@ -78,11 +76,9 @@ Status set_extra(Optimizer& optim, std::string_view name, const void* bytes, siz
 }
 
 Result<std::string_view> find_extra(const Optimizer& optim, int32_t rank, std::string_view name) {
-  const auto of = optim.loaded_extras.find(rank);
-  if (of != optim.loaded_extras.end()) {
-    if (const auto found = of->second.find(name); found != of->second.end())
-      return std::string_view(found->second);
-  }
+  const auto& loaded = optim.loaded_extras.by_rank;
+  if (const auto of = loaded.find(rank); of != loaded.end())
+    if (const auto found = of->second.find(name); found != of->second.end()) return found->second;
   return bad_argument("no extra '", name, "' of rank ", rank,
                       " was loaded: zero_state_extra_list tells which were");
 }
@@ -103,23 +99,31 @@ uint64_t extras_bytes(const Manifest& manifest) {
   return bytes;
 }
 
-Result<std::string> read_extras(const BlockFiles& files, const Manifest& manifest) {
-  std::string all;
-  for (const ManifestExtras& extras : manifest.extras)
-    all += ZERO_TRY(read_whole(files, file_of(extras, manifest)));
-  (void)ZERO_TRY(parse_extras(all, manifest));
-  return all;
+Status read_extras(const BlockFiles& files, const Manifest& manifest, std::span<std::byte> to) {
+  for (const ManifestExtras& extras : manifest.extras) {
+    const FileRecord& record = file_of(extras, manifest);
+    BlockReader reader = ZERO_TRY(BlockReader::open(files, record));
+    ZERO_TRY(reader.read(0, to.first(record.bytes)));
+    to = to.subspan(record.bytes);
+  }
+  return {};
 }
 
 Result<Extras> read_extras_of(const BlockFiles& files, const Manifest& manifest,
                               const ManifestExtras& extras) {
   const FileRecord& record = file_of(extras, manifest);
-  return parse_file(ZERO_TRY(read_whole(files, record)), manifest)
-      .within(text("'", record.name, "'"));
+  BlockReader reader = ZERO_TRY(BlockReader::open(files, record));
+  std::string whole(record.bytes, '\0');
+  ZERO_TRY(reader.read(0, std::as_writable_bytes(std::span(whole))));
+  Result<ExtraViews> views = parse_file(whole, manifest).within(text("'", record.name, "'"));
+  return copy_of(ZERO_TRY(std::move(views)));
 }
 
-Result<std::map<int32_t, Extras>> parse_extras(std::string_view files, const Manifest& manifest) {
-  std::map<int32_t, Extras> extras;
+Extras copy_of(const ExtraViews& views) { return {views.begin(), views.end()}; }
+
+Result<std::map<int32_t, ExtraViews>> parse_extras(std::string_view files,
+                                                   const Manifest& manifest) {
+  std::map<int32_t, ExtraViews> extras;
   for (const auto [rank, file] : manifest.extras) {
     const FileRecord& record = file_of({rank, file}, manifest);
     extras[rank] = ZERO_TRY(

@@ -11,6 +11,7 @@
 #include "optim/optimizer.h"
 #include "state/blocks.h"
 #include "state/manifest.h"
+#include "state/safetensors.h"
 
 namespace zero {
 
@@ -27,14 +28,20 @@ Result<std::string> extras_file(const Extras& extras, const Digest& save_id, int
 /// Returns how many bytes all files of extras have.
 uint64_t extras_bytes(const Manifest& manifest);
 
-/// Reads all files of extras, one after the other, and checks what they hold.
-Result<std::string> read_extras(const BlockFiles& files, const Manifest& manifest);
+/// Reads all files of extras, one after the other, to `to`, and verifies them.
+Status read_extras(const BlockFiles& files, const Manifest& manifest, std::span<std::byte> to);
+
+/// Checks the header of a file of extras.
+Status check_extras_header(const SafetensorsHeader& header, const Manifest& manifest);
 
 /// Returns what one rank saved.
 Result<Extras> read_extras_of(const BlockFiles& files, const Manifest& manifest,
                               const ManifestExtras& extras);
 
 /// Returns what such files hold, by the ranks that saved it.
-Result<std::map<int32_t, Extras>> parse_extras(std::string_view files, const Manifest& manifest);
+Result<std::map<int32_t, ExtraViews>> parse_extras(std::string_view files,
+                                                   const Manifest& manifest);
+
+Extras copy_of(const ExtraViews& views);
 
 }  // namespace zero

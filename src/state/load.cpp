@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/os.h"
 #include "base/refusals.h"
+#include "comm/memory_check.h"
 #include "state/collective.h"
 #include "state/extras.h"
 #include "state/find.h"
@@ -18,6 +19,8 @@
 
 namespace zero {
 namespace {
+
+constexpr const char* kExtras = "a checkpoint's extras";
 
 /// One load on one rank.
 class Load {
@@ -54,6 +57,9 @@ class Load {
   Status read_once(std::optional<Publishing>& publishing) {
     const std::string chosen = ZERO_TRY(broadcast_choice());
     ZERO_TRY(call_.vote("compared", compare(chosen)));
+    loading_ = {};
+    if (!manifest().extras.empty())
+      ZERO_TRY(check_memory_of_ranks(call_, extras_bytes(manifest()), kExtras));
     ZERO_TRY(call_.vote("verified", verify()));
     os().reached("load.verified");
     ZERO_TRY(call_.vote("allocated", allocate()));
@@ -128,14 +134,15 @@ class Load {
 
   Status verify() {
     opened_ = ZERO_TRY(open_directory(start_of_paths(), found_.path, Links::followed));
-    ZERO_TRY(verify_files(files(), manifest(), call_.rank(), call_.world()));
-    if (call_.rank() == 0) extras_ = ZERO_TRY(read_extras(files(), manifest()));
-    return {};
+    ZERO_TRY(verify_files(files(), manifest(), call_.rank(), call_.world(), ExtrasFiles::left_out));
+    loading_.files = ZERO_TRY(HostMemory::allocate(extras_bytes(manifest()), kExtras));
+    if (call_.rank() != 0) return {};
+    ZERO_TRY(read_extras(files(), manifest(), {loading_.files.data(), loading_.files.bytes()}));
+    return parse_all_extras();
   }
 
   Status allocate() {
     ZERO_TRY(optim_.allocate_slots(slots_));
-    extras_.resize(extras_bytes(manifest()));
     return make_batch(step_memory(optim_));
   }
 
@@ -143,17 +150,18 @@ class Load {
   /// files once; if every rank did, they would be opened a million times. Nobody reads them later,
   /// because the checkpoint may be gone by then.
   Status share_extras() {
-    saved_extras_.clear();
     own_extras_.clear();
     if (manifest().extras.empty()) return {};
-    ZERO_TRY(call_.broadcast("extras", std::as_writable_bytes(std::span(extras_)), 0));
-    const auto take = [&]() -> Status {
-      saved_extras_ = ZERO_TRY(parse_extras(std::exchange(extras_, {}), manifest()));
-      const auto own = saved_extras_.find(call_.rank());
-      if (own != saved_extras_.end()) own_extras_ = own->second;
-      return {};
-    };
-    return call_.vote("extras", take());
+    ZERO_TRY(call_.broadcast("extras", {loading_.files.data(), loading_.files.bytes()}, 0));
+    return call_.vote("extras", parse_all_extras());
+  }
+
+  Status parse_all_extras() {
+    const auto* const all = reinterpret_cast<const char*>(loading_.files.data());
+    loading_.by_rank = ZERO_TRY(parse_extras({all, loading_.files.bytes()}, manifest()));
+    const auto own = loading_.by_rank.find(call_.rank());
+    if (own != loading_.by_rank.end()) own_extras_ = copy_of(own->second);
+    return {};
   }
 
   /// Takes over step and settings. Nothing here can fail.
@@ -171,7 +179,7 @@ class Load {
     if (optim_.options.loss_scale.dynamic()) optim_.set_loss_scale(loss_scale_);
     optim_.state.steps = manifest().step;
     optim_.extras = std::move(own_extras_);
-    optim_.loaded_extras = std::move(saved_extras_);
+    optim_.loaded_extras = std::move(loading_);
     optim_.phase = Phase::open;
     optim_.not_loaded = false;
     optim_.alike_params = optim_.sealed_params();
@@ -196,8 +204,7 @@ class Load {
   std::vector<Group> groups_;
   LossScale loss_scale_;
   uint32_t slots_ = 0;  // those that need memory
-  std::string extras_;  // the files of all
-  std::map<int32_t, Extras> saved_extras_;
+  LoadedExtras loading_;
   Extras own_extras_;
 };
 

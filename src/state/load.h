@@ -49,12 +49,15 @@ Result<SafetensorsHeader> read_header(BlockReader& reader);
 uint64_t total_blocks(const Manifest& manifest);
 
 /// Compares blocks [begin, end), counted through all files, with their checksums, and the header of
-/// each file whose first block is among them with the manifest.
+/// each file whose first block is among them with the manifest. Who reads the extras, which
+/// verifies them, leaves out their files.
+enum class ExtrasFiles { verified, left_out };
 Status verify_blocks(const BlockFiles& files, const Manifest& manifest, uint64_t begin,
-                     uint64_t end);
+                     uint64_t end, ExtrasFiles extras = ExtrasFiles::verified);
 
 /// Does this rank's part of the verification. All ranks together cover everything.
-Status verify_files(const BlockFiles& files, const Manifest& manifest, int32_t rank, int32_t world);
+Status verify_files(const BlockFiles& files, const Manifest& manifest, int32_t rank, int32_t world,
+                    ExtrasFiles extras = ExtrasFiles::verified);
 
 /// Returns the slots that a parameter has in the checkpoint, kMasterSlot too, as bits.
 uint32_t saved_slots(const ManifestParam& param, const Rule& rule);

@@ -248,6 +248,7 @@ Status check_param(const Manifest& manifest, ManifestParam& param) {
 
 Status check_extras(const Manifest& manifest) {
   std::set<int32_t> ranks, files;
+  uint64_t all = 0;
   for (const ManifestExtras& extras : manifest.extras) {
     const int32_t rank = extras.rank, file = extras.file;
     const auto bad = [&](const auto&... parts) {
@@ -261,8 +262,11 @@ Status check_extras(const Manifest& manifest) {
     if (const uint64_t bytes = manifest.files[static_cast<size_t>(file)].bytes;
         bytes > kLongestExtrasFile)
       return bad("file ", file, " has ", bytes, " bytes, at most ", kLongestExtrasFile);
+    else
+      all += bytes;
   }
-  return {};
+  if (all <= kMostExtrasBytes) return {};
+  return invalid("files of extras have ", all, " bytes, at most ", kMostExtrasBytes);
 }
 
 /// Checks that no tensor of a file is used twice.

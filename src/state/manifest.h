@@ -21,6 +21,7 @@ namespace zero {
 
 inline constexpr uint64_t kLongestManifest = 1u << 28;  // parsed, it takes some times that
 inline constexpr uint64_t kLongestExtrasFile = 1u << 25;
+inline constexpr uint64_t kMostExtrasBytes = 1u << 30;  // of all files of extras
 inline constexpr int64_t kFormat = 1;
 
 /// Elements [start, start + count) of a tensor, as the tensor `key` of a file.

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "state/access.h"
+#include "state/extras.h"
 #include "state/json.h"
 #include "state/load.h"
 #include "state/safetensors.h"
@@ -57,6 +58,10 @@ Status check_expected(const TensorEntry& tensor, const ManifestTensor& expected)
   const bool whole = expected.count == expected.all;
   if (tensor.shape == (whole ? *expected.shape : std::vector{expected.count})) return {};
   return invalid("tensor ", shown(tensor.name), " has another shape than the manifest says");
+}
+
+bool holds_extras(const Manifest& manifest, int32_t file) {
+  return std::ranges::find(manifest.extras, file, &ManifestExtras::file) != manifest.extras.end();
 }
 
 /// Checks that a header has exactly the tensors that the manifest lists, and its save id.
@@ -222,17 +227,21 @@ uint64_t total_blocks(const Manifest& manifest) {
 }
 
 Status verify_blocks(const BlockFiles& files, const Manifest& manifest, uint64_t begin,
-                     uint64_t end) {
+                     uint64_t end, ExtrasFiles extras) {
   uint64_t at = 0;
   for (size_t i = 0; i < manifest.files.size(); i++) {
     const FileRecord& file = manifest.files[i];
     const uint64_t first = std::max(begin, at), last = std::min(end, at + file.blocks.size());
-    if (first < last) {
+    const bool has_extras = holds_extras(manifest, static_cast<int32_t>(i));
+    if (first < last && !(has_extras && extras == ExtrasFiles::left_out)) {
       BlockReader reader = ZERO_TRY(BlockReader::open(files, file));
       for (uint64_t block = first; block < last; block++) ZERO_TRY(reader.verify(block - at));
       if (first == at && is_tensor_file(file.name)) {
         SafetensorsHeader header = ZERO_TRY(read_header(reader));
         ZERO_TRY(check_header(std::move(header), manifest, static_cast<int32_t>(i))
+                     .within(text("'", reader.path(), "'")));
+      } else if (first == at && has_extras) {
+        ZERO_TRY(check_extras_header(ZERO_TRY(read_header(reader)), manifest)
                      .within(text("'", reader.path(), "'")));
       }
     }
@@ -241,8 +250,8 @@ Status verify_blocks(const BlockFiles& files, const Manifest& manifest, uint64_t
   return {};
 }
 
-Status verify_files(const BlockFiles& files, const Manifest& manifest, int32_t rank,
-                    int32_t world) {
+Status verify_files(const BlockFiles& files, const Manifest& manifest, int32_t rank, int32_t world,
+                    ExtrasFiles extras) {
   // Each rank takes neighbouring blocks, so that it reads forward. The total times a rank could
   // overflow.
   const uint64_t total = total_blocks(manifest);
@@ -250,7 +259,7 @@ Status verify_files(const BlockFiles& files, const Manifest& manifest, int32_t r
                  rest = total % static_cast<uint64_t>(world);
   const auto begin_of = [&](uint64_t r) { return share * r + std::min(r, rest); };
   return verify_blocks(files, manifest, begin_of(static_cast<uint64_t>(rank)),
-                       begin_of(static_cast<uint64_t>(rank) + 1));
+                       begin_of(static_cast<uint64_t>(rank) + 1), extras);
 }
 
 uint32_t saved_slots(const ManifestParam& param, const Rule& rule) {

@@ -6,8 +6,10 @@
 
 #include "base/file_size_signal.h"
 #include "base/os.h"
+#include "comm/memory_check.h"
 #include "state/collective.h"
 #include "state/copies.h"
+#include "state/extras.h"
 #include "state/find.h"
 #include "step/memory.h"
 
@@ -36,8 +38,12 @@ Status Save::prepare(const Optimizer& optim, const Progress& progress) {
   return {};
 }
 
-Status Save::begin(Call& call, Optimizer& optim, const std::function<Status()>& also) {
+Status Save::begin(Call& call, Optimizer& optim, const std::function<Status()>& also,
+                   const std::function<uint64_t()>& wants) {
   Status begun = prepare(optim, [&] { return call.go_on(); });
+  if (wants)
+    ZERO_TRY(
+        check_memory_of_ranks(call, begun.ok() ? wants() : 0, "what a save keeps of the state"));
   if (begun.ok()) begun = also();
   ZERO_TRY(vote_alike(call, optim, "begun", std::move(begun)));
   save_id_ = manifest_.save_id;
@@ -84,6 +90,10 @@ Status Save::check_present() const {
 Status Save::write_manifest(const Progress& progress) {
   for (int32_t rank = 0; rank < manifest_.world; rank++)
     ZERO_TRY(take_record(manifest_, rank, records_[static_cast<size_t>(rank)]));
+  if (const uint64_t bytes = extras_bytes(manifest_); bytes > kMostExtrasBytes)
+    return bad_argument("the extras of all ranks have ", bytes,
+                        " bytes as files; a checkpoint has ", "at most ", kMostExtrasBytes,
+                        ": set fewer");
   ZERO_TRY(check_present());
   const BlockFiles files{staging_->directory(), block_.data(), progress};
   manifest_.files[static_cast<size_t>(2 * manifest_.world)] =

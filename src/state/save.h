@@ -20,9 +20,10 @@ class Save {
  public:
   Save(const Optimizer& optim, std::string_view directory, int32_t flags);
 
-  /// Votes when all that can fail before anything is written is done. `also`: more of that.
-  /// Collective.
-  Status begin(Call& call, Optimizer& optim, const std::function<Status()>& also);
+  /// Votes when all that can fail before anything is written is done. `also`: more of that, for
+  /// which `wants` says how many bytes it takes. Collective.
+  Status begin(Call& call, Optimizer& optim, const std::function<Status()>& also,
+               const std::function<uint64_t()>& wants = {});
   /// Writes this rank's files, on any thread.
   Status write(const Show& show, const Progress& progress);
   /// Agrees that all ranks have written, and brings what they wrote to rank 0. Collective.

@@ -63,6 +63,7 @@ class Behind final : public Saving {
   enum class Part { written, published, ended };
 
   Status make_image();
+  uint64_t bytes_of_copies() const;
   std::vector<Image::Bytes> parts_of_others() const;
   void start(Status (*body)(Work&, const Progress&));
   void look();
@@ -127,8 +128,16 @@ Status Behind::make_image() {
   return {};
 }
 
+/// Returns how much memory for copies the earlier save did not leave.
+uint64_t Behind::bytes_of_copies() const {
+  uint64_t bytes = 0;
+  for (const Image::Bytes range : work_->save.shards().ranges()) bytes += range.size();
+  return bytes > optim_.memory_of_copies.bytes() ? bytes : 0;
+}
+
 Status Behind::begin(Call& call) {
-  ZERO_TRY(work_->save.begin(call, optim_, [this] { return make_image(); }));
+  ZERO_TRY(work_->save.begin(
+      call, optim_, [this] { return make_image(); }, [this] { return bytes_of_copies(); }));
   optim_.image = image_;
   start([](Work& work, const Progress& progress) {
     os().setpriority(PRIO_PROCESS, static_cast<id_t>(os().gettid()), kNice);  // a wish

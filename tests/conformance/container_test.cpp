@@ -55,14 +55,37 @@ TEST(Container, an_arena_beyond_the_limit_is_refused_and_nobody_is_killed) {
     group.enter();
     zero_comm* const comm = meeting.join(rank);
     void* data = nullptr;
-    const int32_t refused = rank == 0 ? ZERO_ERR_MEMORY : ZERO_ERR_PEER;
     for (const int32_t kind : {ZERO_MEMORY_SHARED, ZERO_MEMORY_PER_RANK}) {
       const size_t bytes = kind == ZERO_MEMORY_SHARED ? 400 * kMiB : 200 * kMiB;
-      EXPECT_TRUE(ends(zero_arena_alloc(comm, bytes, kind, &data), refused,
-                       "419430400 bytes of an arena: /sys/fs/cgroup/"));
+      EXPECT_TRUE(ends(zero_arena_alloc(comm, bytes, kind, &data), ZERO_ERR_MEMORY,
+                       "419430400 bytes of an arena on 2 ranks: /sys/fs/cgroup/"));
     }
     EXPECT_OK(zero_arena_alloc(comm, 100 * kMiB, ZERO_MEMORY_PER_RANK, &data));
     EXPECT_OK(zero_arena_free(data));
+    EXPECT_OK(zero_comm_free(comm));
+    return "";
+  });
+}
+
+// Either alone would have room for what it keeps.
+TEST(Container, copies_of_several_ranks_beyond_the_limit_are_refused_and_training_goes_on) {
+  const ControlGroup group;
+  if (!group.made()) GTEST_SKIP() << "no control group can be made here";
+  const Meeting meeting(CommKind::local, 2);
+  const Scratch scratch;
+  run_sound_ranks(RankKind::processes, 2, [&](int rank) -> std::string {
+    group.enter();
+    zero_comm* const comm = meeting.join(rank);
+    constexpr int64_t kCount = 15 << 19;  // 30 MiB
+    std::vector<float> data(kCount, 1), grad(kCount, 1);
+    Optim optim(comm);
+    optim.add(parameter("w", kCount, data.data(), grad.data()));
+    EXPECT_OK(optim.step());
+    EXPECT_EQ(zero_state_save_begin(optim.optim(), (scratch / "begun").c_str(), nullptr),
+              ZERO_ERR_MEMORY);
+    EXPECT_TRUE(says("bytes of what a save keeps of the state on 2 ranks: /sys/fs/cgroup/"));
+    EXPECT_OK(optim.step());
+    optim.free();
     EXPECT_OK(zero_comm_free(comm));
     return "";
   });

@@ -13,6 +13,8 @@
 
 #include "base/hash.h"
 #include "base/text.h"
+#include "state/file.h"
+#include "state/load.h"
 #include "state/manifest.h"
 #include "support/failing_calls.h"
 #include "support/place.h"
@@ -254,6 +256,15 @@ const Lie kLies[] = {
     {"a huge file of extras",
      [](Manifest& m) { m.files[3].bytes = (1 << 25) + 1, m.files[3].blocks.resize(9); },
      "has 33554433 bytes, at most 33554432"},
+    {"more extras than a load takes",
+     [](Manifest& m) {
+       m.world = 40;
+       for (int32_t rank = 1; rank < m.world; rank++) {
+         m.extras.push_back({rank, static_cast<int32_t>(m.files.size())});
+         m.files.push_back({shard_name(kExtra, rank, m.world), 1u << 25, std::vector<uint64_t>(8)});
+       }
+     },
+     "bytes, at most 1073741824"},
     {"one group more", [](Manifest& m) { m.groups.push_back(m.groups[0]); },
      "has 2 groups, and this optimizer has 1", ZERO_ERR_CKPT_MISMATCH},
 };
@@ -313,6 +324,10 @@ TEST_F(Damage, a_header_that_lies_is_refused_although_all_checksums_are_right) {
     put_manifest(changed);
     ASSERT_NO_FATAL_FAILURE(expect_refused(lie.says, lie.from));
     ASSERT_NO_FATAL_FAILURE(expect_refused(name, lie.from));
+    const Directory opened = made(open_directory(start_of_paths(), directory_, Links::followed));
+    const HostMemory block = made(allocate_block());
+    EXPECT_TRUE(
+        contains(verify_files({opened, block.data(), unhindered}, changed, 0, 1).text(), lie.says));
     write_file(path, sound);
   }
 }

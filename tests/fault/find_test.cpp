@@ -182,7 +182,7 @@ TEST_F(Find, a_load_whose_checkpoint_is_replaced_by_one_without_extras_has_none)
   EXPECT_EQ(told(model->load(folder_ + "/two")), "");
   EXPECT_TRUE(done);
   EXPECT_TRUE(model->optim().extras.empty());
-  EXPECT_TRUE(model->optim().loaded_extras.empty());
+  EXPECT_TRUE(model->optim().loaded_extras.by_rank.empty());
 }
 
 TEST_F(Find, a_checkpoint_that_is_replaced_again_and_again_ends_the_load_and_says_so) {

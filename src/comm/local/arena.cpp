@@ -7,9 +7,9 @@
 #include <algorithm>
 
 #include "base/checked.h"
-#include "base/container.h"
 #include "base/text.h"
 #include "comm/local/local.h"
+#include "comm/memory_check.h"
 
 namespace zero::local {
 
@@ -21,6 +21,15 @@ Result<ArenaLayout> ArenaLayout::of(size_t bytes, int32_t kind, int32_t world) {
   if (!padded || !total || *total > static_cast<size_t>(INT64_MAX))
     return Status(ZERO_ERR_MEMORY, text("an arena of ", layout.slices, " times ", bytes, " bytes"));
   return layout;
+}
+
+/// A part of the one copy begins at a huge page.
+ArenaLayout::Part ArenaLayout::part_of(int32_t rank, int32_t world) const {
+  const auto me = static_cast<size_t>(rank), ranks = static_cast<size_t>(world);
+  if (slices > 1) return {me * slice, bytes};
+  const size_t part = round_up((bytes + ranks - 1) / ranks, kHugePage);
+  const size_t first = std::min(me * part, bytes);
+  return {first, std::min(part, bytes - first)};
 }
 
 Result<std::shared_ptr<Arena>> LocalComm::allocate(Call& call, uint32_t number, size_t bytes,
@@ -37,11 +46,8 @@ Result<std::shared_ptr<Arena>> LocalComm::allocate(Call& call, uint32_t number, 
 
 Result<std::shared_ptr<Mapping>> LocalComm::map_on_all(Call& call, uint32_t number,
                                                        const ArenaLayout& layout) {
-  const auto make = [&]() -> Result<Fd> {
-    ZERO_TRY(check_available(layout.bytes * static_cast<size_t>(layout.slices), "an arena"));
-    return create_segment("zero.arena", layout.total());
-  };
-  Result<Fd> made = rank() == 0 ? make() : Fd();
+  ZERO_TRY(check_memory_of_ranks(call, layout.part_of(rank(), world()).size, "an arena"));
+  Result<Fd> made = rank() == 0 ? create_segment("zero.arena", layout.total()) : Fd();
   if (rank() == 0) os().reached("arena.created");
   Fd memory = ZERO_TRY(call.vote("arena made", std::move(made)));
 
@@ -145,15 +151,8 @@ Result<std::vector<Fd>> LocalComm::take_offer(size_t link, uint32_t number, size
 
 /// Reserves this rank's own slice, or its part of the one copy.
 Status LocalComm::reserve_part(int memory, const Mapping& mapping, const ArenaLayout& layout) {
-  const size_t ranks = static_cast<size_t>(world());
-  const size_t me = static_cast<size_t>(rank());
-  size_t first = me * layout.slice;
-  size_t end = first + layout.bytes;
-  if (layout.slices == 1) {
-    const size_t part = round_up((layout.bytes + ranks - 1) / ranks, kHugePage);
-    first = std::min(me * part, layout.bytes);
-    end = std::min(first + part, layout.bytes);
-  }
+  auto [first, size] = layout.part_of(rank(), world());
+  const size_t end = first + size;
   constexpr size_t kReserveBytes = size_t{256} << 20;  // between two signs of progress
   for (; first < end; first += kReserveBytes) {
     ZERO_TRY(reserve(memory, mapping, first, std::min(kReserveBytes, end - first)));

@@ -22,6 +22,11 @@ struct ArenaLayout {
   size_t total() const { return slice * static_cast<size_t>(slices); }
   /// Returns where `rank`'s bytes begin.
   size_t at(int32_t rank) const { return slice * static_cast<size_t>(rank % slices); }
+  /// Returns what `rank` of `world` reserves: its own slice, or a part of the one copy.
+  struct Part {
+    size_t first, size;
+  };
+  Part part_of(int32_t rank, int32_t world) const;
   /// Fails with ZERO_ERR_MEMORY if that many bytes cannot be.
   static Result<ArenaLayout> of(size_t bytes, int32_t kind, int32_t world);
 };

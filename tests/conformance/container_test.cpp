@@ -76,7 +76,7 @@ TEST(Container, copies_of_several_ranks_beyond_the_limit_are_refused_and_trainin
   run_sound_ranks(RankKind::processes, 2, [&](int rank) -> std::string {
     group.enter();
     zero_comm* const comm = meeting.join(rank);
-    constexpr int64_t kCount = 15 << 19;  // 30 MiB
+    constexpr int64_t kCount = 25 << 18;  // 25 MiB
     std::vector<float> data(kCount, 1), grad(kCount, 1);
     Optim optim(comm);
     optim.add(parameter("w", kCount, data.data(), grad.data()));

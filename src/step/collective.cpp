@@ -172,11 +172,12 @@ Status gather(Call& call, Optimizer& optim, StepMemory& memory, std::span<const 
     const DType shared = optim.shared(section);
     const size_t part = size_of(shared, travel.transfer.chunk);
     const int32_t places = sending_places(optim, travel.transfer);
-    std::byte* const place = memory.data_base + section.data_at(travel.transfer.layout);
-    if (travel.in_place)
+    if (travel.in_place) {
+      std::byte* const place = memory.data_base + section.data_at(travel.transfer.layout);
       all.push_back({place + static_cast<size_t>(optim.place()) * part, place, part, places});
-    else
+    } else {
       all.push_back({memory.send.data(), memory.receive.data(), part, places});
+    }
     bytes += gathered_bytes(optim, travel.transfer, shared);
     count_moved(optim, travel, shared);
   }

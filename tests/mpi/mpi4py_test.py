@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Comm.mpi of mpi4py's communicators, by its wheel, over each MPI of the Python index: that loads libmpi.so.12 or
+libmpi.so.40, which need a shim, also where the same MPI has the standard ABI beside it."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import mpis
+
+FOLDER = pathlib.Path(os.environ.get("ZERO_TEST_MPIS", mpis.ROOT / "build" / "mpi")).resolve()
+# The folder, its launcher, the folder whose mpicc makes the shim (Intel's is not on the index, and its libmpi.so.12
+# has the ABI of MPICH's), and the name of the shim.
+MPIS = {"mpich": ("mpiexec.hydra", "mpich", "libmpi.so.12"),
+        **({"impi-rt": ("mpiexec.hydra", "mpich", "libmpi.so.12"),
+            "openmpi": ("mpirun", "openmpi", "libmpi.so.40")} if mpis.NIGHTLY else {})}
+TRAIN = """
+import ctypes
+from mpi4py import MPI
+import libzero
+weight, grad = (ctypes.c_float * 1)(1), (ctypes.c_float * 1)(1 + MPI.COMM_WORLD.rank)
+with libzero.Comm.mpi(MPI.COMM_WORLD) as comm, libzero.Optimizer(comm, "sgd", lr=1.0) as optimizer:
+    optimizer.register({"w": weight}, grads={"w": grad})
+    optimizer.broadcast_params()
+    optimizer.step()
+    print(f"rank {comm.rank} of {comm.world}: {weight[0]}\\n", end="", flush=True)
+"""
+
+
+def root_of(name: str) -> pathlib.Path:
+    for folder in FOLDER.glob(f"{name}==*"):
+        return folder
+    raise unittest.SkipTest(f"{name} is not here: scripts/test --with-mpi brings it")
+
+
+class Mpi4Py(unittest.TestCase):
+    def run_with(self, name: str, shim: str) -> tuple[int, str]:
+        root, launcher = root_of(name), MPIS[name][0]
+        package = next(root_of("mpi4py").glob("lib*/python*/site-packages"))
+        paths = {"LD_LIBRARY_PATH": root / "lib", "PYTHONPATH": package}
+        environment = mpis.environment() | {
+            key: os.pathsep.join((str(path), os.environ.get(key, ""))) for key, path in paths.items()}
+        program = str(root / "bin" / launcher)
+        command = [program, *mpis.liberal(program), "-n", "2", sys.executable, "-c", TRAIN]
+        done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300, check=False,
+                              env=environment | {"ZERO_MPI_SHIM": shim, "I_MPI_ROOT": str(root)})
+        return done.returncode, done.stdout
+
+    def test_its_communicators_make_comms_with_a_shim_and_are_told_of_it_without(self) -> None:
+        for name, (_, compiler, shim) in MPIS.items():
+            with self.subTest(name), tempfile.TemporaryDirectory(prefix="zero-mpi4py-") as folder:
+                mpicc = str(root_of(compiler) / "bin" / "mpicc")
+                made = mpis.TESTS.parent / "tools" / "zero-mpi-shim"
+                subprocess.run([str(made), mpicc, folder], capture_output=True, check=True)
+                status, said = self.run_with(name, f"{folder}/libzero_mpi-{shim}")
+                self.assertEqual(status, 0, said)
+                for rank in range(2):
+                    self.assertIn(f"rank {rank} of 2: -0.5", said)
+                status, said = self.run_with(name, f"{folder}/none")
+                self.assertNotEqual(status, 0)
+                self.assertIn("does not have MPI's standard ABI, and libzero has no shim for it", said)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -42,6 +42,11 @@ SUFFIXES = {
 }
 # Loops that are shown as they stand in a whole program.
 PROGRAMS = {
+    "frameworks/jax-1.py": ROOT / "examples/frameworks/jax_mlp.py",
+    "frameworks/tensorflow-and-keras-1.py": ROOT / "examples/frameworks/keras_mlp.py",
+    "frameworks/lightning-1.py": ROOT / "examples/frameworks/lightning_mlp.py",
+    "frameworks/accelerate-1.py": ROOT / "examples/frameworks/accelerate_mlp.py",
+    "frameworks/hugging-face-s-trainer-1.py": ROOT / "examples/frameworks/trainer_mlp.py",
     "readme/c-1.c": ROOT / "examples/c/minimal.c",
     "integrate/with-zero-hpp-1.cpp": ROOT / "examples/engines/dlib.cpp",
     "integrate/libtorch-from-any-language-1.cpp": ROOT / "examples/engines/libtorch.cpp",

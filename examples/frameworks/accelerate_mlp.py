@@ -18,9 +18,8 @@ def data():
 def prepared(accelerator):
     set_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 4))
-    model = accelerator.prepare(model)
     optimizer = ZeroRedundancyOptimizer(model.parameters(), optimizer_class=torch.optim.AdamW, lr=1e-2)
-    return model, accelerator.prepare(optimizer)
+    return accelerator.prepare(model, optimizer)
 
 
 def train(accelerator, model, optimizer, loader, epochs):

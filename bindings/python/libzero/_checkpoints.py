@@ -77,7 +77,8 @@ class Checkpoints:
         self, name: str, value: Optional[Union[bytes, bytearray, memoryview]]
     ) -> None:
         """Let every later save hold these bytes of this rank under `name`, in place of those before;
-        None removes them. A rank has at most 256 names of 1 to 255 bytes, and 16 MiB. What all ranks
+        None removes them. A rank has at most 256 names of 1 to 255 bytes, and 16 MiB, all ranks
+        together 1 GiB. What all ranks
         shall read one rank sets. Local. ArgumentError for an empty value, and for too much.
 
         >>> import json

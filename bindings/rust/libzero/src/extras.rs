@@ -10,7 +10,8 @@ use crate::optim::Optim;
 
 impl Optim {
     /// Let every later save hold `bytes` of this rank under `name`, in place of those before; None removes
-    /// them. A rank has at most 256 names of 1 to 255 bytes, and 16 MiB. What all ranks shall read one rank
+    /// them. A rank has at most 256 names of 1 to 255 bytes, and 16 MiB, all ranks together 1 GiB.
+    /// What all ranks shall read one rank
     /// sets. Local.
     pub fn state_extra_set(&mut self, name: &str, bytes: Option<&[u8]>) -> Result<()> {
         let name = c_text(name, "name")?;

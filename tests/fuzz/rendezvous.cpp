@@ -110,7 +110,7 @@ class Other {
       Result<ControlSegment> made = make_control_segment(meeting_.world);
       if (made.ok()) fd = std::move(made->fd);
     } else {
-      fd.reset(::memfd_create("unsealed", MFD_CLOEXEC));
+      fd = Fd(::memfd_create("unsealed", MFD_CLOEXEC));
     }
     return fd.get();
   }

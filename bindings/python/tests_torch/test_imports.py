@@ -112,7 +112,7 @@ class States(ImportTest):
             given = document(self.model, optimizer)
             del given["optimizer"]["state"][1][part]
             self.not_taken(rf"it lacks '0.bias.{part}' \(--fill", given)
-            self.assertIn(f"started anew: '0.bias.{part}'", self.taken(given, "--fill"))
+            self.assertIn(f"'0.bias.{part}'", self.taken(given, "--fill"))
         given = document(self.model, optimizer)
         for state in given["optimizer"]["state"].values():
             del state["exp_avg"], state["exp_avg_sq"]
@@ -147,6 +147,15 @@ class States(ImportTest):
             given = document(self.model, optimizer)
             given["optimizer"]["state"][0]["step"] = torch.tensor(value)
             self.not_taken("state 'step' of '0.weight' is (no number|.*no count of steps)", given)
+
+    def test_what_is_filled_starts_anew_as_a_whole(self) -> None:
+        optimizer = trained(self.model)
+        given = document(self.model, optimizer)
+        del given["optimizer"]["state"][0]["exp_avg_sq"]
+        told = self.taken(given, "--fill")
+        self.assertIn("started anew: '0.weight.", told)
+        del optimizer.state[next(iter(self.model.parameters()))]
+        self.goes_on(optimizer)
 
     def test_an_exact_step_goes_through_fp32(self) -> None:
         exact = 2**24 + 1

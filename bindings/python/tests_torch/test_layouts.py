@@ -53,6 +53,17 @@ class Taken(ImportTest):
             {name: 0.1 if one.dim() >= 2 else 0.0 for name, one in self.model.named_parameters()},
         )
 
+    def test_numbers_of_the_program_are_left(self) -> None:
+        optimizer = trained(self.model)
+        given = document(self.model, optimizer)
+        given.update(best_val_loss=torch.tensor(2.5), metrics={"accuracy": torch.tensor([0.5])})
+        given.update(scaler_state_dict={"scale": torch.tensor([1.0, 2.0])}, random_state=torch.zeros(9))
+        told = self.taken(given)
+        for name in ("best_val_loss", "metrics", "scaler_state_dict", "random_state"):
+            self.assertIn(name, told)
+        self.goes_on(optimizer)
+        self.not_taken("it has 'ema'", {**given, "ema": {"w": torch.zeros(3)}})
+
     def test_masters_of_megatron_are_masters_here(self) -> None:
         model = small_model().bfloat16()
         masters = [param.detach().float().clone().requires_grad_() for param in model.parameters()]

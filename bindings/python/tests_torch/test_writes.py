@@ -142,6 +142,16 @@ def written_on_one_rank(rank: int, world: int) -> Any:
     return found
 
 
+def moved_on_one_rank(rank: int, world: int) -> Any:
+    """Memory of a parameter with remainders moves on rank 0 alone: all ranks go on."""
+    model, optimizer = made(0, torch.bfloat16, master="remainder")
+    for _ in range(3):
+        train(model, optimizer, 1)
+        if rank == 0:
+            model.params[0].data = model.params[0].data.clone()
+    return everywhere(list(model.params))
+
+
 def moved_and_saved(rank: int, world: int) -> Any:
     return [moved_in(arenas) for arenas in (False, True)]
 
@@ -222,6 +232,7 @@ CASES = (
     loaded_models,
     loaded_in_any_order,
     written_on_one_rank,
+    moved_on_one_rank,
     moved_and_saved,
     written_after_a_clip,
     written_beside_a_joined_rank,
@@ -243,6 +254,9 @@ class Writes(InAllWorlds):
     def test_what_one_rank_wrote_counts_where_it_owns_and_keeps_no_rank_waiting(self) -> None:
         for found in self.of(written_on_one_rank):
             self.assertEqual(found, [True] * 5)
+
+    def test_memory_that_moves_on_one_rank_keeps_no_rank_from_going_on(self) -> None:
+        self.assertTrue(all(self.of(moved_on_one_rank)))
 
     def test_moved_memory_counts_and_checkpoints_have_what_was_written(self) -> None:
         for found in self.of(moved_and_saved):

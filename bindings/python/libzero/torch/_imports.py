@@ -273,15 +273,18 @@ class _Import:
             ignore=self._wanted.ignore,
             fill=self._wanted.fill,
         )
+        anew = bool(found.filled)  # a part without the others makes a step of any size
+        if anew:
+            found.filled = [f"{name}.{slot}" for slot in needed]
         self._account.add(found)
         kept = {
             slot: value
             for slot, value in present.items()
             if slot in wanted and _kind(value, slot in scalars) == wanted[slot]
         }
-        for slot in needed:
-            if f"{name}.{slot}" in found.filled:
-                kept[slot] = _start(slot, scalars, self._groups[group], shape)
+        if anew:
+            kept = {slot: value for slot, value in kept.items() if slot == MASTER}
+            kept |= {slot: _start(slot, scalars, self._groups[group], shape) for slot in needed}
         return kept
 
     def _parts(self, rule: str, group: int) -> tuple[list[str], list[str], tuple[str, ...]]:

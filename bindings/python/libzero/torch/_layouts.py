@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Optional
+
+import torch
 
 from ._account import each_once, listed, matches
 from ._documents import MODEL, OPTIMIZER, Found
@@ -18,7 +21,7 @@ OPTIMIZER_KEYS = (OPTIMIZER, "optimizer_state_dict", "optim", "optimizer_states"
 # Tensors and numbers of a program that no checkpoint of libzero holds, whatever they are.
 _OF_THE_PROGRAM = (
     *("lr_scheduler*", "scheduler*", "opt_param_scheduler", "callbacks", "loops"),
-    *("scaler", "grad_scaler", "amp_scaler", "MixedPrecision", "*rng*", "random_states"),
+    *("*scaler*", "MixedPrecision", "*rng*", "random*", "*seed*"),
     *("train_state", "dataloader"),  # torchtitan's
 )
 IGNORE = "--ignore PATTERN,... drops it"
@@ -27,8 +30,8 @@ IGNORE = "--ignore PATTERN,... drops it"
 class Source(NamedTuple):
     """What a checkpoint is made of. `ties`: other names of the model's tensors. `modules`: of the
     model, in their order, if the file has them; None if its tensors are in no order, as those of
-    safetensors, which sorts them. `prefix`: what names of the optimizer's parts begin with. `left`: keys that are the program's own. `masters`: fp32 tensors of each group's parameters
-    of 16 bits."""
+    safetensors, which sorts them. `prefix`: what names of the optimizer's parts begin with. `left`:
+    keys that are the program's own. `masters`: fp32 tensors of each group's parameters of 16 bits."""
 
     model: dict[str, Found]
     ties: dict[str, str]
@@ -102,15 +105,17 @@ def _left(document: Mapping[Any, Any], taken: set[Any], ignore: Sequence[str]) -
         if key in taken:
             continue
         known = matches(str(key), _OF_THE_PROGRAM)
-        matters = (_has_tensors(value) and not known) or _has_optimizer(value)
+        matters = (_may_be_trained(value) and not known) or _has_optimizer(value)
         (foreign if matters and not matches(str(key), ignore) else left).append(str(key))
     if foreign:
         raise RefusedError(f"it has {listed(map(repr, foreign))}, which nothing here takes ({IGNORE})")
     return left
 
 
-def _has_tensors(value: Any) -> bool:
-    return any(isinstance(one, Found) for one in _inside(value))
+def _may_be_trained(value: Any) -> bool:
+    """Whether there are tensors of more than a number, such as a loss, that are no bytes."""
+    found = (one for one in _inside(value) if isinstance(one, Found))
+    return any(math.prod(one.shape) > 1 and one.dtype != torch.uint8 for one in found)
 
 
 def _has_optimizer(value: Any) -> bool:

@@ -136,7 +136,7 @@ def _check_order(floating: Shapes, modules: Sequence[str]) -> None:
         if late or place.get(module, latest) < latest:
             raise RefusedError(
                 f"its model has {name!r} in another order than modules register their parameters, and its optimizer "
-                f"no names ({HELP})"
+                "no names: give --order FILE, with the names of the optimizer's parameters, one a line, in their order"
             )
         latest = place.get(module, latest)
 

@@ -140,6 +140,8 @@ def settings_of(rule: Rule, group: Mapping[str, Any]) -> dict[str, float]:
     """The settings of libzero that the options of `group` are. TypeError for what is no number."""
     settings = {name: _number(group[name], name) for name in rule.plain if name in group}
     for option, names in rule.several.items():
+        if len(group[option]) != len(names):
+            raise TypeError(f"{option} has {len(group[option])} numbers, not {len(names)}")
         settings.update(zip(names, (_number(value, option) for value in group[option])))
     return settings
 

@@ -75,7 +75,10 @@ class Writes:
         """Make what these hold their masters, but where that is what the master is rounded to.
         libzero has no gradients then. Local."""
         optimizer = self._core.optimizer
-        wanted = [one for one in numbers if MASTER in optimizer.state_names(one)]
+        followed = set(self._numbers)
+        wanted = [
+            one for one in numbers if one in followed and MASTER in optimizer.state_names(one)
+        ]
         for part in optimizer.owned_ranges() if wanted else ():
             if part.param in wanted:
                 self._take(self._core.bound[part.param], part)

@@ -135,11 +135,12 @@ std::vector<MemoryLimit> memory_limits() {
     const uint64_t left = memory_left(group, swap);
     if (left == kUnlimited) continue;
     struct stat info;
-    // Containers see one group by several paths.
+    // Containers see one group by several paths, and a process perhaps by several mounts.
     const bool known = os().fstatat(AT_FDCWD, group.folder.c_str(), &info, 0) == 0;
-    const std::string name = known ? text(info.st_dev, " ", info.st_ino) : group.folder;
+    const uint64_t number = id(known ? text(info.st_dev, " ", info.st_ino) : group.folder);
+    if (std::ranges::find(limits, number, &MemoryLimit::id) != limits.end()) continue;
     limits.push_back(
-        {id(name), left, text(group.path("memory.limit_in_bytes", "memory.max"), " leaves")});
+        {number, left, text(group.path("memory.limit_in_bytes", "memory.max"), " leaves")});
   }
   return limits;
 }

@@ -14,7 +14,9 @@
 namespace zero {
 namespace {
 
-constexpr int64_t kForkMs = 100;  // for changes, which a lost file server makes endless
+// For changes, which a lost file server makes endless, and for forks, whose handlers of others may
+// wait for a thread that is about to make a change.
+constexpr int64_t kForkMs = 100;
 constexpr int kWordBits = 64;
 constexpr int kMost = 1 << 20;  // what Linux lets a process open, unless it is told to allow more
 
@@ -42,9 +44,12 @@ void in_parent() {
 void in_child() {
   changes = PTHREAD_RWLOCK_INITIALIZER;  // threads that held it are not here
   forks = 0;
-  for (int word = 0; word < kMost / kWordBits; ++word)
-    for (uint64_t bits = noted[word].exchange(0); bits != 0; bits &= bits - 1)
+  for (int word = 0; word < kMost / kWordBits; ++word) {
+    if (noted[word].load() == 0) continue;  // a page that nobody wrote stays none
+    for (uint64_t bits = noted[word].load(); bits != 0; bits &= bits - 1)
       real_system_calls().close(word * kWordBits + std::countr_zero(bits));
+    noted[word].store(0);
+  }
 }
 
 /// Registers the handlers, at the latest try that finds memory for them.
@@ -63,11 +68,16 @@ DescriptorChange::DescriptorChange() {
   watch_forks();
   // Wait: a slice, in which threads that make many changes let one fork.
   if (forks > 0) os().poll(nullptr, 0, 1);
-  // Wait: for a fork that another thread makes.
-  pthread_rwlock_rdlock(&changes);
+  const Deadline deadline(kForkMs);
+  while (!(held_ = pthread_rwlock_tryrdlock(&changes) == 0) && !deadline.passed()) {
+    // Wait: a slice of kForkMs.
+    os().poll(nullptr, 0, 1);
+  }
 }
 
-DescriptorChange::~DescriptorChange() { pthread_rwlock_unlock(&changes); }
+DescriptorChange::~DescriptorChange() {
+  if (held_) pthread_rwlock_unlock(&changes);
+}
 
 void note_descriptor(int fd) {
   if (fd >= 0 && fd < kMost) noted[fd / kWordBits].fetch_or(uint64_t{1} << fd % kWordBits);

@@ -7,13 +7,16 @@
 namespace zero {
 
 /// Stands while a descriptor is made or closed. No other thread forks between the system's change
-/// and the note of it, unless the change takes so long that fork() gives up waiting for it.
+/// and the note of it, unless one of both takes so long that the other gives up waiting for it.
 class DescriptorChange {
  public:
   DescriptorChange();
   ~DescriptorChange();
   DescriptorChange(const DescriptorChange&) = delete;
   DescriptorChange& operator=(const DescriptorChange&) = delete;
+
+ private:
+  bool held_ = false;
 };
 
 /// Notes that a descriptor is the library's.

@@ -255,10 +255,12 @@ class Fd {
   template <class Call>
   int close(const Call& call) {
     if (!valid()) return 0;
-    unlock();
-    const int fd = std::exchange(fd_, -1);
     const DescriptorChange change;
-    return forget_descriptor(fd) ? call(fd) : 0;
+    const bool ours = forget_descriptor(fd_);
+    if (ours) unlock();
+    const int fd = std::exchange(fd_, -1);
+    locked_ = false;
+    return ours ? call(fd) : 0;
   }
 
  private:

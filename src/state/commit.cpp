@@ -178,7 +178,6 @@ Result<Staging> Staging::begin(std::string_view directory, bool replace,
   Staging staging;
   staging.target_ = std::move(split.name);
   staging.files_ = std::move(files);
-  staging.replace_ = replace;
   staging.parent_ = ZERO_TRY(make_directories(split.parent));
   staging.replaced_ = ZERO_TRY(check_target(staging.parent_, staging.target_, replace));
   sweep(staging.parent_, progress);
@@ -265,26 +264,13 @@ Status Staging::lock_replaced(const Progress& progress, int64_t wait_ms) {
     if (error != EWOULDBLOCK) return io_error(replaced_.path, "flock", error);
     if (deadline.passed())
       return {ZERO_ERR_CKPT_IO,
-              text("'", target_path(), "': another save or prune", other_saves(),
-                   " has held it for ", wait_ms, " ms: it stays, save again when that has ended")};
+              text("'", target_path(), "': another save, or a prune, has held it for ", wait_ms,
+                   " ms: it stays, save again when that has ended")};
     ZERO_TRY(progress());
     // Wait: a slice of wait_ms.
     os().poll(nullptr, 0, kLookMs);
   }
   return {};
-}
-
-/// Returns the directories of other live saves in the same folder, as words.
-std::string Staging::other_saves() const {
-  const auto names = list_directory(parent_);
-  std::string words;
-  for (const std::string& name : names.ok() ? *names : std::vector<std::string>()) {
-    if (!is_staging_name(name) || name == temporary_) continue;
-    Directory other = enter(parent_, name, Links::refused);
-    if (other.fd.valid() && try_lock(other) != 0 && errno == EWOULDBLOCK)
-      words += text(words.empty() ? " (" : ", ", "'", name, "'");
-  }
-  return words.empty() ? words : words + ")";
 }
 
 /// Returns whether what was to be replaced still stands at the target. False if nothing does.
@@ -295,7 +281,7 @@ Result<bool> Staging::finds_replaced() const {
     return io_error(target_path(), "stat", errno);
   }
   if (!replaced_.fd.valid())
-    return wrong_state("'", target_path(), "' has come to exist during this save");
+    return wrong_state("'", target_path(), "' has come to exist during this save: it stays");
   if (!is_same(parent_, target_, replaced_))
     return wrong_state("'", target_path(), "' was replaced by another one during this save: it ",
                        "stays, and this save is given up");

@@ -56,6 +56,8 @@ class Staging {
 
   const Digest& save_id() const { return save_id_; }
   const Directory& directory() const { return directory_; }
+  /// True once it has its final name, even if publish() failed after that.
+  bool published() const { return published_; }
 
   /// Gives it its final name, durably, unless `commits` says no just before the rename. Waits at
   /// most `wait_ms` for another save that is replacing the same checkpoint. If only the last sync
@@ -70,14 +72,13 @@ class Staging {
   Result<bool> finds_replaced() const;
   Status rename_into_place(bool exchanges);
   bool is_ours(const std::string& name) const;  // the directory that this save made
-  std::string other_saves() const;
 
   std::string target_path() const { return parent_.path_of(target_); }
 
   std::string target_, temporary_;  // names in the parent
   std::vector<std::string> files_;
   std::string left_behind_;  // text for the log if the directory stays
-  bool replace_ = false, published_ = false;
+  bool published_ = false;
   Digest save_id_{};
   Directory parent_;
   Directory directory_;  // locked

@@ -117,7 +117,7 @@ Status Save::publish(const Progress& progress) {
   const FileSizeSignal held;
   ZERO_TRY(write_manifest(progress));
   Status published = staging_->publish(progress, timeout_ms_, [this] { return commits(); });
-  if (!given_up()) decision_.end(published.ok());
+  if (!given_up()) decision_.end(staging_->published());
   return published;
 }
 
@@ -125,8 +125,10 @@ Status Save::publish(const Progress& progress) {
 Status Save::agree_published(Call& call, const Status& published) {
   os().reached("save.published");
   Status status = call.vote("published", published);
-  if (status.ok() || !published.ok() || status.code() == ZERO_ERR_PEER) return status;
-  return give_up(std::move(status));
+  if (status.ok() || status.code() == ZERO_ERR_PEER) return status;
+  if (published.ok()) return give_up(std::move(status));
+  if (status.text() == published.text()) return status;
+  return give_up({status.code(), text(status.text(), "; before that: ", published.text())});
 }
 
 Status Save::give_up(Status why) {

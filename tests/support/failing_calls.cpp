@@ -209,7 +209,7 @@ SystemCalls make_table() {
 }  // namespace
 
 FailingCalls::FailingCalls(Fault fault) {
-  static std::deque<SystemCalls> tables;  // for ever: a thread may still be inside one
+  static auto& tables = *new std::deque<SystemCalls>;  // for ever: a thread may still be inside one
   const std::lock_guard lock(mutex);
   if (state) std::abort();
   below = &os();

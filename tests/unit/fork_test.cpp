@@ -45,6 +45,31 @@ Fd memory() {
   return Fd::open([] { return os().memfd_create("zero.test", MFD_CLOEXEC); });
 }
 
+std::mutex handlers_mutex;
+
+/// The first test, as libzero registers its handler with the first descriptor: that one runs before
+/// the program's, which waits for a thread that is about to make a descriptor.
+TEST(Fork, a_handler_of_the_program_that_waits_for_a_call_of_the_library_ends) {
+  EXPECT_EQ(in_child([] {
+              alarm(60);
+              pthread_atfork([] { handlers_mutex.lock(); }, [] { handlers_mutex.unlock(); },
+                             [] { handlers_mutex.unlock(); });
+              std::atomic<bool> over{false};
+              std::thread makes([&] {
+                while (!over) {
+                  const std::lock_guard lock(handlers_mutex);
+                  const Fd one = memory();
+                }
+              });
+              for (int i = 0; i < 20; ++i)
+                if (in_child([] { return 0; }) != 0) return 1;
+              over = true;
+              makes.join();
+              return 0;
+            }),
+            0);
+}
+
 TEST(Fork, a_child_has_the_callers_descriptors_and_none_of_the_librarys) {
   const int callers = memfd_create("caller", MFD_CLOEXEC);
   const Fd own = memory();

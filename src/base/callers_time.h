@@ -11,8 +11,9 @@ namespace zero {
 
 class CallersTime {
  public:
-  CallersTime() : begin_ns_(now_ns()) {}
-  ~CallersTime() { spent_ns_ += now_ns() - begin_ns_; }
+  CallersTime() : begin_ns_(now_ns()), before_ns_(spent_ns_) {}
+  /// A function inside another one counts once.
+  ~CallersTime() { spent_ns_ = before_ns_ + (now_ns() - begin_ns_); }
   CallersTime(const CallersTime&) = delete;
   CallersTime& operator=(const CallersTime&) = delete;
 
@@ -21,7 +22,7 @@ class CallersTime {
 
  private:
   static inline thread_local int64_t spent_ns_ = 0;
-  const int64_t begin_ns_;
+  const int64_t begin_ns_, before_ns_;
 };
 
 }  // namespace zero

@@ -59,9 +59,9 @@ class Staging {
   /// True once it has its final name, even if publish() failed after that.
   bool published() const { return published_; }
 
-  /// Gives it its final name, durably, unless `commits` says no just before the rename. Waits at
-  /// most `wait_ms` for another save that is replacing the same checkpoint. If only the last sync
-  /// fails, it stays published, and the text says so.
+  /// Gives it its final name, durably, unless `commits` returns false just before the rename. Waits
+  /// at most `wait_ms` for another save that is replacing the same checkpoint. If only the last
+  /// sync fails, it stays published, and the text says so.
   Status publish(const Progress& progress, int64_t wait_ms, const std::function<bool()>& commits);
 
  private:

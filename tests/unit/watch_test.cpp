@@ -61,10 +61,12 @@ TEST_F(Watches, a_job_that_was_stopped_once_for_longer_than_any_deadline_goes_on
 
 TEST_F(Watches, time_in_a_function_of_the_callers_is_no_absence) {
   Watch watch({"test", "wait", 2'000, false});
+  const int64_t before_ns = CallersTime::spent_ns();
   for (int i = 0; i < 2; i++) {
-    const CallersTime spent;
+    const CallersTime spent, inside;
     time_ms += 1'100;
   }
+  EXPECT_EQ(CallersTime::spent_ns() - before_ns, 2'200 * kMs);
   EXPECT_EQ(watch.look(), 0);
   EXPECT_TRUE(watch.is_late(watch.since_ns(0)));
 }

@@ -20,7 +20,7 @@ READ_ONLY = 1
 
 
 def protected(*values: float) -> memoryview:
-    """Floats of a page that the system lets nobody write to: whoever does is killed."""
+    """Floats of a page that cannot be written to: a write ends the process."""
     with tempfile.TemporaryFile() as file:
         file.write(struct.pack(f"{len(values)}f", *values))
         file.flush()

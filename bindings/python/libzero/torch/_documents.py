@@ -22,7 +22,7 @@ Document = dict[str, Any]
 
 
 class Found(NamedTuple):
-    """A tensor of a file: what it is, where it lies for whoever knows, and the parts of its
+    """A tensor of a file: what it is, where it lies if that is known, and the parts of its
     contiguous bytes, read when they are asked for."""
 
     dtype: torch.dtype

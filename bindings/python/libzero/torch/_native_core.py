@@ -29,7 +29,7 @@ class Wishes:
 
 
 class NativeCore(Core):
-    """Every option of libzero's, and gradients that have a place of their own."""
+    """Every option of libzero, and gradients that have a place of their own."""
 
     def __init__(self, comm: Comm, wishes: Wishes) -> None:
         super().__init__(comm, wishes.choice.update, **wishes.options)

@@ -360,7 +360,7 @@ TEST(Tree, a_rank_that_does_not_come_is_named_by_all_others) {
 TEST(Tree, who_waits_for_somebody_else_is_not_named_but_that_one) {
   for (const int absent : {0, 2, 5}) {
     const auto tell = [](TcpComm& seat) {
-      for (int i = 0; i < 4; ++i) {
+      for (int i = 0; i < 5; ++i) {  // to the deadline, or the words expire before the others look
         Clock::pass(50, kRanks - 1);
         seat.tell_waiting(77, "rank 77 (process 9 on host-z)", now_ns() - 1'000'000);
       }

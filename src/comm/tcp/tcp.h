@@ -126,7 +126,7 @@ class TcpComm : public Comm {
   void handle(Peer& peer, Frame frame);
   void hear_cause(const Peer& peer, const Frame& frame);
   void hear_waiting(Peer& peer, const Frame& frame);
-  Awaited awaited_of(const Peer& peer) const;
+  Awaited awaited_of(const Peer& peer, int64_t now_ns) const;
   void forgive(int64_t absent_ns);
   int64_t interval_ns() const;
   bool is_due(int64_t& told_ns) const;

@@ -73,10 +73,11 @@ void TcpComm::Wait::look_for_left() {
 
 void TcpComm::Wait::find_missing() {
   awaited_.clear();
-  if (comm_.risen() && !comm_.decided()) awaited_.push_back(comm_.awaited_of(comm_.parent()));
+  if (comm_.risen() && !comm_.decided())
+    awaited_.push_back(comm_.awaited_of(comm_.parent(), watch_.now_ns()));
   for (const Peer& child : comm_.children())
     if (comm_.risen() ? comm_.decided() && child.link->unsent() : !child.record)
-      awaited_.push_back(comm_.awaited_of(child));
+      awaited_.push_back(comm_.awaited_of(child, watch_.now_ns()));
   missing_.clear();
   for (const Awaited& one : awaited_)
     missing_.push_back({one.rank, watch_.since_ns(one.quiet_since_ns)});
@@ -170,10 +171,12 @@ void TcpComm::sleep(std::unique_lock<std::mutex>& lock, int milliseconds) {
 
 // ---- What ranks tell while they wait.
 
-/// Returns whom a neighbour keeps this rank waiting for.
-Awaited TcpComm::awaited_of(const Peer& peer) const {
+/// Returns whom a neighbour keeps this rank waiting for. The time is that of the look which finds
+/// who is late: between two looks at the clock a process may be stopped, and the words would
+/// expire.
+Awaited TcpComm::awaited_of(const Peer& peer, int64_t now_ns) const {
   const bool told = peer.awaited && peer.awaited->sequence == sequence_;
-  if (told && now_ns() < peer.awaited->until_ns) return *peer.awaited;
+  if (told && now_ns < peer.awaited->until_ns) return *peer.awaited;
   return {sequence_, peer.rank, peer.name, peer.sign_ns};
 }
 

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/refusals.h"
 #include "base/secret.h"
+#include "comm/watch.h"
 #include "state/find.h"
 #include "state/json.h"
 #include "state/manifest.h"
@@ -48,6 +49,10 @@ bool means_no_locks(int error) { return error == ENOSYS || error == EOPNOTSUPP |
 
 /// True if the file system does not know renameat2's flag.
 bool means_no_flag(int error) { return error == EINVAL || error == ENOSYS; }
+
+/// True if a file server may have made the rename without a word, or may make it later: a soft
+/// mount gives up waiting for the answer, and not the request.
+bool may_be_done_later(int error) { return error == EIO || error == ETIMEDOUT; }
 
 /// True if `name` in `parent` is known to be the directory that is open as `directory`.
 bool is_same(const Directory& parent, const std::string& name, const Directory& directory) {
@@ -223,9 +228,13 @@ Result<bool> Staging::take(const Digest& id) {
 bool Staging::is_ours(const std::string& name) const { return is_same(parent_, name, directory_); }
 
 Staging::~Staging() {
-  if (published_ || !directory_.fd.valid() || !is_ours(temporary_)) return;
-  for (const std::string& file : files_) (void)remove(directory_, file, 0);
-  if (remove(parent_, temporary_, AT_REMOVEDIR) != 0) log(ZERO_LOG_WARNING, left_behind_);
+  if (published_ || !directory_.fd.valid()) return;
+  if (outcome_known_) {
+    if (!is_ours(temporary_)) return;
+    for (const std::string& file : files_) (void)remove(directory_, file, 0);
+    if (remove(parent_, temporary_, AT_REMOVEDIR) == 0) return;
+  }
+  log(ZERO_LOG_WARNING, left_behind_);
 }
 
 Status Staging::publish(const Progress& progress, int64_t wait_ms,
@@ -258,11 +267,12 @@ Status Staging::publish(const Progress& progress, int64_t wait_ms,
 Status Staging::lock_replaced(const Progress& progress, int64_t wait_ms) {
   constexpr int kLookMs = 20;
   if (!replaced_.fd.valid()) return {};
-  for (const Deadline deadline(wait_ms); try_lock(replaced_) != 0;) {
+  for (Watch watch({"save", "replacement", wait_ms, false}); try_lock(replaced_) != 0;) {
     const int error = errno;
     if (means_no_locks(error)) return {};
     if (error != EWOULDBLOCK) return io_error(replaced_.path, "flock", error);
-    if (deadline.passed())
+    (void)watch.look();
+    if (watch.is_late(watch.since_ns(0)))
       return {ZERO_ERR_CKPT_IO,
               text("'", target_path(), "': another save, or a prune, has held it for ", wait_ms,
                    " ms: it stays, save again when that has ended")};
@@ -311,7 +321,10 @@ Status Staging::rename_into_place(bool exchanges) {
   if (error == 0) return {};
   if (error == EEXIST || error == ENOTEMPTY || error == ENOTDIR)
     return wrong_state("'", target_path(), "' has come to exist during this save");
-  return io_error(directory_.path, text("rename to '", target_path(), "'"), error);
+  Status failed = io_error(directory_.path, text("rename to '", target_path(), "'"), error);
+  outcome_known_ = !may_be_done_later(error);
+  if (outcome_known_) return failed;
+  return {failed.code(), text(failed.text(), " (outcome unknown: a load tells)")};
 }
 
 }  // namespace zero

@@ -51,13 +51,16 @@ class Staging {
   static Result<Staging> begin(std::string_view directory, bool replace,
                                std::vector<std::string> files, const Progress& progress);
   Staging(Staging&&) = default;
-  /// Removes the directory and `files` in it, unless it was published. Needs no memory.
+  /// Removes the directory and `files` in it, unless it was published or may yet be. Needs no
+  /// memory.
   ~Staging();
 
   const Digest& save_id() const { return save_id_; }
   const Directory& directory() const { return directory_; }
   /// True once it has its final name, even if publish() failed after that.
   bool published() const { return published_; }
+  /// False if the rename failed in a way that does not tell whether it was made, or will be.
+  bool outcome_known() const { return outcome_known_; }
 
   /// Gives it its final name, durably, unless `commits` returns false just before the rename. Waits
   /// at most `wait_ms` for another save that is replacing the same checkpoint. If only the last
@@ -78,7 +81,7 @@ class Staging {
   std::string target_, temporary_;  // names in the parent
   std::vector<std::string> files_;
   std::string left_behind_;  // text for the log if the directory stays
-  bool published_ = false;
+  bool published_ = false, outcome_known_ = true;
   Digest save_id_{};
   Directory parent_;
   Directory directory_;  // locked

@@ -15,6 +15,11 @@
 
 namespace zero {
 
+Status with_own(Status failure, const Status& own) {
+  if (failure.ok() || own.ok() || failure.text() == own.text()) return failure;
+  return {failure.code(), text(failure.text(), "; before that: ", own.text())};
+}
+
 Save::Save(const Optimizer& optim, std::string_view directory, int32_t flags)
     : target_(directory),
       replace_((flags & ZERO_SAVE_REPLACE) != 0),
@@ -41,9 +46,11 @@ Status Save::prepare(const Optimizer& optim, const Progress& progress) {
 Status Save::begin(Call& call, Optimizer& optim, const std::function<Status()>& also,
                    const std::function<uint64_t()>& wants) {
   Status begun = prepare(optim, [&] { return call.go_on(); });
-  if (wants)
-    ZERO_TRY(
-        check_memory_of_ranks(call, begun.ok() ? wants() : 0, "what a save keeps of the state"));
+  if (wants) {
+    Status room =
+        check_memory_of_ranks(call, begun.ok() ? wants() : 0, "what a save keeps of the state");
+    if (begun.ok()) begun = std::move(room);
+  }
   if (begun.ok()) begun = also();
   ZERO_TRY(vote_alike(call, optim, "begun", std::move(begun)));
   save_id_ = manifest_.save_id;
@@ -62,7 +69,7 @@ Status Save::write(const Show& show, const Progress& progress) {
 }
 
 Status Save::agree_written(Call& call, const Status& written) {
-  ZERO_TRY(call.vote("written", written));
+  ZERO_TRY(with_own(call.vote("written", written), written));
   return gather_records(call);
 }
 
@@ -117,7 +124,7 @@ Status Save::publish(const Progress& progress) {
   const FileSizeSignal held;
   ZERO_TRY(write_manifest(progress));
   Status published = staging_->publish(progress, timeout_ms_, [this] { return commits(); });
-  if (!given_up()) decision_.end(staging_->published());
+  if (!given_up() && staging_->outcome_known()) decision_.end(staging_->published());
   return published;
 }
 
@@ -126,9 +133,8 @@ Status Save::agree_published(Call& call, const Status& published) {
   os().reached("save.published");
   Status status = call.vote("published", published);
   if (status.ok() || status.code() == ZERO_ERR_PEER) return status;
-  if (published.ok()) return give_up(std::move(status));
-  if (status.text() == published.text()) return status;
-  return give_up({status.code(), text(status.text(), "; before that: ", published.text())});
+  if (status.text() == published.text()) return status;  // rank 0 knows how it ended
+  return give_up(with_own(std::move(status), published));
 }
 
 Status Save::give_up(Status why) {

@@ -16,6 +16,9 @@
 
 namespace zero {
 
+/// Adds to a failure that ended a save what this rank's own was, if it had another.
+Status with_own(Status failure, const Status& own);
+
 class Save {
  public:
   Save(const Optimizer& optim, std::string_view directory, int32_t flags);

@@ -76,6 +76,7 @@ class Behind final : public Saving {
   std::vector<Image::Bytes> others_;  // what other ranks write into this rank's parameters
   Part part_ = Part::written;         // what all ranks wait for
   bool failed_ = false;               // some rank has
+  bool told_ = false;                 // the caller knows how it ended
   Apart<Status> thread_;
   std::optional<Status> outcome_ = Status();  // of the latest thread, when it has ended
 };
@@ -87,6 +88,8 @@ Behind::~Behind() {
   if (!outcome_) outcome_ = thread_.await(part_ == Part::published ? limit_ms : 0);
   if (outcome_) {
     look();
+    if (!told_ && !outcome_->ok())
+      log(ZERO_LOG_WARNING, text("the save of '", target(), "' failed: ", outcome_->text()));
     return;
   }
   const Status end = give_up({ZERO_ERR_ABORTED, text("the optimizer was freed before the save of '",
@@ -99,6 +102,8 @@ Status Behind::give_up(Status why) {
   look();
   optim_.image.reset();
   if (image_ != nullptr) std::exchange(image_, nullptr)->close();
+  told_ = true;
+  if (outcome_) why = with_own(std::move(why), *outcome_);
   outcome_ = work_->save.give_up(std::move(why));
   return *outcome_;
 }
@@ -234,6 +239,7 @@ Status Behind::await_thread(Call& call) {
 }
 
 Status Behind::await(Call& call) {
+  told_ = true;
   if (ended()) return {};
   ZERO_TRY(await_thread(call));
   if (part_ == Part::written) {

@@ -5,13 +5,13 @@
 
 #include <cmath>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "few_tensors.h"
 #include "support/comms.h"
 #include "support/expect.h"
+#include "support/heard.h"
 #include "support/scratch.h"
 #include "zero.h"
 
@@ -274,22 +274,6 @@ TEST(Pitfalls, an_owner_that_is_no_rank_is_refused_by_name) {
     }
   });
 }
-
-/// Collects what the log says while it lives.
-class Heard {
- public:
-  Heard() { EXPECT_OK(zero_set_log_callback(hear, this, ZERO_LOG_INFO)); }
-  ~Heard() { EXPECT_OK(zero_set_log_callback(nullptr, nullptr, ZERO_LOG_INFO)); }
-  std::string text;
-
- private:
-  static void hear(void* ctx, int32_t, const char* message) {
-    auto* const heard = static_cast<Heard*>(ctx);
-    const std::lock_guard lock(heard->mutex_);
-    heard->text += message;
-  }
-  std::mutex mutex_;  // ranks are threads
-};
 
 // The first toy of a newcomer has some hundred parameters, and looks as if nothing were sharded.
 TEST(Pitfalls, a_model_that_is_too_small_for_all_ranks_says_so_once) {

@@ -24,6 +24,7 @@
 #include "step/step.h"
 #include "support/comms.h"
 #include "support/expect.h"
+#include "support/heard.h"
 #include "support/nightly.h"
 #include "support/place.h"
 #include "support/system_calls.h"
@@ -295,6 +296,48 @@ TEST(SaveBehind, one_that_is_given_up_leaves_nothing) {
     HeldWriters::release();
   }
   EXPECT_EQ(names_in(scratch.path()), std::vector<std::string>{});
+}
+
+ssize_t full_disk(int, const void*, size_t, int64_t) {
+  errno = ENOSPC;
+  return -1;
+}
+
+TEST(SaveBehind, a_failure_that_nobody_waits_for_is_logged_and_one_that_was_told_is_not) {
+  const Scratch scratch;
+  const ReplacedCall full{&SystemCalls::pwrite, full_disk};
+  for (const bool waits : {false, true}) {
+    const Heard heard;
+    auto model = solo_model(small_model());
+    EXPECT_EQ(told(model->begin_save(scratch / "new")), "");
+    if (waits) expect_failure(model->await_save(), ZERO_ERR_CKPT_IO, "(ENOSPC)");
+    while (!waits && !*poll_save(model->optim())) EXPECT_EQ(told(model->step()), "");
+    model.reset();
+    EXPECT_EQ(
+        contains(heard.text, text("the save of '", scratch / "new", "' failed: "), "(ENOSPC)"),
+        !waits)
+        << heard.text;
+  }
+}
+
+TEST(SaveBehind, a_wait_that_finds_the_comm_broken_also_says_what_this_rank_could_not_write) {
+  const Scratch scratch;
+  const Meeting meeting(CommKind::local, 2);
+  const ReplacedCall full{&SystemCalls::pwrite, full_disk};
+  const auto said = run_sound_ranks(RankKind::threads, 2, [&](int rank) {
+    Model model(*meeting.seat(rank, 0, {}), small_model());
+    for (const Status& status : {model.seal(), model.step()}) EXPECT_EQ(told(status), "");
+    EXPECT_EQ(told(model.begin_save(scratch / "new")), "");
+    while (model.optim().saving->word() == Saving::Word::busy) usleep(1000);
+    EXPECT_TRUE(barrier(model));
+    Failure cause;
+    cause.code = ZERO_ERR_ABORTED;
+    cause.text = "ended by the test";
+    model.optim().comm->abort(cause);
+    return told(give_up_save(model.optim(), model.optim().comm->failure_status()));
+  });
+  for (const std::string& words : said)
+    EXPECT_TRUE(contains(words, "ended by the test", "; before that: ", "(ENOSPC)")) << words;
 }
 
 /// Pages of memory that no file backs: what is mapped without malloc, too.

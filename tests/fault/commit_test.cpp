@@ -282,6 +282,33 @@ TEST(Commit, a_rename_that_took_place_although_it_failed_is_a_success) {
   EXPECT_TRUE(loaded(folder + "/new", run.spec()) == model->state());
 }
 
+/// A server that was asked for the rename may answer nothing until the client gives up, and make it
+/// then.
+TEST(Commit, a_rename_whose_answer_was_lost_is_told_as_unknown_and_may_be_made_later) {
+  for (const int error : {EIO, ETIMEDOUT}) {
+    for (const bool behind : {false, true}) {
+      ModelSpec spec = small_model();
+      spec.saves_behind = behind;
+      Place run(spec);
+      auto model = run.solo();
+      const std::string folder = run.folder();
+      {
+        const FailingCalls failing(
+            {.kind = Fault::error, .error_number = error, .operation = "renameat2"});
+        expect_failure(model->save(folder + "/new"), ZERO_ERR_CKPT_IO,
+                       "(outcome unknown: a load tells)");
+      }
+      std::string temporary;
+      for (const std::string& name : names_in(folder))
+        if (name.starts_with(".tmp-")) temporary = name;
+      ASSERT_NE(temporary, "");
+      fs::rename(folder + "/" + temporary, folder + "/new");
+      EXPECT_TRUE(loaded(folder + "/new", run.spec()) == model->state());
+      EXPECT_EQ(told(model->save(folder + "/next")), "");
+    }
+  }
+}
+
 TEST(Commit, filesystems_without_locks_or_rename_flags_are_used_as_far_as_they_go) {
   Place run(small_model());
   auto model = run.solo();

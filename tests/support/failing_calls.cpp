@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstdlib>
 #include <deque>
@@ -96,7 +97,7 @@ Answer decide(Verdict verdict, Answer failed, Call call) {
   return failed;
 }
 
-const SystemCalls* below = &real_system_calls();
+std::atomic<const SystemCalls*> below = &real_system_calls();
 const SystemCalls& real() { return *below; }
 
 /// The path among the arguments behind a descriptor; null: there is none.

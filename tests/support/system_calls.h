@@ -14,7 +14,7 @@ namespace zero::test {
 template <class Function>
 void replace_call(Function SystemCalls::*call, std::type_identity_t<Function> stand_in) {
   static std::mutex mutex;
-  static std::deque<SystemCalls> tables;  // for ever: a thread may still be inside one
+  static auto& tables = *new std::deque<SystemCalls>;  // for ever: a thread may still be inside one
   const std::lock_guard lock(mutex);
   tables.emplace_back(os()).*call = stand_in;
   replace_system_calls(&tables.back());

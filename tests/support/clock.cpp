@@ -19,7 +19,6 @@ namespace {
 constexpr size_t kMostThreads = 1024;
 constexpr size_t kMostRanks = 16;
 constexpr int64_t kMs = 1'000'000;
-constexpr int64_t kStepMs = 50;
 
 /// One thread, as the clock sees it.
 struct Looker {
@@ -133,8 +132,8 @@ void Clock::reach(int64_t deadline_ms, int waiting) {
   pass(20, waiting);
 }
 
-void Clock::run(const std::function<int()>& waiting) {
-  while (await_looks(waiting)) jump(kStepMs);
+void Clock::run(const std::function<int()>& waiting, int64_t step_ms) {
+  while (await_looks(waiting)) jump(step_ms);
 }
 
 std::jthread Clock::run_once(std::function<bool()> begun, std::function<int()> waiting) {

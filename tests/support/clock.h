@@ -24,8 +24,9 @@ class Clock {
   static void pass(int64_t ms, int waiting);
   /// The same to a deadline that is so long: first nearly all of it, and then the rest.
   static void reach(int64_t deadline_ms, int waiting);
-  /// The same while somebody waits.
-  static void run(const std::function<int()>& waiting);
+  /// The same while somebody waits, a step after the other.
+  static constexpr int64_t kStepMs = 50;
+  static void run(const std::function<int()>& waiting, int64_t step_ms = kStepMs);
   /// The same on a thread of its own, from when `begun()`. The thread joins when it goes.
   [[nodiscard]] static std::jthread run_once(std::function<bool()> begun,
                                              std::function<int()> waiting);

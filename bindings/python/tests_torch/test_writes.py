@@ -194,6 +194,71 @@ def written_after_a_clip(rank: int, world: int) -> Any:
     return told, bits([model.params[1].float()]) == bits(wanted)
 
 
+def moved_after_a_clip(rank: int, world: int) -> Any:
+    """A write by .data: nothing is changed by the step that is refused, and the next one follows it."""
+    found = []
+    for dtype, options in (*KINDS[:2], (torch.float32, {})):
+        model, optimizer = made(0, dtype, **options)
+        sum(param.sum() for param in model.params).backward()
+        optimizer.clip_grad_norm(1.0)
+        held = bits(list(model.params[:1]))
+        model.params[1].data = torch.ones(9, dtype=dtype)
+        found.append(refusal(optimizer.step))
+        same = bits(list(model.params[:1])) == held and bool((model.params[1] == 1).all())
+        optimizer.zero_grad()
+        train(model, optimizer, 1)
+        wanted = followed([torch.ones(9)], 1, dtype)
+        found.append(same and bits([model.params[1].float()]) == bits(wanted))
+    return found
+
+
+def written_before_a_clip(rank: int, world: int) -> Any:
+    model, optimizer = made(0, torch.bfloat16)
+    model.load_state_dict(Tower(1, torch.bfloat16).state_dict())
+    sum(param.sum() for param in model.params).backward()
+    optimizer.clip_grad_value(1.0)
+    optimizer.step()
+    wanted = followed(Tower(1, torch.bfloat16).params, 1, torch.bfloat16)
+    return bits([one.float() for one in model.params]) == bits(wanted)
+
+
+def gathered_and_saved_before_a_step(rank: int, world: int) -> Any:
+    """With gradients that are announced, then with those that are clipped."""
+    told = [tempfile.mkdtemp() if rank == 0 else ""]
+    dist.broadcast_object_list(told)
+    model, optimizer = made(0, torch.bfloat16, overlap=True)
+    train(model, optimizer, 1)
+    sum(param.sum() for param in model.params).backward()
+    with torch.no_grad():
+        model.params[0].fill_(2.0)
+    model.params[1].data = torch.full((9,), 3.0, dtype=torch.bfloat16)
+    optimizer.consolidate_state_dict(None)
+    masters = [one["master"] for one in optimizer.state_dict()["state"].values()]
+    found: list[Any] = [bool((masters[0] == 2).all()), bool((masters[1] == 3).all())]
+    optimizer.zero_grad()
+    sum(param.sum() for param in model.params).backward()
+    optimizer.save(Path(told[0]) / "written")
+    again, second = made(1, torch.bfloat16)
+    second.load(Path(told[0]) / "written")
+    found.append(bits(list(again.params)) == bits(list(model.params)))
+    optimizer.step()
+    wanted = followed([torch.full((70, 9), 2.0), torch.full((9,), 3.0)], 1, torch.bfloat16)
+    found.append(bits([one.float() for one in model.params[:2]]) == bits(wanted))
+    optimizer.zero_grad()
+    sum(param.sum() for param in model.params).backward()
+    optimizer.save(Path(told[0]) / "as stepped")
+    optimizer.clip_grad_norm(1.0)
+    found.append(refusal(lambda: optimizer.save(Path(told[0]) / "other")))
+    if rank == 0:
+        with torch.no_grad():
+            model.params[0].fill_(4.0)
+    found.append(refusal(lambda: optimizer.consolidate_state_dict(None)))
+    dist.barrier()
+    if rank == 0:
+        shutil.rmtree(told[0])
+    return found
+
+
 def written_beside_a_joined_rank(rank: int, world: int) -> Any:
     model, optimizer = made(0, torch.bfloat16, uneven_inputs="world")
     told = ""
@@ -235,6 +300,9 @@ CASES = (
     moved_on_one_rank,
     moved_and_saved,
     written_after_a_clip,
+    moved_after_a_clip,
+    written_before_a_clip,
+    gathered_and_saved_before_a_step,
     written_beside_a_joined_rank,
     the_librarys_own,
 )
@@ -266,6 +334,21 @@ class Writes(InAllWorlds):
         for told, counts in self.of(written_after_a_clip):
             self.assertIn("parameter params.1 was written after clip_grad_norm()", told)
             self.assertTrue(counts)
+
+    def test_memory_that_moves_between_clip_and_step_is_refused(self) -> None:
+        for found in self.of(moved_after_a_clip):
+            for told, counts in zip(found[::2], found[1::2]):
+                self.assertIn("parameter params.1 was written after clip_grad_norm()", told)
+                self.assertTrue(counts)
+
+    def test_a_write_before_a_clip_is_where_the_step_begins(self) -> None:
+        self.assertTrue(all(self.of(written_before_a_clip)))
+
+    def test_state_between_backward_and_step_has_what_was_written(self) -> None:
+        for _, rank, found in self.of_ranks(gathered_and_saved_before_a_step):
+            self.assertEqual(found[:4], [True] * 4)
+            self.assertIn("save after step(), or call zero_grad()", found[4])
+            self.assertIn("parameter params.0 was written after" if rank == 0 else "", found[5])
 
     def test_a_write_beside_a_joined_rank_is_refused(self) -> None:
         for world, rank, told in self.of_ranks(written_beside_a_joined_rank):

@@ -22,7 +22,8 @@ class Checkpoints(ShardedOptimizer):
     def save(self, directory: Union[str, os.PathLike[str]], *, replace: bool = False) -> None:
         """Save parameters, rank 0's buffers, state, options and step as the checkpoint `directory`,
         by all ranks: complete and on stable storage, or not there. Options are those of
-        param_groups by now, as a schedule has left them for the next step.
+        param_groups by now, as a schedule has left them for the next step. RuntimeError between a
+        clip and its step.
 
         >>> optimizer.step()
         >>> optimizer.save("run/step-1")

@@ -125,13 +125,17 @@ class Core:
 
     def follow_memory(self) -> None:
         """Look where each parameter is now. ValueError as Bound.moved; then nothing has changed."""
-        moved = [one.moved() for one in self.bound]
-        if any(moved):
+        moved = set(self.moved_now())
+        if moved:
             self.optimizer.bind(
-                [one.view() if new else None for one, new in zip(self.bound, moved)]
+                [one.view() if number in moved else None for number, one in enumerate(self.bound)]
             )
             for one in self.bound:
                 one.address, one.strides = one.param.data_ptr(), one.param.stride()
+
+    def moved_now(self) -> list[int]:
+        """The numbers of parameters that are elsewhere than libzero knows. ValueError as Bound.moved."""
+        return [number for number, one in enumerate(self.bound) if one.moved()]
 
     def follow_trained(self, trained: Optional[Sequence[bool]] = None) -> None:
         """Train what has requires_grad or a gradient, or what another rank says. What was trained

@@ -12,6 +12,7 @@ from typing import Any, Optional, TypeVar, Union
 import torch
 
 from .. import Comm, Group, NonfiniteError, Optimizer, ZeroError
+from .._abi import ERR_STATE
 from . import _state
 from ._core import Core
 from ._gradients import Gradients
@@ -196,6 +197,7 @@ class NativeShard(Shard):
 
         self._followed(groups, reduced)
         self.gradients.note_reduced()
+        self.writes.note()  # what was written so far is in the masters
 
     def step(
         self, groups: Groups, closure: Closure, arguments: Mapping[str, Any], hand: Optional[Hand]
@@ -217,13 +219,7 @@ class NativeShard(Shard):
             return self._followed(
                 groups, lambda grads: step(grads, self._wishes.reduction, stream=core.stream)
             )
-        written = self.writes.found()
-        if written:
-            raise RuntimeError(
-                f"parameter {core.bound[written[0]].name} was written after clip_grad_norm() or "
-                "clip_grad_value(): write before them or after step(), or call zero_grad() before "
-                "the next backward"
-            )
+        self.writes.refuse_late()
         self._push(groups)
         core.optimizer.step(stream=core.stream)
         return None
@@ -234,23 +230,7 @@ class NativeShard(Shard):
         self._agreeing(lambda: call(self.gradients.collect()))
 
     def _agreeing(self, call: Callable[[], _T]) -> _T:
-        """`call`, which all ranks make; again where some have seen writes that others have not."""
-        try:
-            return call()
-        except ZeroError as error:
-            if not self.writes.seen_by_some(error):
-                raise
-        self.gradients.take_back()
-        self.writes.take_all()
-        try:
-            return call()
-        except ZeroError as error:
-            if not self.writes.seen_by_some(error):
-                raise
-            raise RuntimeError(
-                "a parameter with a master was written while another rank is in join(), where it can "
-                f"take no part in that: write before any rank joins ({error})"
-            ) from error
+        return self.writes.agreeing(call, self.gradients.take_back)
 
     def _used(self) -> None:
         self.gradients.used()
@@ -275,13 +255,19 @@ class NativeShard(Shard):
 
     def _follow(self, groups: Groups) -> None:
         self._push(groups)
+        written = self._follow_values()
+        self._core.follow_trained()
+        self.writes.take(written)
+        self.gradients.follow_trained()
+
+    def _follow_values(self) -> list[int]:
+        """Find parameters where they are now; the numbers of those whose masters are to follow what the
+        program wrote. No gradients are reduced."""
         written = self.writes.found()
         if self.gradients.announced and (written or self._core.changed()):
             self.gradients.take_back()
         self._core.follow_memory()
-        self._core.follow_trained()
-        self.writes.take(sorted({*written, *self._core.moved}))
-        self.gradients.follow_trained()
+        return sorted({*written, *self._core.moved})
 
     def _push(self, groups: Groups) -> None:
         """Tell libzero what has changed in `groups`, for example by a scheduler."""
@@ -300,18 +286,28 @@ class NativeShard(Shard):
             put_settings(rule, options, told)
 
     def save(self, groups: Groups, call: Callable[[Optimizer], object]) -> None:
-        """`call` with libzero's optimizer as it is to be saved. Collective."""
+        """`call` with libzero's optimizer as it is to be saved. Collective. RuntimeError between a clip
+        and its step."""
         self._push(groups)
-        self.follow_memory()
         self._take_writes()
+        if self.gradients.announced and not self.gradients.reduced:
+            self.gradients.take_back()  # libzero saves between steps; the next one sums them anew
+        self.buffers.follow_memory()
         for name, value in self._extras.items():
             self._core.optimizer.state_extra_set(name, value)
-        self._agreeing(lambda: call(self._core.optimizer))
+        try:
+            self._agreeing(lambda: call(self._core.optimizer))
+        except ZeroError as error:
+            if error.code != ERR_STATE or not self.gradients.reduced:
+                raise
+            raise RuntimeError(
+                "gradients are clipped: save after step(), or call zero_grad() before"
+            ) from error
 
     def _take_writes(self) -> None:
-        """What is saved has masters of what the parameters hold; with gradients libzero refuses both."""
-        if not (self.gradients.announced or self.gradients.reduced):
-            self.writes.take(sorted({*self.writes.found(), *self._core.moved}))
+        """What is saved or gathered has masters of what the parameters hold by now. Local."""
+        if not self.gradients.reduced:
+            self.writes.take(self._follow_values())
 
     def load(self, directory: Union[str, os.PathLike[str]], groups: Optional[Groups]) -> None:
         """A checkpoint, with settings for `groups` unless that is None."""
@@ -349,7 +345,10 @@ class NativeShard(Shard):
     def gather_state(self, groups: Groups, to: Optional[int]) -> dict[int, dict[str, Any]]:
         self._take_writes()
         rule = self._wishes.choice.rule
-        return {**self._agreeing(lambda: _state.gather(self._core, rule, groups, to))}
+        entries = {**self._agreeing(lambda: _state.gather(self._core, rule, groups, to))}
+        if self.gradients.reduced:
+            self.writes.refuse_late()  # only now, as the others wait for no rank that refuses
+        return entries
 
     def prepare_load(
         self, groups: Groups, state: Mapping[int, Mapping[str, Any]]

@@ -38,13 +38,13 @@ class NativeCore(Core):
 
     def follow_memory(self) -> None:
         """What belongs into an arena is brought back there: libzero may touch what is behind it."""
-        for number, one in enumerate(self.bound):
-            if one.moved():
-                self.moved.add(number)
-                place = self.places.get(one.param)
-                if place is not None:
-                    place.copy_(one.view())
-                    one.param.data = one.out_of_order(place)
+        for number in self.moved_now():
+            one = self.bound[number]
+            self.moved.add(number)
+            place = self.places.get(one.param)
+            if place is not None:
+                place.copy_(one.view())
+                one.param.data = one.out_of_order(place)
         super().follow_memory()
 
     def add_bound(
@@ -71,4 +71,4 @@ class NativeCore(Core):
     def changed(self) -> bool:
         """Whether there is anything to follow, which libzero cannot be told while gradients are
         announced. ValueError as Bound.moved."""
-        return self.trained() != self._trained or any(one.moved() for one in self.bound)
+        return self.trained() != self._trained or bool(self.moved_now())

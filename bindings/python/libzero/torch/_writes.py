@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, Optional
+from typing import Any, Optional, TypeVar
 
 import torch
 
@@ -15,6 +15,7 @@ from ._state import MASTER, master_of, shown_dtype
 from ._tensors import Bound
 
 _version = attrgetter("_version")
+_T = TypeVar("_T")
 
 
 class Writes:
@@ -98,7 +99,39 @@ class Writes:
     def take_all(self) -> None:
         self.take([one for one in self._numbers if self._core.bound[one].trainable])
 
-    def seen_by_some(self, error: ZeroError) -> bool:
-        """Whether a call was refused, on all ranks, as they told of different parameters."""
+    def refuse_late(self) -> None:
+        """RuntimeError for parameters that were written, or put elsewhere, since their gradients were
+        reduced: a step would undo that. Local."""
+        late = sorted({*self.found(), *self._core.moved_now()})
+        if late:
+            raise RuntimeError(
+                f"parameter {self._core.bound[late[0]].name} was written after clip_grad_norm() or "
+                "clip_grad_value(): write before them or after step(), or call zero_grad() before "
+                "the next backward"
+            )
+
+    def agreeing(self, call: Callable[[], _T], drop: Callable[[], object]) -> _T:
+        """`call`, which all ranks make; again after `drop`, without gradients, where some have seen
+        writes that others have not."""
+        try:
+            return call()
+        except ZeroError as error:
+            if not self._seen_by_some(error):
+                raise
+        drop()
+        self.take_all()
+        try:
+            return call()
+        except ZeroError as error:
+            if not self._seen_by_some(error):
+                raise
+            raise RuntimeError(
+                "a parameter with a master was written while another rank is in join(), where it can "
+                f"take no part in that: write before any rank joins ({error})"
+            ) from error
+
+    def _seen_by_some(self, error: ZeroError) -> bool:
+        """Whether all ranks were refused as they told of different parameters. A code says that they
+        differ, and the text alone in what."""
         refused = isinstance(error, (MismatchError, PeerError))
-        return refused and bool(self._numbers) and "state set of parameter" in str(error)
+        return refused and bool(self._numbers) and "state set of parameter" in error.message

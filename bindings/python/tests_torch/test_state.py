@@ -242,6 +242,44 @@ def refused(rank: int, world: int) -> Any:
     return told, worst(mine, others), zero.param_groups[0]["lr"]
 
 
+class Drawing(torch.optim.ASGD):
+    def step(self, closure: Any = None) -> Any:
+        torch.rand(1)
+        return super().step(closure)
+
+
+def refused_of_any_class(rank: int, world: int) -> Any:
+    """A class that libzero has no rule for: its load looks at nothing."""
+    mine, others = parameters(2), parameters(2)
+    zero = ZeroRedundancyOptimizer(mine, Drawing, lr=0.25)
+    plain = torch.optim.ASGD(others, lr=0.25)
+    give_gradients(0, mine, others)
+    zero.step()
+    plain.step()
+    zero.consolidate_state_dict(to=None)
+    told = []
+    for spoil in (
+        lambda entry: entry.update(ax=torch.zeros(7)),
+        lambda entry: entry.pop("ax"),
+        lambda entry: entry.update(step="one"),
+    ):
+        state = copy.deepcopy(zero.state_dict())
+        spoil(state["state"][1])
+        try:
+            zero.load_state_dict(state)
+            told.append("accepted")
+        except (ValueError, RuntimeError) as error:
+            told.append(str(error))
+    for step in range(1, 3):
+        give_gradients(step, mine, others)
+        zero.step()
+        plain.step()
+    before = torch.get_rng_state()
+    zero.consolidate_state_dict(to=None)
+    zero.load_state_dict(zero.state_dict())
+    return told, worst(mine, others), torch.equal(before, torch.get_rng_state())
+
+
 CASES = (
     from_torch_and_back,
     a_snapshot,
@@ -251,6 +289,7 @@ CASES = (
     names_in_another_order,
     flags_turned_off,
     refused,
+    refused_of_any_class,
 )
 
 
@@ -334,6 +373,19 @@ class State(InAllWorlds):
                 self.assertTrue(said.startswith(begins), said)
             self.assertLess(difference, 1)
             self.assertEqual(rate, 0.1)
+
+    def test_what_does_not_fit_a_class_without_a_rule_is_refused(self) -> None:
+        for world in WORLDS:
+            found = results_of(self.found[world], refused_of_any_class)
+            for number, words in enumerate(
+                (r"'1\.ax' has shape \[7\], not \[50\]", r"it lacks '1\.ax'", r"'1\.step' is 'str', not a number")
+            ):
+                told = [one[0][number] for one in found]
+                self.assertRegex(" ".join(told), words)
+                self.assertNotIn("accepted", told)
+            for _, difference, same in found:
+                self.assertLess(difference, 1)
+                self.assertTrue(same)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from .. import Comm, ZeroError
 from .._abi import ERR_STATE
 from ._core import Core
 from ._group import agreed
+from ._loaded import check_like
 from ._shard import Closure, Groups, Hand, Shard, copy_options, names_of, options_of
 from ._targets import zeros_stepped
 from ._tensors import Bound
@@ -212,7 +213,34 @@ class InnerShard(Shard):
             for number, entry in state.items()
             if number in places and entry
         }
+        check_like(*self._beside_made(groups, state))
         return lambda: self.optim.load_state_dict({"state": kept, "param_groups": packed})
+
+    def _beside_made(
+        self, groups: Groups, state: Mapping[int, Mapping[str, Any]]
+    ) -> tuple[dict[str, Mapping[str, Any]], dict[str, Mapping[str, Any]]]:
+        """By names of parameters that this rank owns, what `state` has for them, and what the class
+        makes; none of a class that makes no step of zeros."""
+        given: dict[str, Mapping[str, Any]] = {}
+        made: dict[str, Mapping[str, Any]] = {}
+        owned = set(self._core.owned()) & state.keys()
+        for group in groups:
+            names = group.get("param_names") or [str(self._numbers[one]) for one in group["params"]]
+            for param, name in zip(group["params"], names):
+                number = self._numbers[param]
+                if number in owned and state[number]:
+                    given[name] = state[number]
+                    # One at a time, as each is a copy.
+                    made[name] = self._made_by_zeros({**group, "params": [param]}, param)
+        return given, made
+
+    def _made_by_zeros(self, group: Mapping[str, Any], param: torch.Tensor) -> dict[str, Any]:
+        devices = [] if param.device.type == "cpu" else [param.device]
+        try:
+            with torch.random.fork_rng(devices):  # there are classes that draw
+                return zeros_stepped(self.optim, [group], self._defaults).get(param, {})
+        except Exception:  # or want a closure
+            return {}
 
 
 def _to_cpu(value: Any) -> Any:

@@ -136,6 +136,29 @@ def entries_of(
     return entries
 
 
+def check_like(
+    state: Mapping[str, Mapping[str, Any]], made: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """ValueError: state, by names of parameters, that lacks what a class has `made` for them in a step,
+    or has it in other shapes. A class may have more of its own."""
+    found = Account()
+    for name, known in made.items():
+        holds = {f"{name}.{key}": _kind(value) for key, value in known.items()}
+        wanted = {key: kind for key, kind in holds.items() if kind is not None}
+        given = {f"{name}.{key}": _kind(value) for key, value in state[name].items()}
+        has = {key: kind for key, kind in given.items() if key in wanted and kind is not None}
+        found.add(account(has, wanted))
+    _raise_for(found)
+
+
+def _kind(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return tuple(value.shape) or NUMBER
+    if value is None or isinstance(value, (int, float)):
+        return None if value is None else NUMBER
+    return type(value).__name__
+
+
 def _named(group: Mapping[str, Any]) -> list[tuple[torch.Tensor, str]]:
     names = group.get("param_names") or [""] * len(group["params"])
     return list(zip(group["params"], names))

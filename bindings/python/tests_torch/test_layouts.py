@@ -123,19 +123,54 @@ class Refused(ImportTest):
     def test_directories_with_two_of_a_kind_or_none(self) -> None:
         optimizer = trained(self.model)
         for name, words in (
-            ("optimizer_1.bin", "it has optimizer_1.bin besides"),
-            ("model_1.safetensors", "it has model_1.safetensors besides"),
-            ("optimizer.pt", "it has optimizer.pt, optimizer.bin: remove the optimizer"),
-            ("model.safetensors", "it has model.safetensors, pytorch_model.bin: remove the model"),
+            ("optimizer_1.bin", "it has 'optimizer_1.bin', which nothing here takes"),
+            ("model_1.safetensors", "it has 'model_1.safetensors', which nothing here takes"),
+            ("optimizer.pt", "it has optimizer.pt, optimizer.bin: which optimizer is meant"),
+            ("model.safetensors", "it has model.safetensors, pytorch_model.bin: which model is meant"),
         ):
             folder = self.path(name)
             LAYOUTS["accelerate"][1](folder, self.model, optimizer)
             torch.save({}, os.path.join(folder, name))
-            self.refused(words, "import", "--from", "torch", folder, self.path("saved"))
+            command = ("import", "--from", "torch", folder, self.path("saved"))
+            self.refused(words, *command)
+            status, told = self.run_main(*command, "--replace", "--ignore", name)
+            self.assertEqual(status, 0, told)
+            self.assertIn(f"not taken: '{name}', 'random_states_0.pkl', 'scheduler.bin'", told)
         os.mkdir(self.path("empty"))
         self.refused(
             "it has no model: none of", "import", "--from", "torch", self.path("empty"), self.path("saved")
         )
+
+
+    def test_files_beside_that_may_hold_state_are_named_until_they_are_ignored(self) -> None:
+        folder = self.path("folder")
+        LAYOUTS["accelerate"][1](folder, self.model, trained(self.model))
+        write_safetensors(f"{folder}/ema.safetensors", self.model.state_dict())
+        for name in ("optimizer_0", "global_step5"):
+            os.mkdir(f"{folder}/{name}")
+        command = ("import", "--from", "torch", folder, self.path("saved"))
+        self.refused("it has 'ema.safetensors', 'global_step5', 'optimizer_0', which nothing", *command)
+        self.refused("it has 'global_step5', which", *command, "--ignore", "ema,optimizer_*")
+        ignored = ("--ignore", "ema.safetensors,optimizer_0,global_step5")
+        self.assertEqual(self.run_main(*command, *ignored)[0], 0)
+
+    def test_an_optimizer_that_is_ignored_is_not_read(self) -> None:
+        folder = self.path("folder")
+        LAYOUTS["accelerate"][1](folder, self.model, trained(self.model))
+        pathlib.Path(f"{folder}/optimizer.bin").write_bytes(b"nothing")
+        command = ("import", "--from", "torch", "--ignore", "optimizer.bin", folder, self.path("saved"))
+        self.refused("it has no optimizer", *command)
+        self.assertEqual(self.run_main(*command, "--rule", "adamw")[0], 0)
+        self.assertEqual(self.inspected(self.path("saved"))["step"], 0)
+
+    def test_options_that_are_of_nothing_are_refused(self) -> None:
+        optimizer = trained(self.model)
+        given = {**document(self.model, optimizer), "ema": {"w": torch.zeros(3)}}
+        self.not_taken("--ignore 'emma', 'w': it has nothing of", given, "--ignore", "emma,ema,w")
+        buffers = ("--ignore", "ema", "--buffers", "*.running_mean")
+        self.not_taken(r"--buffers '\*\.running_mean': it has nothing of", given, *buffers)
+        alone = {"model": self.model.state_dict()}
+        self.not_taken("--order is of .* optimizer", alone, "--rule", "adamw", "--order", "dimensions")
 
 
 class Safetensors(FilesTest):

@@ -73,12 +73,33 @@ def account(
     return out
 
 
+class Patterns(list[str]):
+    """Those of an option, and which of them were of use."""
+
+    def __init__(self, option: str, words: Iterable[str]) -> None:
+        super().__init__(words)
+        self._option = option
+        self._used: set[str] = set()
+
+    def use(self, patterns: Iterable[str]) -> None:
+        self._used.update(patterns)
+
+    def text(self) -> str:
+        """Which are the pattern of nothing, or ""."""
+        vain = [pattern for pattern in self if pattern not in self._used]
+        return f"{self._option} {listed(map(repr, vain))}: it has nothing of that name" if vain else ""
+
+
 def matches(name: str, patterns: Iterable[str]) -> bool:
     """Whether a pattern is the name, or one of what the name is in: "ema" is that of "ema.w", too."""
-    return any(
-        fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(name, f"{pattern}.*")
+    found = [
+        pattern
         for pattern in patterns
-    )
+        if fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(name, f"{pattern}.*")
+    ]
+    if isinstance(patterns, Patterns):
+        patterns.use(found)
+    return bool(found)
 
 
 def repeated(names: Iterable[Hashable]) -> list[Any]:

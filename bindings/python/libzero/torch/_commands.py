@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import _dcp, _directories, _torch_files
+from ._account import Patterns
 from ._imports import Wanted, checkpoint_of
 from ._streams import CheckpointReader, RefusedError, ToldError, write_checkpoint
 
@@ -54,12 +55,14 @@ def _export(asked: argparse.Namespace) -> None:
 
 
 def _import(asked: argparse.Namespace) -> None:
-    wanted = Wanted(
-        asked.rule, _patterns(asked.buffers), asked.order, _patterns(asked.ignore), asked.fill
-    )
+    ignore, buffers = (_patterns(name, getattr(asked, name)) for name in ("ignore", "buffers"))
+    wanted = Wanted(asked.rule, buffers, asked.order, ignore, asked.fill)
     of_files = asked.format == "torch" and os.path.isdir(asked.source)
-    reader = _directories if of_files else _FORMATS[asked.format]
-    with reader.document(asked.source) as document:
+    if of_files:
+        reader = _directories.document(asked.source, ignore)
+    else:
+        reader = _FORMATS[asked.format].document(asked.source)
+    with reader as document:
         imported = checkpoint_of(document, wanted)
         options = [f"--{name}" for name in ("replace", "json") if getattr(asked, name)]
         write_checkpoint(asked.target, options, imported.description, imported.tensors)
@@ -67,8 +70,8 @@ def _import(asked: argparse.Namespace) -> None:
         print(f"python -m libzero import: {asked.source!r}: {told}", file=sys.stderr)
 
 
-def _patterns(words: str) -> list[str]:
-    return [word for word in words.split(",") if word]
+def _patterns(option: str, words: str) -> Patterns:
+    return Patterns(f"--{option}", [word for word in words.split(",") if word])
 
 
 def _end(number: int, _: Any) -> None:

@@ -5,57 +5,80 @@ Trainer, and accelerate."""
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import json
 import os
-import re
 import struct
-from collections.abc import Iterator, Mapping
-from typing import IO, Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import IO, Any, Optional
 
 import torch
 
 from . import _places, _torch_files
-from ._account import account, each_once, listed
+from ._account import account, each_once, listed, matches
 from ._documents import MODEL, OPTIMIZER, Found
+from ._layouts import IGNORE
 from ._streams import DTYPES, RefusedError
 
 _MODELS = ("model.safetensors", "pytorch_model.bin", "adapter_model.safetensors", "adapter_model.bin")
 _INDEX = ".index.json"
 _OPTIMIZERS = ("optimizer.pt", "optimizer.bin")
+# Files in which programs put what is no part of a model or of an optimizer.
+_OF_THE_PROGRAM = (
+    *("*.json", "*.txt", "*.md", "*.jinja", "*.py", "*.yaml", ".git*", ".cache", "latest"),
+    *("training_args.bin", "tokenizer*", "*.bpe.model", "spiece.model", "special_tokens*"),
+    *("scheduler*", "scaler*", "sampler*", "dl_state_dict*", "rng_state*", "random_states_*"),
+)
 _LONGEST_HEADER = 100 << 20  # of safetensors' own
 
 
+class Document(dict[str, Any]):
+    """{"model": ..., "optimizer": ...}; `beside`: names of files that are the program's own."""
+
+    beside: Sequence[str] = ()
+
+
 @contextlib.contextmanager
-def document(path: str) -> Iterator[Any]:
-    """{"model": ..., "optimizer": ...}, with a Found for each tensor."""
-    there = set(os.listdir(path))
-    models = [
-        name for file in _MODELS for name in (file, file + _INDEX) if name in there
-    ]
-    optimizers = [name for name in _OPTIMIZERS if name in there]
-    several = sorted(
-        name
-        for name in there
-        if re.fullmatch(r"(optimizer|model|pytorch_model)_\d+\.(pt|bin|safetensors)", name)
-    )
-    if several:
-        raise RefusedError(f"it has {listed(several)} besides: a checkpoint holds one model and one optimizer")
-    for kind, names, known in (("model", models, _MODELS), ("optimizer", optimizers, _OPTIMIZERS)):
-        if len(names) > 1:
-            raise RefusedError(f"it has {listed(names)}: remove the {kind} that is not meant")
-        if not names and kind == "model":
-            raise RefusedError(f"it has no {kind}: none of {', '.join(known)}")
+def document(path: str, ignore: Sequence[str]) -> Iterator[Any]:
+    """A Document, with a Found for each tensor. RefusedError: files that may hold what a checkpoint
+    would, and are neither taken nor ignored."""
+    ignored = [name for name in sorted(os.listdir(path)) if matches(name, ignore)]
+    there = set(os.listdir(path)).difference(ignored)
+    model = _only("model", [name for file in _MODELS for name in (file, file + _INDEX)], there)
+    optimizer = _only("optimizer", _OPTIMIZERS, there)
+    if model is None:
+        raise RefusedError(f"it has no model: none of {', '.join(_MODELS)}")
+    whole = Document()
     with contextlib.ExitStack() as opened:
-        whole = {MODEL: _model(path, models[0], opened)}
-        if optimizers:
-            whole[OPTIMIZER] = _pickled(os.path.join(path, optimizers[0]), opened)
+        whole[MODEL], taken = _model(path, model, opened)
+        if optimizer is not None:
+            whole[OPTIMIZER] = _pickled(os.path.join(path, optimizer), opened)
+        beside = there.difference(taken, (optimizer,))
+        whole.beside = [*ignored, *sorted(filter(_is_of_the_program, beside))]
+        found = account(dict.fromkeys(sorted(beside.difference(whole.beside))), {})
+        if found.left_over:
+            raise RefusedError(found.text(ignore=IGNORE))
         yield whole
 
 
-def _model(path: str, name: str, opened: contextlib.ExitStack) -> Mapping[str, Any]:
+def _is_of_the_program(name: str) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in _OF_THE_PROGRAM)
+
+
+def _only(kind: str, names: Sequence[str], there: Collection[str]) -> Optional[str]:
+    found = [name for name in names if name in there]
+    if len(found) > 1:
+        raise RefusedError(f"it has {listed(found)}: which {kind} is meant? ({IGNORE})")
+    return found[0] if found else None
+
+
+def _model(
+    path: str, name: str, opened: contextlib.ExitStack
+) -> tuple[Mapping[str, Any], Collection[str]]:
+    """Its tensors, and the files that have them."""
     read = _safetensors if name.endswith((".safetensors", ".safetensors" + _INDEX)) else _pickled
     if not name.endswith(_INDEX):
-        return read(os.path.join(path, name), opened)
+        return read(os.path.join(path, name), opened), [name]
     with _places.open_regular(os.path.join(path, name), links=True) as file:
         try:
             places = json.load(file, object_pairs_hook=each_once)["weight_map"]
@@ -73,7 +96,7 @@ def _model(path: str, name: str, opened: contextlib.ExitStack) -> Mapping[str, A
         if why:
             raise RefusedError(f"{one}, by {name}: {why}")
         model.update(part)
-    return model
+    return model, [name, *names]
 
 
 def _pickled(path: str, opened: contextlib.ExitStack) -> Mapping[str, Any]:

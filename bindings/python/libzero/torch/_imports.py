@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import copy
-import fnmatch
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Optional
 
 import torch
 
 from .. import rules
-from ._account import NUMBER, Account, account, listed, repeated
+from ._account import NUMBER, Account, Patterns, account, listed, matches, repeated
 from ._documents import CUSTOM, Found, choice_of
 from ._layouts import IGNORE, Source, check_dictionary, source_of
 from ._orders import Group, Model, order_names
@@ -31,9 +30,9 @@ class Wanted(NamedTuple):
     """What the command line says of a file that says too little."""
 
     rule: Optional[str]
-    buffers: Sequence[str]  # patterns
-    order: Optional[str] = None
-    ignore: Sequence[str] = ()  # patterns
+    buffers: Patterns
+    order: Optional[str]
+    ignore: Patterns
     fill: bool = False
 
 
@@ -89,6 +88,7 @@ class _Import:
                 parameters.append(self._parameter(rule, name, index, state))
         self._check_left_over(parameters)
         why = self._account.text(ignore=IGNORE, fill=_FILL)
+        why = why or self._wanted.ignore.text() or self._wanted.buffers.text()
         if why:
             raise RefusedError(why)
         taken = {param["name"] for param in parameters}
@@ -161,7 +161,7 @@ class _Import:
             name: found.shape
             for name, found in self._model.items()
             if found.dtype.is_floating_point
-            and not any(fnmatch.fnmatchcase(name, pattern) for pattern in self._wanted.buffers)
+            and not matches(name, self._wanted.buffers)
         }
         source = self._source
         model = Model(self._model, floating, source.ties, source.modules)

@@ -59,11 +59,12 @@ def source_of(document: Any, ignore: Sequence[str]) -> Source:
     optimizer_key = _only(document, OPTIMIZER_KEYS, ignore)
     optimizer = None if optimizer_key is None else document[optimizer_key]
     taken |= {optimizer_key, DESCRIPTION}
-    left = _left(document, taken, ignore)
+    left = [*getattr(document, "beside", ()), *_left(document, taken, ignore)]
     tensors, ties = _each_once(_flat(model, ignore))
     prefix = f"{above}{optimizer_key}"
     optimizer, masters = _optimizer(optimizer, prefix, optimizer_key is not None, ignore)
-    rest = {} if matches(DESCRIPTION, ignore) else _rest(document)
+    own = DESCRIPTION in document and not matches(DESCRIPTION, ignore)
+    rest = _rest(document) if own else {}
     modules = getattr(document if model_key is None else model, "modules", None)
     return Source(tensors, ties, modules, optimizer, prefix, rest, left, masters)
 
@@ -174,7 +175,7 @@ def _each_once(model: Mapping[str, Found]) -> tuple[dict[str, Found], dict[str, 
 def _rest(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """What libzero's own export says beside torch's dictionaries."""
     try:
-        rest: Any = json.loads(document.get(DESCRIPTION, "{}"), object_pairs_hook=each_once)
+        rest: Any = json.loads(document[DESCRIPTION], object_pairs_hook=each_once)
     except (TypeError, ValueError) as error:
         raise RefusedError(f"its {DESCRIPTION!r} is not libzero's: {error}") from None
     check_dictionary(rest, f"its {DESCRIPTION!r}")

@@ -37,6 +37,8 @@ def order_names(groups: Sequence[Group], model: Model, order: Optional[str]) -> 
     """The names of each group's parameters. Without groups, those that may be are one. RefusedError
     if that is not told, or told in two ways."""
     if not groups:
+        if order is not None:
+            raise RefusedError("--order is of the parameters of an optimizer, and it has none")
         return [list(model.floating)]
     named = [_named(number, group) for number, group in enumerate(groups)]
     if all(one is None for one in named) or not any(group.keys for group in groups):

@@ -99,6 +99,17 @@ class Optimizers(ImportTest):
             *("--order", "dimensions"),
         )
 
+    def test_options_are_finite_numbers(self) -> None:
+        optimizer = trained(self.model)
+        for value, words in (
+            ("0.1", "group 0: lr is '0.1', which is no number"),
+            (float("nan"), "lr of group 0 is nan, and a checkpoint has finite numbers"),
+            (float("inf"), "lr of group 0 is inf, and a checkpoint has finite numbers"),
+        ):
+            given = document(self.model, optimizer)
+            given["optimizer"]["param_groups"][0]["lr"] = value
+            self.not_taken(words, given)
+
     def test_a_learning_rate_may_be_a_tensor(self) -> None:
         optimizer = trained(self.model, lr=torch.tensor(0.03))
         self.taken(document(self.model, optimizer))
@@ -147,6 +158,11 @@ class States(ImportTest):
             given = document(self.model, optimizer)
             given["optimizer"]["state"][0]["step"] = torch.tensor(value)
             self.not_taken("state 'step' of '0.weight' is (no number|.*no count of steps)", given)
+        for value, words in ((2**53 + 1, f"step of '0.weight' is {2**53 + 1}, and libzero counts to {2**53}"), (2**53 - 1, "")):
+            given = document(self.model, optimizer)
+            given["optimizer"]["state"][0]["step"] = torch.tensor(value)
+            self.not_taken(words, given) if words else self.taken(given)
+        self.assertEqual(self.inspected(self.path("saved"))["step"], 2**53 - 1)
 
     def test_what_is_filled_starts_anew_as_a_whole(self) -> None:
         optimizer = trained(self.model)
@@ -251,7 +267,10 @@ class Orders(ImportTest):
 
     def test_a_model_in_another_order_is_no_order_of_parameters(self) -> None:
         optimizer = trained(self.model)
-        for moved, last in (("0.weight", "2.weight"), ("1.bias", "1.weight")):
+        for moved, last, words in (
+            ("0.weight", "2.weight", "in another order than modules register"),
+            ("1.bias", "1.weight", "'1.bias' before '1.weight', .*: give --order registration if its module"),
+        ):
             given = document(self.model, optimizer)
             weights = given["model"]
             names = list(weights)
@@ -260,8 +279,10 @@ class Orders(ImportTest):
             held = dict(weights)
             weights.clear()
             weights.update((name, held[name]) for name in names)
-            self.not_taken("in another order than modules register", given)
-            self.not_taken("in another order than modules", given, "--order", "registration")
+            self.not_taken(words, given)
+        self.taken(given, "--order", "registration")
+        given["model"].update({"0.weight": given["model"].pop("0.weight")})
+        self.not_taken("in another order than modules", given, "--order", "registration")
 
     def test_names_of_each_group_are_as_many_as_its_parameters(self) -> None:
         optimizer = trained(self.model, groups=decayed(self.model))

@@ -31,7 +31,9 @@ class Found(NamedTuple):
     parts: Callable[[], Iterable[torch.Tensor]]
 
     def number(self) -> float:
-        return float(next(iter(self.parts())).double().flatten()[0])
+        """Exact, so that it is an int where the tensor has integers."""
+        value: float = next(iter(self.parts())).flatten()[0].item()
+        return value
 
 
 def document_of(

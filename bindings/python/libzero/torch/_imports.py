@@ -13,10 +13,12 @@ from .. import rules
 from ._account import NUMBER, Account, Patterns, account, listed, matches, repeated
 from ._documents import CUSTOM, Found, choice_of
 from ._layouts import IGNORE, Source, check_dictionary, source_of
+from ._numbers import bytes_of, check_finite, exact_step, kind_of, number_of, plain, start_of, step_of
 from ._orders import Group, Model, order_names
-from ._rules import CLASSES, STARTS, rule_of, settings_of
+from ._rules import CLASSES, rule_of, settings_of
 from ._state import MASTER, needed
 from ._streams import CODES, Description, Entry, RefusedError
+from ._ties import second_names
 
 # Options of torch's classes that say how, not what.
 _MANNERS = {"foreach", "capturable", "fused"}
@@ -61,7 +63,7 @@ class _Import:
         try:
             self._state: Mapping[Any, Mapping[str, Any]] = optimizer["state"]
             self._groups = [
-                {name: _plain(value, name) for name, value in group.items()}
+                {name: plain(value, name) for name, value in group.items()}
                 for group in optimizer["param_groups"]
             ]
             self._keys = [list(group["params"]) for group in self._groups]
@@ -87,6 +89,8 @@ class _Import:
                 state = dict(self._state.get(key, {}), **masters.get(name, {}))
                 parameters.append(self._parameter(rule, name, index, state))
         self._check_left_over(parameters)
+        if self._groups:
+            self._account.others += second_names(self._model, names, self._wanted.buffers)
         why = self._account.text(ignore=IGNORE, fill=_FILL)
         why = why or self._wanted.ignore.text() or self._wanted.buffers.text()
         if why:
@@ -160,8 +164,7 @@ class _Import:
         floating = {
             name: found.shape
             for name, found in self._model.items()
-            if found.dtype.is_floating_point
-            and not matches(name, self._wanted.buffers)
+            if not matches(name, self._wanted.buffers) and found.dtype.is_floating_point
         }
         source = self._source
         model = Model(self._model, floating, source.ties, source.modules)
@@ -188,6 +191,7 @@ class _Import:
         prefix = f"{self._source.prefix}.param_groups.{number}."
         if rule.startswith(CUSTOM):
             numbers = {name: value for name, value in options.items() if isinstance(value, float)}
+            check_finite(numbers, number)
             self._count(prefix, options, numbers)
             return numbers
         choice = choice_of(rule)
@@ -203,9 +207,11 @@ class _Import:
                     f"its optimizer: {option} of group {number} is {value!r}, not {len(several)} numbers"
                 )
         try:
-            return dict(settings_of(choice.rule, {**template, **group}))
+            settings = settings_of(choice.rule, {**template, **group})
         except TypeError as error:
             raise RefusedError(f"its optimizer: group {number}: {error}") from None
+        check_finite(settings, number)
+        return dict(settings)
 
     def _count(
         self, prefix: str, has: Mapping[str, Any], holds: Mapping[str, Any], may: Sequence[str] = ()
@@ -227,7 +233,7 @@ class _Import:
             raise RefusedError(
                 f"tensor {name!r} has dtype {found.dtype}, which no checkpoint holds (--ignore {name} drops it)"
             )
-        self._tensors.append((Entry(name, found.dtype, found.shape), _bytes(found, found.dtype)))
+        self._tensors.append((Entry(name, found.dtype, found.shape), bytes_of(found, found.dtype)))
         return {"name": name, "dtype": CODES[found.dtype], "shape": found.shape}
 
     def _parameter(
@@ -241,17 +247,17 @@ class _Import:
             raise RefusedError(f"its optimizer has state of {name!r}, which is {self._model[name].dtype}")
         steps = self._rest.get("steps", {})
         kept = self._account_state(rule, name, group, present, shape)
-        param["step"] = _exact(steps.get(name, 0), None, name)
+        param["step"] = exact_step(steps.get(name, 0), None, name)
         param["state"] = []
         for slot, value in kept.items():
             if slot == "step":
-                param[slot] = _exact(steps.get(name), _step(value, name), name, value)
+                param[slot] = exact_step(steps.get(name), step_of(value, name), name, value)
             elif slot == "mu_product":
-                param[slot] = _number(value, slot, name)
+                param[slot] = number_of(value, slot, name)
             else:
                 param["state"].append(slot)
                 self._tensors.append(
-                    (Entry(f"{name}.{slot}", dtype, shape), _bytes(value, dtype))
+                    (Entry(f"{name}.{slot}", dtype, shape), bytes_of(value, dtype))
                 )
         return param
 
@@ -267,7 +273,7 @@ class _Import:
         kinds = {slot: NUMBER if slot in scalars else shape for slot in (*needed, *others)}
         wanted = kinds if started else {MASTER: shape}
         found = account(
-            {f"{name}.{slot}": _kind(value, slot in scalars) for slot, value in present.items()},
+            {f"{name}.{slot}": kind_of(value, slot in scalars) for slot, value in present.items()},
             {f"{name}.{slot}": kind for slot, kind in wanted.items()},
             may=[f"{name}.{slot}" for slot in others],
             ignore=self._wanted.ignore,
@@ -280,11 +286,11 @@ class _Import:
         kept = {
             slot: value
             for slot, value in present.items()
-            if slot in wanted and _kind(value, slot in scalars) == wanted[slot]
+            if slot in wanted and kind_of(value, slot in scalars) == wanted[slot]
         }
         if anew:
             kept = {slot: value for slot, value in kept.items() if slot == MASTER}
-            kept |= {slot: _start(slot, scalars, self._groups[group], shape) for slot in needed}
+            kept |= {slot: start_of(slot, scalars, self._groups[group], shape) for slot in needed}
         return kept
 
     def _parts(self, rule: str, group: int) -> tuple[list[str], list[str], tuple[str, ...]]:
@@ -307,74 +313,6 @@ class _Import:
         known = {f"zero.steps.{name}": None for name in held} if steps else {}
         for has, holds in ((state, {}), (steps, known)):
             self._account.add(account(has, holds, ignore=self._wanted.ignore))
-
-
-def _plain(value: Any, name: str) -> Any:
-    """A learning rate may be a tensor."""
-    if not isinstance(value, Found):
-        return value
-    if torch.Size(value.shape).numel() != 1:
-        raise RefusedError(
-            f"its optimizer: {name} is a tensor of shape {list(value.shape)}, not a number"
-        )
-    return value.number()
-
-
-def _kind(value: Any, is_number: bool) -> Any:
-    if isinstance(value, Found):
-        if value.dtype == torch.bool or value.dtype.is_complex:
-            return str(value.dtype)
-        return NUMBER if is_number and torch.Size(value.shape).numel() == 1 else value.shape
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return NUMBER if number else value
-
-
-def _start(
-    slot: str, scalars: Sequence[str], group: Mapping[str, Any], shape: tuple[int, ...]
-) -> Any:
-    """What a rule starts with."""
-    if slot in scalars:
-        return 1.0 if slot == "mu_product" else 0
-    start = float(group[STARTS[slot]]) if slot in STARTS else 0.0
-
-    def parts() -> Iterable[torch.Tensor]:
-        yield torch.full(shape, start)
-
-    return Found(torch.float32, shape, None, parts)
-
-
-def _number(value: Any, slot: str, name: str) -> float:
-    number = value.number() if isinstance(value, Found) else float(value)
-    if number != number:
-        raise RefusedError(f"state {slot!r} of {name!r} is no number")
-    return number
-
-
-def _step(value: Any, name: str) -> int:
-    number = _number(value, "step", name)
-    if not (0 <= number < 2**63 and number == int(number)):
-        raise RefusedError(f"state 'step' of {name!r} is {number}, which is no count of steps")
-    return int(value) if isinstance(value, int) else int(number)
-
-
-def _exact(exact: Any, shown: Optional[int], name: str, value: Any = None) -> int:
-    """The step that libzero's own export tells, of which torch's state `shown` is the rounding."""
-    if exact is None:
-        return shown or 0
-    if not isinstance(exact, int) or isinstance(exact, bool) or exact < 0:
-        raise RefusedError(f"its 'zero' has {exact!r} as a step of {name!r}")
-    dtype = value.dtype if isinstance(value, Found) else torch.float64
-    if shown is not None and shown not in (exact, int(torch.tensor(exact).to(dtype).double())):
-        raise RefusedError(
-            f"state 'step' of {name!r} is {shown}, but its 'zero' says {exact}: which is meant? "
-            "(--ignore zero takes torch's)"
-        )
-    return exact
-
-
-def _bytes(found: Found, dtype: torch.dtype) -> Iterable[Any]:
-    for part in found.parts():
-        yield part.to(dtype).contiguous().flatten().view(torch.uint8).numpy()
 
 
 def guess(groups: Sequence[Mapping[str, Any]]) -> Optional[str]:

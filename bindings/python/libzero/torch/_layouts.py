@@ -13,6 +13,8 @@ import torch
 from ._account import each_once, listed, matches
 from ._documents import MODEL, OPTIMIZER, Found
 from ._streams import DESCRIPTION, RefusedError
+from ._ties import first_names
+from ._wrappers import partly, prefix_of
 
 # torch's examples, theirs, Lightning; "module" is DeepSpeed's.
 MODEL_KEYS = (MODEL, "model_state_dict", "state_dict", "module")
@@ -60,12 +62,16 @@ def source_of(document: Any, ignore: Sequence[str]) -> Source:
     optimizer = None if optimizer_key is None else document[optimizer_key]
     taken |= {optimizer_key, DESCRIPTION}
     left = [*getattr(document, "beside", ()), *_left(document, taken, ignore)]
-    tensors, ties = _each_once(_flat(model, ignore))
-    prefix = f"{above}{optimizer_key}"
-    optimizer, masters = _optimizer(optimizer, prefix, optimizer_key is not None, ignore)
     own = DESCRIPTION in document and not matches(DESCRIPTION, ignore)
     rest = _rest(document) if own else {}
+    flat = _flat(model, ignore)
+    wrapper = "" if own else _wrapper(flat)  # names of libzero's are as it was told
+    tensors, ties = first_names({name[len(wrapper) :]: found for name, found in flat.items()})
+    prefix = f"{above}{optimizer_key}"
+    optimizer, masters = _optimizer(optimizer, prefix, optimizer_key is not None, ignore)
     modules = getattr(document if model_key is None else model, "modules", None)
+    if modules is not None:
+        modules = [f"{name}."[len(wrapper) :].rstrip(".") for name in modules]
     return Source(tensors, ties, modules, optimizer, prefix, rest, left, masters)
 
 
@@ -157,19 +163,13 @@ def _flat(model: Any, ignore: Sequence[str]) -> dict[str, Found]:
     return flat
 
 
-def _each_once(model: Mapping[str, Found]) -> tuple[dict[str, Found], dict[str, str]]:
-    """Each tensor under its first name, and the first one of each other name."""
-    names: dict[Any, str] = {}
-    kept: dict[str, Found] = {}
-    ties: dict[str, str] = {}
-    for name, found in model.items():
-        place = (found.place, found.shape, found.dtype) if 0 not in found.shape else name
-        if place in names:
-            ties[name] = names[place]
-        else:
-            names[place] = name
-            kept[name] = found
-    return kept, ties
+def _wrapper(model: Mapping[str, Found]) -> str:
+    """The prefix of all names. RefusedError where torch.compile's is before some, which no model has."""
+    prefix = prefix_of(model)
+    names = [name[len(prefix) :] for name in model]
+    if any(name.startswith("_orig_mod.") for name in names):
+        raise RefusedError(f"its model: {partly(names)}")
+    return prefix
 
 
 def _rest(document: Mapping[str, Any]) -> Mapping[str, Any]:

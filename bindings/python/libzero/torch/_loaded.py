@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,10 +12,8 @@ import torch
 from ._account import NUMBER, Account, account
 from ._rules import CLASSES, Rule
 from ._shard import Groups, options_of
-from ._state import MASTER, Entries, Entry, needed
-
-_MOST_STEPS = 2**53  # libzero's, and what a float64 counts to
-_WRAPPERS = re.compile(r"(module\.|_orig_mod\.)+")
+from ._state import MASTER, MOST_STEPS, Entries, Entry, needed
+from ._wrappers import bare
 
 
 def mapping(value: Any, what: str) -> Mapping[Any, Any]:
@@ -104,7 +101,7 @@ def _places(groups: Sequence[Mapping[str, Any]]) -> dict[str, int]:
         for group in groups
         for name in group.get("param_names") or [None] * len(group["params"])
     ]
-    return {_WRAPPERS.sub("", name): place for place, name in enumerate(names) if name}
+    return {bare(name): place for place, name in enumerate(names) if name}
 
 
 def _raise_for(found: Account) -> None:
@@ -193,8 +190,8 @@ def _number_of(value: Any, name: str, what: str) -> torch.Tensor:
         raise TypeError(f"{what}: {name} is no number") from None
     if name == "step" and not (number >= 0 and number.is_integer()):
         raise ValueError(f"{what}: step is {number}, which is no count")
-    if name == "step" and int(value) > _MOST_STEPS:
-        raise ValueError(f"{what}: step is {int(value)}, and libzero counts to {_MOST_STEPS}")
+    if name == "step" and int(value) > MOST_STEPS:
+        raise ValueError(f"{what}: step is {int(value)}, and libzero counts to {MOST_STEPS}")
     return torch.tensor(number, dtype=torch.float64)
 
 

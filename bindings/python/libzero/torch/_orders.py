@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Optional
 
 from ._account import listed, repeated
 from ._streams import RefusedError
+from ._wrappers import partly, prefix_of
 
 Shapes = Mapping[str, tuple[int, ...]]
 REGISTRATION, DIMENSIONS = "registration", "dimensions"
@@ -66,14 +67,25 @@ def _named(number: int, group: Group) -> Optional[list[str]]:
 
 
 def _checked(names: list[list[str]], model: Model) -> list[list[str]]:
+    given = [name for mine in names for name in mine]
+    wrapper = prefix_of(given) if _lost(given, model) else ""
+    names = [[name[len(wrapper) :] for name in mine] for mine in names]
     names = [[model.ties.get(name, name) for name in mine] for mine in names]
     twice = repeated(name for mine in names for name in mine)
     if twice:
         raise RefusedError(f"its optimizer has parameters twice: {listed(map(repr, twice))}")
-    lost = [name for mine in names for name in mine if name not in model.tensors]
+    lost = _lost([name for mine in names for name in mine], model)
     if lost:
-        raise RefusedError(f"its optimizer has parameters that its model lacks: {listed(map(repr, lost))}")
+        why = partly(given) or partly(model.tensors)
+        raise RefusedError(
+            f"its optimizer has parameters that its model lacks: {listed(map(repr, lost))}"
+            + (f"; {why}" if why else "")
+        )
     return names
+
+
+def _lost(names: Sequence[str], model: Model) -> list[str]:
+    return [name for name in names if name not in model.tensors and name not in model.ties]
 
 
 def _without_names(groups: Sequence[Group], model: Model, order: Optional[str]) -> list[str]:
@@ -95,7 +107,7 @@ def _without_names(groups: Sequence[Group], model: Model, order: Optional[str]) 
             "its model's tensors are in no order of registration, and its optimizer has no names: give --order "
             "FILE, with the names of the optimizer's parameters, one a line, in their order"
         )
-    _check_order(floating, model.modules)
+    _check_order(floating, model.modules, told=order is not None)
     return _by_dimensions(sizes, floating) if order == DIMENSIONS else list(floating)
 
 
@@ -125,17 +137,24 @@ def _of_file(path: Any, count: int, model: Model) -> list[str]:
     return _checked([names], model)[0]
 
 
-def _check_order(floating: Shapes, modules: Sequence[str]) -> None:
+def _check_order(floating: Shapes, modules: Sequence[str], *, told: bool) -> None:
     """The tensors of a module lie together, in the order of modules; torch's own have the weight
-    before the bias. A dictionary with another order was not made by registration alone."""
+    before the bias. A dictionary with another order was not made by registration alone. Where it is
+    `told` that it was, a bias may come first, and where its shape is another, as shapes of state tell."""
     place = {module: number for number, module in enumerate(modules)}
     latest, seen = 0, set()
     for name in floating:
         module, _, last = name.rpartition(".")
         seen.add(name)
         weight = f"{module}.weight" if module else "weight"
-        late = last == "bias" and weight in floating and weight not in seen
-        if late or place.get(module, latest) < latest:
+        turned = last == "bias" and weight in floating and weight not in seen
+        if turned and not told and floating[weight] == floating[name]:
+            raise RefusedError(
+                f"its model has {name!r} before {weight!r}, and its optimizer no names: give --order registration if "
+                "its module registers them so, else --order FILE, with the names of the optimizer's parameters, "
+                "one a line, in their order"
+            )
+        if place.get(module, latest) < latest:
             raise RefusedError(
                 f"its model has {name!r} in another order than modules register their parameters, and its optimizer "
                 "no names: give --order FILE, with the names of the optimizer's parameters, one a line, in their order"

@@ -184,6 +184,8 @@ def _assign(options: dict[str, Any], name: str, value: float) -> None:
 
 def _number(value: Any, option: str) -> float:
     try:
+        if isinstance(value, (str, bytes)):
+            raise TypeError
         return float(value)  # a bool, or a tensor of one element, too
     except (TypeError, ValueError, RuntimeError):
         raise TypeError(f"{option} is {value!r}, which is no number") from None

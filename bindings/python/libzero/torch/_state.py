@@ -14,6 +14,7 @@ from ._shard import Groups, options_of
 from ._tensors import Bound
 
 MASTER = "master"
+MOST_STEPS = 2**53  # libzero's, and what a float64 counts to
 _EXACT_IN_FLOAT32 = 2**24
 # Of one parameter: tensors by torch's names, and its numbers as tensors without dimensions.
 Entry = dict[str, torch.Tensor]

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers of a file of torch's, and tensors in place of some: exact, or refused by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Optional
+
+import torch
+
+from ._account import NUMBER
+from ._documents import Found
+from ._rules import STARTS
+from ._state import MOST_STEPS
+from ._streams import RefusedError
+
+
+def plain(value: Any, name: str) -> Any:
+    """A learning rate may be a tensor."""
+    if not isinstance(value, Found):
+        return value
+    if torch.Size(value.shape).numel() != 1:
+        raise RefusedError(
+            f"its optimizer: {name} is a tensor of shape {list(value.shape)}, not a number"
+        )
+    return value.number()
+
+
+def kind_of(value: Any, is_number: bool) -> Any:
+    if isinstance(value, Found):
+        if value.dtype == torch.bool or value.dtype.is_complex:
+            return str(value.dtype)
+        return NUMBER if is_number and torch.Size(value.shape).numel() == 1 else value.shape
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return NUMBER if number else value
+
+
+def start_of(
+    slot: str, scalars: Sequence[str], group: Mapping[str, Any], shape: tuple[int, ...]
+) -> Any:
+    """What a rule starts with."""
+    if slot in scalars:
+        return 1.0 if slot == "mu_product" else 0
+    start = float(group[STARTS[slot]]) if slot in STARTS else 0.0
+
+    def parts() -> Iterable[torch.Tensor]:
+        yield torch.full(shape, start)
+
+    return Found(torch.float32, shape, None, parts)
+
+
+def number_of(value: Any, slot: str, name: str) -> float:
+    number = value.number() if isinstance(value, Found) else value
+    if number != number:
+        raise RefusedError(f"state {slot!r} of {name!r} is no number")
+    return number
+
+
+def step_of(value: Any, name: str) -> int:
+    number = number_of(value, "step", name)
+    if not (0 <= number < float("inf") and number == int(number)):
+        raise RefusedError(f"state 'step' of {name!r} is {number}, which is no count of steps")
+    return _counted(int(number), name)
+
+
+def exact_step(exact: Any, shown: Optional[int], name: str, value: Any = None) -> int:
+    """The step that libzero's own export tells, of which torch's state `shown` is the rounding."""
+    if exact is None:
+        return shown or 0
+    if not isinstance(exact, int) or isinstance(exact, bool) or exact < 0:
+        raise RefusedError(f"its 'zero' has {exact!r} as a step of {name!r}")
+    dtype = value.dtype if isinstance(value, Found) else torch.float64
+    if shown is not None and shown not in (exact, int(torch.tensor(exact).to(dtype).double())):
+        raise RefusedError(
+            f"state 'step' of {name!r} is {shown}, but its 'zero' says {exact}: which is meant? "
+            "(--ignore zero takes torch's)"
+        )
+    return _counted(exact, name)
+
+
+def _counted(step: int, name: str) -> int:
+    if step > MOST_STEPS:
+        raise RefusedError(f"the step of {name!r} is {step}, and libzero counts to {MOST_STEPS}")
+    return step
+
+
+def check_finite(settings: Mapping[str, float], group: int) -> None:
+    """RefusedError: what a checkpoint, whose numbers are JSON's, cannot hold."""
+    for name, value in settings.items():
+        if not math.isfinite(value):
+            raise RefusedError(
+                f"its optimizer: {name} of group {group} is {value}, and a checkpoint has finite numbers: save "
+                "the file with one"
+            )
+
+
+def bytes_of(found: Found, dtype: torch.dtype) -> Iterable[Any]:
+    for part in found.parts():
+        yield part.to(dtype).contiguous().flatten().view(torch.uint8).numpy()

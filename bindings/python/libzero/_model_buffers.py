@@ -33,7 +33,10 @@ def buffers_of(buffers: ModelBuffers) -> list[ModelBuffer]:
     if isinstance(buffers, Mapping):
         _values.refuse_nested(buffers)
         return [ModelBuffer(name, data) for name, data in buffers.items()]
-    return [one if isinstance(one, ModelBuffer) else ModelBuffer(*one) for one in buffers]
+    return [
+        one if isinstance(one, ModelBuffer) else ModelBuffer(*_values.named(one, "buffer"))
+        for one in buffers
+    ]
 
 
 def memory_of(buffer: ModelBuffer, *, gpu: bool) -> Buffer:

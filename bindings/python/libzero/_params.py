@@ -74,7 +74,10 @@ def params_of(params: Params) -> list[Param]:
     if isinstance(params, Mapping):
         _values.refuse_nested(params)
         return [Param(name, data) for name, data in params.items()]
-    return [param if isinstance(param, Param) else Param(*param) for param in params]
+    return [
+        param if isinstance(param, Param) else Param(*_values.named(param, "parameter"))
+        for param in params
+    ]
 
 
 def prepare(param: Param, *, gpu: bool) -> Prepared:

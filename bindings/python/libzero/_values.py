@@ -8,7 +8,7 @@ import difflib
 import math
 import operator
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Optional
 
 from ._abi import ERR_ARGUMENT, dtypes_of
@@ -54,6 +54,13 @@ def stream(value: Any) -> int | None:
     if number < 0:
         raise ValueError(f"stream is {number}, which is no cudaStream_t")
     return number
+
+
+def named(value: Any, what: str) -> Sequence[Any]:
+    """A tuple that begins with a name. TypeError for an array that has none."""
+    if isinstance(value, (tuple, list)) and value and isinstance(value[0], str):
+        return value
+    raise TypeError(f"a {what} is (name, data), not {type(value).__name__} alone: give it a name")
 
 
 def refuse_nested(given: Mapping[str, Any] | None) -> None:

@@ -92,6 +92,17 @@ class DlpackTest(unittest.TestCase):
         ):
             optimizer.register({"w": Array(4096, (2,), kind=(5, 64))})
 
+    def test_an_array_needs_a_name(self) -> None:
+        nameless: Any = [Array(4096, (2,))]
+        with Comm.solo() as comm, Optimizer(comm) as optimizer:
+            for what, call in (
+                ("parameter", optimizer.register),
+                ("buffer", optimizer.register_buffers),
+            ):
+                words = rf"a {what} is \(name, data\), not Array alone: give it a name"
+                with self.subTest(what), self.assertRaisesRegex(TypeError, words):
+                    call(nameless)
+
     def test_parameters_and_gradients_are_trained_where_they_are(self) -> None:
         weights, grads = floats(1, 2), floats(1, -1)
         with Comm.solo() as comm, Optimizer(comm, "sgd", lr=0.5) as optimizer:

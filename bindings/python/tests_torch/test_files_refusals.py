@@ -67,7 +67,8 @@ class BadInput(FilesTest):
 
     def test_what_is_no_file_of_torch_is_a_sentence(self) -> None:
         os.mkfifo(self.path("pipe"))
-        pathlib.Path(self.path("text")).write_text("no tensors at all")
+        pathlib.Path(self.path("text")).write_text("hello world")
+        pathlib.Path(self.path("empty")).touch()
         with open(self.path("old"), "wb") as file:
             torch.save({"model": {"w": torch.ones(3)}}, file, _use_new_zipfile_serialization=False)
         torch.save([1, 2], self.path("list"))
@@ -80,7 +81,8 @@ class BadInput(FilesTest):
         for name, words in (
             ("missing", "No such file"),
             ("pipe", "is not a regular file"),
-            ("text", "it (is no file of torch.save|has)"),
+            ("text", "it is no file of torch.save, or not all of one: give what"),
+            ("empty", "it is no file of torch.save, or not all of one: give what"),
             ("old", "format of torch before 1.6"),
             ("list", "it holds a list, not a dictionary"),
             ("keys", "it has no model or model_state_dict or state_dict or module, but weights"),

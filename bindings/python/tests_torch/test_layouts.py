@@ -159,6 +159,7 @@ class Refused(ImportTest):
         LAYOUTS["accelerate"][1](folder, self.model, trained(self.model))
         pathlib.Path(f"{folder}/optimizer.bin").write_bytes(b"nothing")
         command = ("import", "--from", "torch", "--ignore", "optimizer.bin", folder, self.path("saved"))
+        self.refused("optimizer.bin: it is no file of torch.save", *command[:3], folder, self.path("saved"))
         self.refused("it has no optimizer", *command)
         self.assertEqual(self.run_main(*command, "--rule", "adamw")[0], 0)
         self.assertEqual(self.inspected(self.path("saved"))["step"], 0)

@@ -227,6 +227,8 @@ def refused(rank: int, world: int) -> Any:
         lambda state: state["param_groups"][0].update(lr=-1.0),
         lambda state: state["param_groups"][0].update(lr="much"),
         lambda state: state["param_groups"][0].update(differentiable=True),
+        lambda state: state["param_groups"][0].update(decoupled_weight_decay=True),
+        lambda state: state["param_groups"][0].update(lr="0.1"),
     ):
         state = copy.deepcopy(good)
         spoil(state)
@@ -365,7 +367,9 @@ class State(InAllWorlds):
             "ValueError: group 0 of the state has no 'params'",
             "ArgumentError: ",
             "TypeError: lr is 'much'",
-            "ValueError: the loaded options are not for adam",
+            "ValueError: the loaded options are not for adam: group 0 is differentiable",
+            "ValueError: the loaded options are not for adam: decoupled_weight_decay makes them those of adamw",
+            "TypeError: lr is '0.1'",
         )
         for told, difference, rate in self.of(refused):
             self.assertEqual(len(told), len(wanted))

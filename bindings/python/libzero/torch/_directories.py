@@ -17,7 +17,7 @@ import torch
 from . import _places, _torch_files
 from ._account import account, each_once, listed, matches
 from ._documents import MODEL, OPTIMIZER, Found
-from ._layouts import IGNORE
+from ._layouts import IGNORE, check_dictionary
 from ._streams import DTYPES, RefusedError
 
 _MODELS = ("model.safetensors", "pytorch_model.bin", "adapter_model.safetensors", "adapter_model.bin")
@@ -100,10 +100,12 @@ def _model(
 
 
 def _pickled(path: str, opened: contextlib.ExitStack) -> Mapping[str, Any]:
-    value = opened.enter_context(_torch_files.document(path))
-    if not isinstance(value, Mapping):
-        raise RefusedError(f"{os.path.basename(path)} holds a {type(value).__name__}, not a dictionary")
-    return value
+    try:
+        value = opened.enter_context(_torch_files.document(path))
+        check_dictionary(value, "it")
+    except RefusedError as error:
+        raise RefusedError(f"{os.path.basename(path)}: {error}") from None
+    return value  # type: ignore[no-any-return]
 
 
 def _safetensors(path: str, opened: contextlib.ExitStack) -> Mapping[str, Any]:

@@ -182,7 +182,8 @@ class KernelShard(Shard):
     ) -> Callable[[], None]:
         rule, reason = rule_of(type(self.optim), groups, ())
         if rule is not self.rule:
-            raise ValueError(f"the loaded options are not for {self.rule.name}: {reason}")
+            other = f"decoupled_weight_decay makes them those of {'' if rule is None else rule.name}"
+            raise ValueError(f"the loaded options are not for {self.rule.name}: {reason or other}")
         entries = entries_of(self.rule, groups, state)
         # A new one, as there is no way to take state away, and so that a failure changes nothing.
         live = self._registered(groups, self.core.trained())

@@ -76,7 +76,11 @@ def load(file: Union[str, IO[bytes]]) -> Any:
             "code: save it without that, or as plain numbers, strings, lists and dictionaries"
         ) from None
     except (RuntimeError, ValueError, EOFError, KeyError) as error:
-        raise RefusedError(f"it is no file of torch.save: {str(error).splitlines()[0]}") from None
+        # What the old format's reader meets in other files are characters and places.
+        why = f" ({str(error).splitlines()[0]})" if isinstance(error, RuntimeError) and str(error) else ""
+        raise RefusedError(
+            f"it is no file of torch.save, or not all of one{why}: give what torch.save wrote"
+        ) from None
 
 
 def offset_of(tensor: torch.Tensor) -> int:

@@ -392,6 +392,10 @@ class ExportAndImport(ZeroTest):
         places.update(b="m-1.safetensors")
         done = zero(*indexed(), "--ignore", "m-2.*")
         self.assertEqual((done.returncode, done.stderr), (0, "zero: not taken: 'm-2.safetensors'\n"))
+        places.update(c="m-2.safetensors")
+        del places["a"]
+        done = zero(*indexed(), "--replace", "--ignore", "a")
+        self.assertEqual((done.returncode, done.stderr), (0, "zero: not taken: 'a'\n"))
 
     def test_what_lies_beside_a_model_is_not_dropped_without_a_word(self):
         self.written("model.safetensors", w=3)
@@ -401,7 +405,7 @@ class ExportAndImport(ZeroTest):
             path = pathlib.Path(self.model, name)
             path.write_text("")
             self.refused(words, *command)
-            self.assertEqual(zero(*command, "--replace", "--ignore", f"x,{name}").returncode, 0)
+            self.assertEqual(zero(*command, "--replace", "--ignore", name).returncode, 0)
             path.unlink()
         os.rename(os.path.join(self.model, "model.safetensors"), os.path.join(self.model, "adapter_model.safetensors"))
         self.done(*command, "--replace")
@@ -412,6 +416,11 @@ class ExportAndImport(ZeroTest):
         self.assertEqual(done.stderr, "zero: not taken: 'rope.freq'\n")
         self.assertEqual([one["name"] for one in json.loads(zero("inspect", "--json", self.back).stdout)["parameters"]],
                          ["w"])
+
+    def test_a_pattern_of_nothing_is_refused(self):
+        self.written("model.safetensors", w=3, **{"rope.freq": 2})
+        self.refused("--ignore 'roper', 'x': it has nothing of that name",
+                     "import", "--from", "hf", "--ignore", "roper,rope,x", self.model, self.back)
 
     def test_torch_is_asked_for_by_a_command_that_is_named(self):
         for name in ("torch", "dcp"):

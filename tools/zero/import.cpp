@@ -75,6 +75,21 @@ Status check_tensors(const SafetensorsInput& input, const std::vector<WholeTenso
   return account.status();
 }
 
+/// Refuses patterns that no tensor has, nor a file of the directory: they are misspelt.
+Status check_patterns(const SafetensorsInput& input, const Request& request) {
+  std::vector<std::string> names;
+  for (const auto& tensor : input.tensors()) names.push_back(tensor.name);
+  const Directory directory = enter(start_of_paths(), request.checkpoint, Links::followed);
+  if (directory.fd.valid())
+    std::ranges::copy(ZERO_TRY(list_directory(directory)), std::back_inserter(names));
+  std::vector<std::string> vain;
+  for (const std::string& pattern : request.ignore)
+    if (std::ranges::none_of(names, [&](const auto& name) { return matches(name, {pattern}); }))
+      vain.push_back(shown(pattern));
+  if (vain.empty()) return {};
+  return invalid("--ignore ", listed(vain), ": it has nothing of that name");
+}
+
 /// Returns the manifest of a checkpoint of one rank with what the input holds.
 Result<Manifest> describe_input(const SafetensorsInput& input, const Request& request) {
   const std::string described = input.metadata(kDescriptionKey);
@@ -82,6 +97,7 @@ Result<Manifest> describe_input(const SafetensorsInput& input, const Request& re
       ZERO_TRY(described.empty() ? describe_model(input, request) : parse_description(described));
   ZERO_TRY(check_dtypes(manifest));
   ZERO_TRY(share_out(manifest, 1));
+  ZERO_TRY(check_patterns(input, request));
   ZERO_TRY(check_tensors(input, tensors_of(manifest, true), request.ignore));
   return manifest;
 }

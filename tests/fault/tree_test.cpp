@@ -168,7 +168,7 @@ TEST(Tree, a_rank_that_never_comes_is_named_by_all_above_it_and_their_children) 
   const Clock clock;
   const Told told(kRanks);
   const auto results = run_sound_ranks(RankKind::threads, kRanks, [&](int place) {
-    if (place == 5) return Clock::reach(300, 1), std::string();
+    if (place == 5) return Clock::reach(300, kRanks - 1), std::string();
     const Result<Seat> seat = told.meet(place, 300);
     return outcome(seat.ok() ? exchange(**seat, kRanks) : seat.failure());
   });

@@ -131,7 +131,7 @@ class Ghost {
     set_rank(0);
     active_ = true;
     std::jthread time = Clock::run_once([&] { return failing.stalled() || !active_; },
-                                        [&] { return active_ ? 1 : 0; });
+                                        [&] { return active_ ? lookers_.load() : 0; });
     const std::string name = unique_name();
     std::thread other;
     if (trial_.world == 2)
@@ -199,6 +199,9 @@ class Ghost {
       FailingCalls::on_point([](const char* point) {
         if (std::string_view(point) == "save.committing") FailingCalls::wake();
       });
+    // Time passes for a thread that waits for the older save, and for none that a busy machine
+    // keeps from writing.
+    lookers_ = trial_.newer_behind ? 2 : 1;
     const auto save = trial_.newer_behind ? zero_state_save_begin : zero_state_save;
     newer_said_ = said(save(trainer.optim(), target().c_str(), options));
     if (trial_.newer_behind && newer_said_.empty())
@@ -235,6 +238,7 @@ class Ghost {
   const Scratch scratch_;
   const FailingCalls* failing_ = nullptr;
   std::atomic<bool> active_{false};
+  std::atomic<int> lookers_{1};
   std::mutex mutex_;
   std::vector<std::string> reports_;
   bool saved_ = false;

@@ -322,9 +322,15 @@ Status Staging::rename_into_place(bool exchanges) {
   if (error == EEXIST || error == ENOTEMPTY || error == ENOTDIR)
     return wrong_state("'", target_path(), "' has come to exist during this save");
   Status failed = io_error(directory_.path, text("rename to '", target_path(), "'"), error);
-  outcome_known_ = !may_be_done_later(error);
-  if (outcome_known_) return failed;
-  return {failed.code(), text(failed.text(), " (outcome unknown: a load tells)")};
+  if (!may_be_done_later(error)) return failed;
+  // A request that is still under way does not find the directory by another name.
+  const auto aside = set_aside(parent_, temporary_, directory_);
+  if (is_ours(target_)) return {};
+  outcome_known_ = aside.ok() && is_ours(*aside);
+  if (!outcome_known_)
+    return {failed.code(), text(failed.text(), " (outcome unknown: a load tells)")};
+  temporary_ = *aside;
+  return failed;
 }
 
 }  // namespace zero

@@ -282,9 +282,17 @@ TEST(Commit, a_rename_that_took_place_although_it_failed_is_a_success) {
   EXPECT_TRUE(loaded(folder + "/new", run.spec()) == model->state());
 }
 
-/// A server that was asked for the rename may answer nothing until the client gives up, and make it
-/// then.
-TEST(Commit, a_rename_whose_answer_was_lost_is_told_as_unknown_and_may_be_made_later) {
+/// A save whose rename fails as if its server did not answer. Returns what it says.
+std::string save_unanswered(Model& model, const std::string& to, int error, bool for_ever) {
+  const FailingCalls failing({.kind = Fault::error,
+                              .error_number = error,
+                              .for_ever = for_ever,
+                              .operation = "renameat2"});
+  return told(model.save(to));
+}
+
+/// The server may make it after the client has given up.
+TEST(Commit, a_rename_without_an_answer_cannot_be_made_later_or_is_told_as_unknown) {
   for (const int error : {EIO, ETIMEDOUT}) {
     for (const bool behind : {false, true}) {
       ModelSpec spec = small_model();
@@ -292,12 +300,13 @@ TEST(Commit, a_rename_whose_answer_was_lost_is_told_as_unknown_and_may_be_made_l
       Place run(spec);
       auto model = run.solo();
       const std::string folder = run.folder();
-      {
-        const FailingCalls failing(
-            {.kind = Fault::error, .error_number = error, .operation = "renameat2"});
-        expect_failure(model->save(folder + "/new"), ZERO_ERR_CKPT_IO,
-                       "(outcome unknown: a load tells)");
-      }
+      const std::string said = save_unanswered(*model, folder + "/new", error, false);
+      EXPECT_TRUE(contains(said, "ZERO_ERR_CKPT_IO: ", "rename to '")) << said;
+      EXPECT_FALSE(contains(said, "outcome unknown")) << said;
+      EXPECT_EQ(names_in(folder), std::vector<std::string>{"old"});
+
+      const std::string unsure = save_unanswered(*model, folder + "/new", error, true);
+      EXPECT_TRUE(contains(unsure, "(outcome unknown: a load tells)")) << unsure;
       std::string temporary;
       for (const std::string& name : names_in(folder))
         if (name.starts_with(".tmp-")) temporary = name;
@@ -307,6 +316,24 @@ TEST(Commit, a_rename_whose_answer_was_lost_is_told_as_unknown_and_may_be_made_l
       EXPECT_EQ(told(model->save(folder + "/next")), "");
     }
   }
+}
+
+/// By its first name the directory is not found any more.
+TEST(Commit, a_rename_without_an_answer_that_is_made_later_exchanges_nothing) {
+  Place run(small_model());
+  auto model = run.solo();
+  const std::string folder = run.folder();
+  FailingCalls failing({.kind = Fault::error, .operation = "renameat2"});
+  EXPECT_NE(told(model->save(folder + "/old", ZERO_SAVE_REPLACE)), "");
+  std::string asked;
+  for (const FileCall& call : failing.log())
+    if (call.operation == "renameat2" && call.failed) asked = call.name;
+  const std::string temporary = asked.substr(0, asked.find('>'));
+  ASSERT_TRUE(temporary.starts_with(".tmp-")) << asked;
+  EXPECT_EQ(renameat2(AT_FDCWD, (folder + "/" + temporary).c_str(), AT_FDCWD,
+                      (folder + "/old").c_str(), RENAME_EXCHANGE),
+            -1);
+  EXPECT_TRUE(loaded(folder + "/old", run.spec()) == run.old_state());
 }
 
 TEST(Commit, filesystems_without_locks_or_rename_flags_are_used_as_far_as_they_go) {

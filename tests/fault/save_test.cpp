@@ -82,10 +82,8 @@ void fail_each_call_of_a_solo_save(const ModelSpec& spec, const char* target, in
       EXPECT_EQ(entries_of("/proc/self/fd"), descriptors) << what;
       EXPECT_TRUE(model->state() == new_state) << what;
       // One fault is not enough to keep a failed save from cleaning up, unless nobody knows that
-      // mkdir worked, or the rename did, or the new one may not be durable, which keeps the
-      // replaced one.
-      const bool published = status.text().find("is complete, but") != std::string::npos ||
-                             status.text().find("outcome unknown") != std::string::npos;
+      // mkdir worked, or the new one may not be durable, which keeps the replaced one.
+      const bool published = status.text().find("is complete, but") != std::string::npos;
       if (!status.ok() && !published && !fault.for_ever && !fault.done_first) {
         EXPECT_EQ(temporary_in(folder), 0) << what;
       }

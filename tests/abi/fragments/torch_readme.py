@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loop that README.md shows for PyTorch."""
+"""The loop that README.md shows for PyTorch, and the drop-in class below it."""
 
 import os
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
 
 os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0", RANK="0", WORLD_SIZE="1")
 
@@ -21,11 +24,15 @@ class Batches:
 
 batches = Batches()
 #include "readme/pytorch-1.py"
-assert optimizer.state_dict is not None and all(p.grad is not None for p in model.parameters())
-torch.distributed.destroy_process_group()
+assert optimizer.result().step == 3
 
+torch.distributed.init_process_group("gloo")
 #include "readme/pytorch-2.py"
-before = model.weight.detach().clone()
-loss_of(model(torch.ones(2, 4)), torch.zeros(2, 3)).backward()
-optimizer.step()
-assert not torch.equal(before, model.weight)
+before = [p.detach().clone() for p in model.parameters()]
+for inputs, targets in batches:
+    optimizer.zero_grad()
+    loss_of(model(inputs), targets).backward()
+    optimizer.step()
+assert optimizer.state_dict is not None and all(p.grad is not None for p in model.parameters())
+assert not any(torch.equal(old, new) for old, new in zip(before, model.parameters()))
+torch.distributed.destroy_process_group()

@@ -130,7 +130,7 @@ int main(void) {
   { /* behind the steps before, so that the seal has its buffer from here on */
 #include "integrate/the-loop-6.c"
   }
-#include "memory/see-that-nothing-is-packed-1.c"
+#include "memory/check-that-nothing-is-copied-1.c"
 #include "integrate/checkpoints-1.c"
   {
 #include "integrate/checkpoints-2.c"

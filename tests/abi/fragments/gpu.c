@@ -19,7 +19,7 @@ int cudaStreamSynchronize(cudaStream_t stream);
 void forward_backward(float *weights, float *grads, cudaStream_t stream);
 void next_batch_and_lr(float *lr, cudaStream_t stream);
 
-#include "errors/errors-and-what-to-do-1.c"
+#include "errors/errors-1.c"
 
 void create(zero_comm *comm) {
 #include "gpu/a-gpu-1.c"

@@ -6,8 +6,8 @@
 
 #include "zero.h"
 
-#include "errors/errors-and-what-to-do-1.c"
-#include "errors/errors-and-what-to-do-2.c"
+#include "errors/errors-1.c"
+#include "errors/the-log-1.c"
 
 static void expect(int condition, const char *what) {
   if (condition) return;
@@ -150,7 +150,7 @@ int main(void) {
     expect(name_count == 2 && steps > 0, "AdamW has two moments and a step count");
   }
   {
-#include "errors/errors-and-what-to-do-3.c"
+#include "errors/broken-comms-1.c"
   }
   half_parameters(comm);
   custom_and_uneven(comm, rank);

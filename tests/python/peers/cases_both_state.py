@@ -212,14 +212,14 @@ def add_both(
 
 add_both(
     "snapshot",
-    "Adam's counters in a state taken at step 1, two steps later",
+    "Adam's counters in step 1's state after step 3",
     functools.partial(snapshot, keep=lambda state: state),
     functools.partial(snapshot, plain, copy.deepcopy),
     rank_0=True,
 )
 add_both(
     "state-after-group",
-    "two steps, the first consolidated, then a group comes: parameters in the state, and counters",
+    "two steps, the first consolidated, a new group: saved parameters and counters",
     after_group,
     functools.partial(after_group, plain),
     rank_0=True,
@@ -228,31 +228,31 @@ for load_name, (load_text, dtype, rule, rule_settings) in LOADS.items():
     load = functools.partial(loaded_from, dtype, rule, rule_settings)
     add_both(
         f"load-{load_name}",
-        f"{load_text} is loaded for fp32, then five steps",
+        f"{load_text} loaded for fp32, five steps",
         load,
         functools.partial(load, plain),
     )
 add_both(
     "load-without-state",
-    "momentum 10, a state without any is loaded, then a step of 0.1 from 1",
+    "momentum 10, a state without momentum loaded, a step",
     loaded_without_state,
     functools.partial(loaded_without_state, plain),
 )
 add_both(
     "load-refused",
-    "momentum 1, a state with 50 is refused for its groups, then another step",
+    "momentum 1, a state with 50 refused for its groups, another step",
     refused_load,
     functools.partial(refused_load, plain),
 )
 add_both(
     "load-callers-dict",
-    "what is left of each parameter in the dict that was loaded: entries",
+    "entries left per parameter in the loaded dict",
     callers_dict,
     functools.partial(callers_dict, plain),
 )
 add_both(
     "load-memory",
-    "fp64 momentum is loaded: growth of memory, in momenta",
+    "fp64 momentum loaded: memory growth, in momenta",
     memory_of_load,
     functools.partial(memory_of_load, plain),
     at_most=True,

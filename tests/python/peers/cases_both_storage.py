@@ -131,7 +131,7 @@ def add_for(
 
 
 SWAPS = {
-    "data": ("`.data =` another tensor", by_data),
+    "data": ("`.data =`", by_data),
     "vector": ("`vector_to_parameters`", by_vector),
     "cast": ("cast to fp64 and back", by_cast),
 }
@@ -140,7 +140,7 @@ for swap_name, (swap_text, swap_by) in SWAPS.items():
         add_for(
             each,
             f"swap-{swap_name}",
-            f"new storage by {swap_text}, then two steps of 0.1",
+            f"new storage by {swap_text}, two steps",
             functools.partial(swapped, each, swap_by),
             right_swapped,
         )
@@ -148,21 +148,21 @@ for each in KINDS:
     add_for(
         each,
         "frozen-momentum",
-        "frozen with momentum left and a gradient of zero: the frozen one and another",
+        "frozen with momentum, zero gradient: it and another",
         functools.partial(frozen_with_momentum, each),
         right_frozen_with_momentum,
     )
 add_for(
     "oss",
     "thawed",
-    "thawed without a refresh, then two steps of 0.1",
+    "thawed without a refresh, two steps",
     functools.partial(thawed_without_refresh, "oss"),
     right_swapped,
 )
 add_for(
     "zro",
     "strided",
-    "every second column of 4 by 6, on gloo: first row, last row, and what is beside",
+    "every second column of 4 by 6, on gloo: first row, last row, neighbor",
     functools.partial(strided, "zro"),
     right_strided,
 )

@@ -107,7 +107,7 @@ add(
     Case(
         "oss-group-after-freeze",
         "OSS repartition",
-        "sizes 10, 6, 5, 4; the first is frozen, then a group of 3 comes; three steps of 0.1",
+        "sizes 10, 6, 5, 4, the first frozen, then a group of 3: three steps",
         ("OSS",),
         2,
         values_after_freeze,
@@ -118,7 +118,7 @@ add(
     Case(
         "oss-state-after-freeze",
         "OSS repartition",
-        "the same with momentum: the parameters that have state",
+        "the same with momentum: parameters with state",
         ("OSS",),
         2,
         state_after_freeze,
@@ -129,7 +129,7 @@ add(
     Case(
         "oss-bytes-when-frozen",
         "OSS refresh",
-        "bytes that a step moves when all 1,900 parameters are frozen",
+        "bytes moved per step with all 1,900 parameters frozen",
         ("OSS",),
         2,
         bytes_when_frozen,
@@ -147,7 +147,7 @@ add(
     Case(
         "oss-fp16-width",
         "OSS fp16 broadcast",
-        "bytes of an element of fp64 parameters after a step shared in fp16",
+        "bytes per element of fp64 parameters shared in fp16",
         ("OSS",),
         2,
         width_in_fp16,

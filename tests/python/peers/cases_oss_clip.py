@@ -169,8 +169,7 @@ add(
     Case(
         "oss-clip-late-gradient",
         "OSS clip",
-        "two gradients of 20, the second first seen by the second call, clipped "
-        "to 1: norm, and norm of what is left",
+        "gradients of 20, one only from the second call on, clipped to 1: norms before and after",
         ("OSS",),
         2,
         late_gradient,
@@ -180,7 +179,7 @@ add(
 )
 add_clipped(
     "oss-clip-fp16",
-    "fp16, 700 elements of 10, clipped to 26: norm, and a gradient after it",
+    "fp16, 700 elements of 10, clipped to 26: norm, gradient after",
     torch.float16,
     (700, 1),
     (10.0, 0.0),
@@ -221,7 +220,7 @@ add(
     Case(
         "oss-clip-nan-inf",
         "OSS clip",
-        "p = infinity, gradients 3, 4, 0, 0 and a NaN in place of each: four norms",
+        "p = infinity, gradients 3, 4, 0, 0, each in turn NaN: four norms",
         ("OSS",),
         2,
         norms_with_nan,

@@ -20,8 +20,8 @@ from .cases_both_storage import KINDS, NEEDS, sharded
 from .models import firsts, give, parameters, plain_steps
 from .sides import Side
 
-TOLD = Refusal("an error on every rank that names one", r"[Rr]ank \d")
-LOST = Refusal("an error that names rank 1, and no second wait", r"[Rr]ank 1\b")
+TOLD = Refusal("an error naming a rank, everywhere", r"[Rr]ank \d")
+LOST = Refusal("an error naming rank 1, no second wait", r"[Rr]ank 1\b")
 GROUP_TIMEOUT_S = 3.0
 Registered = Callable[[int], Any]
 
@@ -94,7 +94,7 @@ def add_registered(
         add(
             Case(
                 f"{kind}-registers-{name}",
-                f"{KINDS[kind]}, registration",
+                KINDS[kind],
                 what,
                 NEEDS[kind],
                 2,
@@ -108,7 +108,7 @@ def add_lost(kind: str, name: str, what: str, how: signal.Signals) -> None:
     add(
         Case(
             f"{kind}-{name}",
-            f"{KINDS[kind]}, a rank is lost",
+            KINDS[kind],
             what,
             NEEDS[kind],
             2,
@@ -132,23 +132,21 @@ add_registered(
     "fp32 on one rank, fp64 on the other",
     of_shapes([(4,)], [(4,)], dtypes=(torch.float32, torch.float64)),
 )
-add_registered("more", "a tensor more on rank 1", of_shapes([(4,)], [(4,), (2,)]))
-add_registered(
-    "order", "named parameters of equal size, in the other order on rank 1", named, ("oss",)
-)
+add_registered("more", "one more tensor on rank 1", of_shapes([(4,)], [(4,), (2,)]))
+add_registered("order", "named parameters of equal size, reversed on rank 1", named, ("oss",))
 for each in ("oss", "zro"):
-    add_lost(each, "rank-killed", "rank 1 is killed before its second step", signal.SIGKILL)
+    add_lost(each, "rank-killed", "rank 1 is killed before step 2", signal.SIGKILL)
     add_lost(
         each,
         "rank-stopped",
-        "rank 1 is stopped before its second step, the group's timeout is 3 s",
+        "rank 1 is stopped before step 2, group timeout 3 s",
         signal.SIGSTOP,
     )
     add(
         Case(
             f"{each}-rank-killed-values",
-            f"{KINDS[each]}, a rank is lost",
-            "rank 2 of three is killed before its second step of 0.1: what the others have",
+            KINDS[each],
+            "rank 2 of three is killed before step 2: others' values",
             NEEDS[each],
             3,
             functools.partial(values_after_loss, each),

@@ -18,7 +18,7 @@ from .sides import Side
 NEEDS = ("OSS", "ShardedGradScaler")
 SCALE = 1024.0
 MORE = 3  # steps of ranks that are no longer at the same one
-PATCHED = "told that there is CUDA, and `cuda()` copies to the CPU"
+PATCHED = "CUDA faked"
 Gradients = Callable[[int], tuple[float, ...]]
 
 

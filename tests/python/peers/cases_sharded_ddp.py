@@ -223,7 +223,7 @@ for members in ([0, 2], [1, 2]):
     add_sdp(
         f"group-{members[0]}{members[1]}",
         "SDP, direct",
-        f"the group {{{members[0]}, {members[1]}}} of three ranks, three steps of 0.2",
+        f"group {{{members[0]}, {members[1]}}} of three ranks, three steps of 0.2",
         functools.partial(in_sub_group, members, DIRECT),
         functools.partial(right_in_sub_group, members),
         world=3,
@@ -231,14 +231,14 @@ for members in ([0, 2], [1, 2]):
 add_paths(
     "unused",
     "SDP",
-    "with decay and momentum, the third parameter is unused in the second and third step",
+    "decay, momentum, third parameter unused in steps 2 and 3",
     lambda buffer, side, rank: unused(buffer, on_no_rank, side, rank),
     functools.partial(right_unused, on_no_rank),
 )
 add_paths(
     "unused-on-one",
     "SDP",
-    "two parameters are unused on one rank in the second step",
+    "two parameters unused on one rank in step 2",
     lambda buffer, side, rank: unused(buffer, on_one_rank, side, rank),
     functools.partial(right_unused, on_one_rank),
 )
@@ -259,7 +259,7 @@ add_paths(
 add_paths(
     "gradients-kept",
     "SDP",
-    "two forwards and backwards, gradients 1 and 2, not cleared, one step",
+    "two forwards and backwards, gradients 1 and 2 kept, one step",
     gradients_kept,
     steps_of((3.0,), count=4),
 )
@@ -273,14 +273,14 @@ add_sdp(
 add_paths(
     "reduce-without-backward",
     "SDP",
-    "with decay, a step, then `reduce()` without a backward, and another step",
+    "decay, a step, `reduce()` without a backward, another step",
     reduce_without_backward,
     steps_of((1.0,), (None,), weight_decay=0.1),
 )
 add_paths(
     "no-parameters",
     "SDP flush",
-    "rank 1's loss has no parameters in the second step",
+    "rank 1's loss has no parameters in step 2",
     without_parameters,
     steps_of((1.0,), (1.0,)),
 )
@@ -288,7 +288,7 @@ for path, buffer in PATHS.items():
     add_sdp(
         f"groups-{path}",
         f"SDP's group, {path}",
-        "OSS on pairs, SDP on four ranks, one step of 0.25",
+        "OSS on pairs, SDP on four ranks, one step",
         functools.partial(mixed_groups, buffer, True, 2),
         steps_of((2.5,)),
         world=4,

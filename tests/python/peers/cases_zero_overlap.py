@@ -19,7 +19,7 @@ from .sides import Side
 
 HOOK, INTERLEAVED = "hook_with_zero_step", "hook_with_zero_step_interleaved"
 OPTIMIZER = "ZeroRedundancyOptimizer"
-PATCHED = "on gloo, which it refuses"
+PATCHED = "gloo"
 MIB = 1 << 20
 WARM_UP = 3  # iterations, of which the original makes steps in the last alone
 RULES: dict[str, tuple[Any, dict[str, float]]] = {
@@ -150,7 +150,7 @@ for members in ([0, 1], [0, 2], [2, 3], [1, 2]):
     add_overlap(
         f"group-{members[0]}{members[1]}",
         "ZRO overlap",
-        f"the group {{{members[0]}, {members[1]}}} of four, 6 tensors: what a step of 0.1 moves",
+        f"group {{{members[0]}, {members[1]}}} of four, 6 tensors: movement",
         functools.partial(in_sub_group, members),
         functools.partial(right_in_sub_group, members),
         world=4,
@@ -158,7 +158,7 @@ for members in ([0, 1], [0, 2], [2, 3], [1, 2]):
 add_overlap(
     "interleaved",
     "ZRO overlap",
-    "the interleaved hook, 6 tensors: what a step of 0.1 moves",
+    "interleaved hook, 6 tensors: movement",
     interleaved,
     lambda: [0.1] * 6,
     hook=INTERLEAVED,
@@ -167,8 +167,8 @@ for each in ((3, 3, 3, 1), (5, 5, 5, 5, 1), (4, 4, 4, 1)):
     world = 3 if each == (4, 4, 4, 1) else 2
     add_overlap(
         f"shard-buckets-{'-'.join(map(str, each))}",
-        "ZRO overlap, shard_buckets",
-        f"sizes {', '.join(map(str, each))} on {world} ranks: what a step of 0.1 moves",
+        "ZRO shard_buckets",
+        f"sizes {', '.join(map(str, each))} on {world} ranks: movement",
         functools.partial(shard_buckets, each),
         functools.partial(lambda count: [0.1] * count, len(each)),
         world,
@@ -177,14 +177,14 @@ for each_rule in RULES:
     add_overlap(
         f"rate-{each_rule}",
         "ZRO overlap",
-        f"{each_rule}, the rate is set to 0: what an iteration moves",
+        f"{each_rule}, rate set to 0: movement",
         functools.partial(without_rate, each_rule, set_rate),
         lambda: [0.0, 0.0],
     )
 add_overlap(
     "rate-loaded",
     "ZRO overlap",
-    "sgd, a rate of 0 is loaded: what an iteration moves",
+    "sgd, rate 0 loaded: movement",
     functools.partial(without_rate, "sgd", load_rate),
     lambda: [0.0, 0.0],
 )

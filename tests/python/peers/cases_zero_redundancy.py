@@ -81,12 +81,12 @@ def right_uneven(counts: Sequence[int], rule: str) -> Numbers:
 
 def add_uneven(counts: Sequence[int], rule: str, optimizer_first: bool = False) -> None:
     text = " and ".join(map(str, counts))
-    order = "`Join([optimizer, ddp])`" if optimizer_first else "`Join([ddp, optimizer])`"
+    order = ", `Join([optimizer, ddp])`" if optimizer_first else ""
     add(
         Case(
             f"zro-join-{'-'.join(map(str, counts))}-{rule}{'-turned' if optimizer_first else ''}",
             "ZRO, Join",
-            f"{text} batches, {rule}, {order}",
+            f"{text} batches, {rule}{order}",
             NEEDS,
             len(counts),
             functools.partial(uneven, tuple(counts), rule, optimizer_first),
@@ -100,7 +100,7 @@ add(
     Case(
         "zro-view-added-thawed",
         "ZRO, bucket view",
-        "a tensor of a group that came later is thawed, then two steps of 0.1",
+        "a late group's tensor thawed, two steps",
         NEEDS,
         2,
         thawed_in_added_group,
@@ -111,7 +111,7 @@ add(
     Case(
         "zro-view-added-dtype",
         "ZRO, bucket view",
-        "a group in fp16 comes: what 1.0001 is more than 1, in 0.0001",
+        "after a late fp16 group: 1.0001 - 1, in units of 0.0001",
         NEEDS,
         2,
         other_dtype_added,

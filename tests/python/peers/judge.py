@@ -20,7 +20,7 @@ SENTENCE_WORDS = 4  # fewer are no sentence
 NO_REFUSAL = {"AssertionError", "NotImplementedError", "ModuleNotFoundError"}
 NOTHING = 1e-6
 GLOO_SOURCE = r"\[[^\]]*/[^\]]*\.cc:\d+\] *"  # the place in it that begins its messages
-LENGTH, OWN_LENGTH = 80, 160  # of what another library says, and of what libzero says
+LENGTH, OWN_LENGTH = 30, 60  # of what another library says, and of what libzero says
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def number_text(number: float) -> str:
 
 def numbers_text(numbers: Sequence[float]) -> str:
     if len(numbers) > 2 and len(set(map(number_text, numbers))) == 1:
-        return f"{number_text(numbers[0])} ({len(numbers)} times)"
+        return f"{number_text(numbers[0])} ({len(numbers)}x)"
     return ", ".join(map(number_text, numbers))
 
 
@@ -49,18 +49,25 @@ def report_text(report: Report) -> str:
     length = OWN_LENGTH if is_refusal(report) else LENGTH
     sentence = re.sub(r"process \d+", "process ...", sentence)
     sentence = sentence if len(sentence) <= length else sentence[:length].rsplit(" ", 1)[0] + " ..."
+    quoted = "`" + sentence.replace("`", "'") + "`"
     if is_refusal(report):
-        return f"refuses: {sentence}"
+        return f"refuses: {quoted}"
     verb = "aborts" if report.kind == "abort" else "raises"
-    return f"{verb} {report.error}: {sentence}" if sentence else f"{verb} {report.error}"
+    return f"{verb} {report.error}: {quoted}" if sentence else f"{verb} {report.error}"
 
 
 def side_text(reports: Sequence[Report]) -> str:
-    """Once if all ranks say the same, else each with the ranks that say it."""
+    """Once if all ranks say the same, else each with the ranks that say it. Of refusals the first
+    rank's text stands for all."""
     texts: dict[str, list[int]] = {}
+    refusal = ""
     for rank, report in enumerate(reports):
-        if report.kind != "absent":
-            texts.setdefault(report_text(report), []).append(rank)
+        if report.kind == "absent":
+            continue
+        text = report_text(report)
+        if is_refusal(report):
+            text = refusal = refusal or text
+        texts.setdefault(text, []).append(rank)
     if len(texts) == 1:
         return next(iter(texts))
     return "; ".join(

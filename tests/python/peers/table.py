@@ -25,21 +25,28 @@ class Row:
 
     def cells(self) -> tuple[str, ...]:
         what = f"{self.what} ({self.patched})" if self.patched else self.what
-        return self.where, what, self.right, self.original, self.ours
+        sides = ("right" if text == self.right else text for text in (self.original, self.ours))
+        return self.where, what, self.right, *sides
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """Without the columns of a side that was not run; neighbours that differ in where are one."""
+    """Without the columns of a side that was not run; neighbours that differ in where are one, and
+    the same where is written once."""
     merged = [
         ("; ".join(row.where for row in same), *cells)
         for cells, same in itertools.groupby(rows, lambda row: row.cells()[1:])
     ]
+    wheres = [where for where, *_ in merged]
+    merged = [
+        ("" if where == before else where, *cells)
+        for before, (where, *cells) in zip(["", *wheres], merged)
+    ]
     columns = [column for column in zip(HEADINGS, *merged) if any(column[1:])]
     heading, *lines = (
-        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |"
+        "|" + " |".join(cell.replace("|", "\\|") for cell in line).lstrip() + "|"
         for line in zip(*columns)
     )
-    return "\n".join([heading, "| --- " * len(columns) + "|", *lines])
+    return "\n".join([heading, "| " + "---|" * len(columns), *lines])
 
 
 def untold(rows: Sequence[Row], text: str) -> list[str]:
@@ -47,7 +54,7 @@ def untold(rows: Sequence[Row], text: str) -> list[str]:
     that one may hang or not as it happens."""
     told = set()
     for line in text.splitlines():
-        cells = re.split(r"(?<!\\) \| ", line.strip("| "))
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip()[1:-1])]
         if len(cells) == len(HEADINGS):
             told.add((cells[1], cells[2], cells[4]))
     return [

@@ -22,7 +22,7 @@ void next_batch_and_lr(float *lr, cudaStream_t stream);
 #include "errors/errors-1.c"
 
 void create(zero_comm *comm) {
-#include "gpu/a-gpu-1.c"
+#include "gpu/one-gpu-1.c"
 #include "gpu/several-gpus-1.c"
 }
 
@@ -30,5 +30,5 @@ void train(zero_optim *optim, float *weights, float *grads, float *lr, cudaStrea
   cudaGraph_t graph;
   cudaGraphExec_t launches;
 #include "gpu/the-loop-1.c"
-#include "gpu/the-loop-2.c"
+#include "gpu/cuda-graphs-1.c"
 }

@@ -2,8 +2,8 @@
 #ifndef ZERO_HPP
 #define ZERO_HPP
 
-// zero.h for C++17 and later: handles that free themselves, errors that are thrown, and ranges in
-// place of a pointer and a count. Header-only.
+// zero.h for C++17 and later: handles free themselves, errors are thrown, and a range replaces a
+// pointer and a count. Header-only.
 //
 //     libzero::Comm comm = libzero::Comm::from_env();
 //     libzero::Optimizer optimizer(comm, {}, {{"lr", 3e-4}});
@@ -12,9 +12,9 @@
 //     for (int step = 0; step < 1000; step++) { forward_backward(); optimizer.step(); }
 //     optimizer.save("run/step-1000");
 //
-// Each function makes the call of zero.h that has its name, and promises what that does there. A
-// range is anything with std::data and std::size: a vector, an array, a span. What is not wrapped
-// takes the handle of get().
+// Each function makes the zero.h call of the same name, with the same promises. A range is anything
+// with std::data and std::size: a vector, an array, a span. For calls that are not wrapped, get()
+// returns the handle.
 
 #if __cplusplus < 201703L
 #error "zero.hpp needs C++17 or later, as by -std=c++17; zero.h needs C++11"
@@ -37,7 +37,7 @@
 
 namespace libzero {
 
-/// A call that failed. what() is zero_last_error(): the call, what went wrong, what to do.
+/// A call that failed. what() returns zero_last_error(): the call, the cause and the remedy.
 class Error : public std::runtime_error {
  public:
   explicit Error(zero_status status) : std::runtime_error(zero_last_error()), status_(status) {}
@@ -48,13 +48,13 @@ class Error : public std::runtime_error {
   zero_status status_;
 };
 
-/// Throws Error if a call failed, and otherwise returns its status: ZERO_OK or ZERO_SKIPPED.
+/// Throws Error if a call failed. Otherwise returns its status: ZERO_OK or ZERO_SKIPPED.
 inline zero_status check(zero_status status) {
   if (status < 0) throw Error(status);
   return status;
 }
 
-/// A struct of zero.h whose fields have their defaults.
+/// A struct of zero.h in which all fields have their defaults.
 template <class Struct>
 struct Defaults : Struct {
   Defaults() noexcept { ZERO_INIT(static_cast<Struct &>(*this)); }
@@ -62,7 +62,7 @@ struct Defaults : Struct {
 using CommOptions = Defaults<zero_comm_options>;
 using Options = Defaults<zero_options>;
 
-/// The ZERO_FLOAT32 and so on of a C++ type. Specialize it for your types of 16 bits.
+/// The ZERO_FLOAT32 and so on of a C++ type. Specialize it for your own 16-bit types.
 template <class T>
 struct Dtype;
 template <>
@@ -87,7 +87,7 @@ class Settings {
     values_.push_back(value);
   }
 
-  /// Calls `call` with `options` that hold these; where there are none, with `options` as it is.
+  /// Calls `call` with `options`, to which these settings are added.
   template <class Struct, class Call>
   void with(Struct options, Call call) const {
     std::vector<const char *> names;
@@ -105,8 +105,7 @@ class Settings {
   std::vector<double> values_;
 };
 
-/// A tensor to register, which has a name and a shape of its own. What else there is to say about
-/// it is in `fields`.
+/// A tensor to register. It owns its name and shape; `fields` holds its other properties.
 template <class Fields>
 struct Tensor {
   template <class T>
@@ -150,7 +149,7 @@ Handle *made(Call call, Arguments... arguments) {
   return out;
 }
 
-/// The structs of zero.h of these tensors, which borrow their names and shapes.
+/// Returns the zero.h structs of these tensors. They borrow the tensors' names and shapes.
 template <class Struct, class Described>
 std::vector<Struct> views(const std::vector<Described> &tensors) {
   std::vector<Struct> structs;
@@ -164,7 +163,7 @@ std::vector<Struct> views(const std::vector<Described> &tensors) {
   return structs;
 }
 
-/// As zero.h says that there is no list.
+/// zero.h takes NULL for an empty list.
 template <class T>
 const T *pointer(const std::vector<T> &values) noexcept {
   return values.empty() ? nullptr : values.data();
@@ -176,7 +175,7 @@ using Element =
 
 }  // namespace detail
 
-/// One rank's seat in a group of ranks.
+/// One rank's handle on a group of ranks.
 class Comm {
  public:
   static Comm solo(const CommOptions &options = {}) {
@@ -205,10 +204,10 @@ class Comm {
     return Comm(detail::made<zero_comm>(zero_comm_create_mpi, mpi_comm, mpi_comm_bytes, &options));
   }
 
-  /// Takes over a comm that a call of zero.h made.
+  /// Takes ownership of a comm that a zero.h call created.
   explicit Comm(zero_comm *comm) noexcept : comm_(comm) {}
 
-  /// None for a negative color.
+  /// Returns std::nullopt for a negative color.
   std::optional<Comm> split(int32_t color, int32_t key) const {
     zero_comm *out = detail::made<zero_comm>(zero_comm_split, get(), color, key);
     return out == nullptr ? std::nullopt : std::optional<Comm>(Comm(out));
@@ -243,7 +242,7 @@ class Comm {
   std::unique_ptr<zero_comm, detail::Release<zero_comm_free>> comm_;
 };
 
-/// Memory in which libzero reduces and updates in place: elements that are zeros at first. A range.
+/// Memory in which libzero reduces and updates in place. It is a range of elements, zeros at first.
 template <class T>
 class Arena {
  public:
@@ -271,7 +270,7 @@ struct OwnedRange {
   int64_t param, first, count;
 };
 
-/// One model's sharded optimizer state on one rank. Streams are those of the comm's device.
+/// One model's sharded optimizer state on one rank. Streams belong to the comm's device.
 class Optimizer {
  public:
   explicit Optimizer(const Comm &comm, const Options &options = {}, const Settings &settings = {}) {
@@ -281,7 +280,7 @@ class Optimizer {
     });
   }
 
-  /// Registers parameters as one group, and returns its number.
+  /// Registers parameters as one group and returns its number.
   int32_t add(const std::vector<Param> &params, const Settings &settings = {}) {
     int32_t group = 0;
     const std::vector<zero_param> views = detail::views<zero_param>(params);
@@ -317,7 +316,7 @@ class Optimizer {
   void set_trainable(int64_t param, bool trainable) {
     check(zero_param_set_trainable(get(), param, trainable ? 1 : 0));
   }
-  /// An empty list keeps the owners, or deals anew where libzero chooses them.
+  /// With an empty list, libzero assigns new owners, or keeps the owners of a manual partition.
   void rebalance(const std::vector<int32_t> &owners = {}, void *stream = nullptr) {
     check(zero_rebalance(get(), detail::pointer(owners), owners.size(), stream));
   }
@@ -331,7 +330,7 @@ class Optimizer {
   void grad_ready(int64_t param, void *grad, void *stream = nullptr) {
     check(zero_grad_ready(get(), param, grad, stream));
   }
-  /// An empty list of gradients, here and below, means those that were registered.
+  /// An empty list of gradients, here and below, selects the registered ones.
   void reduce_grads(const std::vector<void *> &grads = {}, int32_t flags = ZERO_REDUCE_MEAN,
                     void *stream = nullptr) {
     check(zero_reduce_grads(get(), detail::pointer(grads), grads.size(), flags, stream));
@@ -339,7 +338,7 @@ class Optimizer {
   void clip_grad_value(double max_value, void *stream = nullptr) {
     check(zero_clip_grad_value(get(), max_value, stream));
   }
-  /// Returns the norm before clipping. An empty list of parameters means all.
+  /// Returns the norm before clipping. An empty list of parameters selects all.
   double clip_grad_norm(double max_norm, double norm_type = 2,
                         const std::vector<int64_t> &params = {}, void *stream = nullptr) {
     double norm = 0;
@@ -362,7 +361,7 @@ class Optimizer {
     with.reduce_flags = reduce_flags;
     check(zero_step_begin(get(), &with));
   }
-  /// Its `status` may be an error's, which is not thrown again.
+  /// Its `status` may be an error of the latest step. That error is not thrown again.
   zero_result result() const {
     Defaults<zero_result> result;
     const zero_status status = zero_step_result(get(), &result);
@@ -434,8 +433,8 @@ class Optimizer {
     return extras;
   }
 
-  /// The type of a parameter's state and of its reduced gradient is double for ZERO_FLOAT64, and
-  /// float for other floating types. std::invalid_argument where T is another one.
+  /// A parameter's state and reduced gradient are double for ZERO_FLOAT64, and float for other
+  /// floating types. Throws std::invalid_argument if T is a different type.
   template <class T = float>
   std::vector<T> grad_get(int64_t param, int64_t first, int64_t count) const {
     return elements<T>(
@@ -448,7 +447,7 @@ class Optimizer {
     check(zero_state_info(get(), param, nullptr, names.data(), count, &count));
     return {names.begin(), names.begin() + static_cast<std::ptrdiff_t>(count)};
   }
-  /// A `name` of nullptr, here and below, is the values that are updated.
+  /// A `name` of nullptr, here and below, selects the updated values.
   template <class T = float>
   std::vector<T> state_get(int64_t param, const char *name, int64_t first, int64_t count) const {
     return elements<T>(param, count, [&](T *values) {
@@ -461,7 +460,7 @@ class Optimizer {
     check(zero_state_set(get(), param, name, first, static_cast<int64_t>(values.size()),
                          values.data()));
   }
-  /// Returns all `count` elements on the ranks that `to` names, and none on others.
+  /// Returns all `count` elements on the ranks that `to` selects, and an empty vector on others.
   template <class T = float>
   std::vector<T> state_gather(int64_t param, const char *name, size_t count,
                               int32_t to = ZERO_ALL_RANKS) {
@@ -470,7 +469,7 @@ class Optimizer {
     check(zero_state_gather(get(), param, name, to, values.data(), values.size()));
     return values;
   }
-  /// "step" or "mu_product".
+  /// `name` is "step" or "mu_product".
   double state_scalar(int64_t param, const char *name) const {
     double value = 0;
     check(zero_state_get(get(), param, name, 0, 1, &value));
@@ -539,7 +538,7 @@ inline std::vector<zero_checkpoint> list_checkpoints(const std::string &folder) 
   }
 }
 
-/// Returns how many it has deleted.
+/// Returns the number of deleted checkpoints.
 inline size_t prune_checkpoints(const std::string &folder, int64_t keep_last,
                                 int64_t keep_every = 0) {
   size_t deleted = 0;
@@ -547,7 +546,7 @@ inline size_t prune_checkpoints(const std::string &folder, int64_t keep_last,
   return deleted;
 }
 
-/// A division of parameters over `world` ranks, and a layout of them that travels unpacked.
+/// A division of parameters over `world` ranks, and a memory layout that travels unpacked.
 struct Plan {
   Plan(const std::vector<Param> &params, int32_t world, const Options &options = {},
        const Comm *comm = nullptr)

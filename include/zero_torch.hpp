@@ -2,7 +2,7 @@
 #ifndef ZERO_TORCH_HPP
 #define ZERO_TORCH_HPP
 
-// zero.hpp for modules of libtorch, in place of a torch::optim class:
+// zero.hpp for libtorch modules. It replaces a torch::optim class:
 //
 //     libzero::TorchOptimizer optimizer(comm, *model, {}, {{"lr", 3e-4}});
 //     ...
@@ -18,10 +18,10 @@
 
 namespace libzero {
 
-/// An optimizer of all parameters of a module, which are updated where they are. Its buffers are in
-/// checkpoints, but for those of types that libzero lacks. Calls do what those of Optimizer do, by
-/// the gradients that the module's parameters have at the time; get() is the handle for all others.
-/// On CUDA `stream` is c10::cuda::getCurrentCUDAStream().stream().
+/// An optimizer for all parameters of a module, which it updates in place. Checkpoints include the
+/// module's buffers, except buffers of types that libzero lacks. Calls work as in Optimizer, on the
+/// gradients that the module's parameters have at the time. get() returns the handle for all other
+/// calls. On CUDA, `stream` is c10::cuda::getCurrentCUDAStream().stream().
 class TorchOptimizer : private Optimizer {
  public:
   using Optimizer::get;
@@ -46,10 +46,10 @@ class TorchOptimizer : private Optimizer {
   using Optimizer::state_set;
   using Optimizer::stats;
 
-  /// Gives rank 0's parameters and buffers to all ranks. A `memory` of ZERO_MEMORY_PER_RANK or
-  /// ZERO_MEMORY_SHARED first moves parameters to an arena of that kind, and gradients to one of
-  /// this rank, where steps copy nothing. std::invalid_argument for a parameter that libzero cannot
-  /// train where it lies. Collective.
+  /// Copies rank 0's parameters and buffers to all ranks. A `memory` of ZERO_MEMORY_PER_RANK or
+  /// ZERO_MEMORY_SHARED first moves parameters to an arena of that kind, and gradients to a private
+  /// arena of this rank, so that steps copy nothing. Throws std::invalid_argument if libzero cannot
+  /// train a parameter in its present memory. Collective.
   TorchOptimizer(const Comm &comm, const torch::nn::Module &module, const Options &options = {},
                  const Settings &settings = {}, int32_t memory = 0, void *stream = nullptr)
       : Optimizer(comm, options) {
@@ -113,7 +113,7 @@ class TorchOptimizer : private Optimizer {
     reduced_ = false;
   }
 
-  /// After something else wrote parameters, as torch::load does, call this on every rank.
+  /// Call this on every rank after other code, such as torch::load, has written parameters.
   void broadcast_params(int32_t root, void *stream = nullptr) {
     follow();
     Optimizer::broadcast_params(root, stream);
@@ -130,7 +130,7 @@ class TorchOptimizer : private Optimizer {
     Optimizer::load(directory, flags);
   }
 
-  /// Gradients that have a place in an arena become zeros there, others are freed.
+  /// Sets gradients in an arena to zero and frees all others.
   void zero_grad() {
     for (torch::Tensor &tensor : tensors_) {
       torch::Tensor &grad = tensor.mutable_grad();
@@ -143,7 +143,7 @@ class TorchOptimizer : private Optimizer {
   }
 
  private:
-  /// The addresses of gradients, and what they are the addresses of.
+  /// The addresses of gradients, and the tensors that they belong to.
   struct Gradients {
     explicit Gradients(const std::vector<torch::Tensor> &tensors) {
       for (const torch::Tensor &tensor : tensors) {
@@ -156,7 +156,7 @@ class TorchOptimizer : private Optimizer {
     std::vector<void *> addresses;
   };
 
-  /// 0 for a type that libzero lacks.
+  /// Returns 0 for a type that libzero lacks.
   static int32_t dtype_of(const torch::Tensor &tensor) {
     switch (tensor.scalar_type()) {
       case torch::kFloat32:
@@ -187,8 +187,8 @@ class TorchOptimizer : private Optimizer {
     return Described(name, dtype_of(tensor), tensor.data_ptr(), tensor.sizes().vec());
   }
 
-  /// Goes after parameters that got other storage (set_data, torch::load): to an arena their values
-  /// come back, as libzero may use what lies behind a place there.
+  /// Follows parameters whose storage was replaced (set_data, torch::load). Parameters of an arena
+  /// are copied back into it, because libzero may use the padding after each of them.
   void follow() {
     bool moved = false;
     for (size_t i = 0; i < tensors_.size(); i++) {
@@ -210,7 +210,7 @@ class TorchOptimizer : private Optimizer {
     if (moved) bind(registered_, {});
   }
 
-  /// Moves the tensors and their gradients to arenas, which live as long as a tensor in them.
+  /// Moves the tensors and their gradients to arenas. An arena exists as long as a tensor in it.
   void move(const Comm &comm, const Options &options, int32_t memory, std::vector<Param> &params) {
     const Plan plan(params, comm.world(), options, &comm);
     const auto bytes = [&](int64_t size, int32_t kind) {
@@ -235,7 +235,7 @@ class TorchOptimizer : private Optimizer {
     }
   }
 
-  std::vector<torch::Tensor> tensors_, places_;  // one for each parameter; no places outside arenas
+  std::vector<torch::Tensor> tensors_, places_;  // one per parameter; no places_ without arenas
   std::vector<std::string> names_;
   std::vector<int32_t> dtypes_;
   std::vector<void *> registered_;

@@ -52,7 +52,7 @@ fn run(program: &str, arguments: &[&str]) {
     };
     fail(&format!(
         "`{program} {}` failed. `vendored` needs Meson 1.0, ninja, pkg-config and a C++20 compiler \
-         (GCC 12 or Clang 14); `link` and `static` take a libzero that is built already.\n{said}",
+         (GCC 11 or Clang 14); `link` and `static` take a libzero that is built already.\n{said}",
         arguments.join(" ")
     ));
 }

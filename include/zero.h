@@ -22,8 +22,8 @@
  *
  *  1. A call that can fail returns a zero_status. 0 is ZERO_OK; positive means done, with news;
  *     negative means failed. zero_last_error() then gives the call, the cause and the remedy.
- *  2. A call that failed has changed nothing, unless its comment names an exception. It writes
- *     its results only on success. A call that aborted its comm may have written some of them.
+ *  2. A call that failed has changed nothing, and written no results, unless its comment names an
+ *     exception. A call that aborted its comm may have written some of its results.
  *  3. Handles are opaque and checked in each call. A handle returned through `**out` is freed
  *     with its _free call, which ignores NULL and is local. Handles may be freed in any order.
  *  4. Structs begin with struct_size. ZERO_INIT(object) writes zeros and the size into any of
@@ -641,8 +641,8 @@ typedef struct zero_result {
 } zero_result;
 
 /* Report the outcome that the ranks agreed on in the last step done or skipped; it is the same on
- * every rank. Only `status` is local: it is the status of this rank's latest zero_step, and this
- * call returns it too. Local. */
+ * every rank. Only `status` is local: it is the status of this rank's latest zero_step. This call
+ * returns it too, and writes `*result` even if it is a failure. Local. */
 ZERO_API zero_status zero_step_result(const zero_optim *optim, zero_result *result);
 
 #define ZERO_ALL_PARAMS (-1)

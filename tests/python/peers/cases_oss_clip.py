@@ -169,7 +169,7 @@ add(
     Case(
         "oss-clip-late-gradient",
         "OSS clip",
-        "gradients of 20, one only from the second call on, clipped to 1: norms before and after",
+        "gradients of 20, one of them absent in the first call, clipped to 1: norms before and after",
         ("OSS",),
         2,
         late_gradient,

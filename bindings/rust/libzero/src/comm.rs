@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Comm: one rank's seat in a group of ranks.
+//! Comm: one rank's handle on a group of ranks.
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
 use std::marker::PhantomData;
@@ -18,24 +18,24 @@ use crate::seat::{Device, Seat};
 use crate::user::{self, Collectives};
 use crate::words::in_rust;
 
-/// How long calls wait, in milliseconds; 0 is the library's default.
+/// The time limits of calls, in milliseconds. 0 is the library's default.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Deadlines {
-    /// Without progress, once all ranks are in the call.
+    /// The longest wait without progress, once all ranks are in the call.
     pub timeout_ms: i64,
-    /// For a live rank that is not in the call yet.
+    /// The longest wait for a live rank that is not in the call yet.
     pub late_ms: i64,
-    /// For all ranks to find each other.
+    /// The longest wait for all ranks to find each other.
     pub rendezvous_ms: i64,
 }
 
-/// What makes the ranks that pass it one group on GPUs. One rank draws it and sends its bytes to the
-/// others.
+/// The id of a group of ranks on GPUs: the ranks that pass it form the group. One rank draws it and
+/// sends its bytes to the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NcclId(pub [u8; sys::ZERO_NCCL_ID_BYTES as usize]);
 
 impl NcclId {
-    /// A new one; ZERO_ERR_UNSUPPORTED lists where NCCL was looked for.
+    /// Draws a new id. ZERO_ERR_UNSUPPORTED lists where libzero looked for NCCL.
     pub fn draw() -> Result<NcclId> {
         load()?;
         let mut id = NcclId([0; sys::ZERO_NCCL_ID_BYTES as usize]);
@@ -50,7 +50,7 @@ impl Deadlines {
         self.on(Device::Host)
     }
 
-    /// Whoever wants a comm comes by here first, so the library is found here.
+    /// Every call that makes a comm begins here, so this also finds the library.
     fn on(self, device: Device) -> Result<sys::zero_comm_options> {
         load()?;
         let mut options: sys::zero_comm_options = init();
@@ -72,18 +72,18 @@ impl Deadlines {
     }
 }
 
-/// How [`Comm::all_reduce`] combines. NaN wins over numbers in `Min` and `Max`.
+/// The way in which [`Comm::all_reduce`] combines values. NaN wins over numbers in `Min` and `Max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// In rank order.
+    /// The sum, added in rank order.
     Sum,
-    /// The smallest.
+    /// The smallest value.
     Min,
-    /// The largest.
+    /// The largest value.
     Max,
 }
 
-/// One rank's seat in a group of ranks. It may move to another thread, but not be shared.
+/// One rank's handle on a group of ranks. It may move to another thread, but cannot be shared.
 #[derive(Debug)]
 pub struct Comm {
     seat: Arc<Seat>,
@@ -91,12 +91,13 @@ pub struct Comm {
 }
 
 impl Comm {
-    /// A group of one.
+    /// Makes a group of one rank.
     pub fn solo(deadlines: Deadlines) -> Result<Comm> {
         Comm::solo_on(Device::Host, deadlines)
     }
 
-    /// A group of one on that device; ZERO_ERR_UNSUPPORTED says why there is none.
+    /// Makes a group of one rank on a device. ZERO_ERR_UNSUPPORTED gives the reason if this is
+    /// impossible.
     pub fn solo_on(device: Device, deadlines: Deadlines) -> Result<Comm> {
         let mut out = ptr::null_mut();
         // SAFETY: `out` and the options live for the call.
@@ -104,12 +105,14 @@ impl Comm {
         Ok(Comm::from_token(out, device))
     }
 
-    /// Join the `world` ranks of this host, processes or threads, that pass the same name. Collective.
+    /// Joins the `world` ranks of this host that pass the same name. Ranks are processes or
+    /// threads. Collective.
     pub fn local(name: &str, rank: i32, world: i32, deadlines: Deadlines) -> Result<Comm> {
         Comm::local_on(Device::Host, name, rank, world, deadlines)
     }
 
-    /// The same on that device: GPUs that reach each other's memory, or one that several ranks share. Collective.
+    /// Does the same on a device. Each rank has a GPU that reaches the other GPUs' memory, or
+    /// several ranks share one GPU. Collective.
     pub fn local_on(
         device: Device,
         name: &str,
@@ -126,13 +129,15 @@ impl Comm {
         Ok(Comm::from_token(out, device))
     }
 
-    /// Join the ranks that zero-run, torchrun, mpirun or srun started; alone without them. Collective.
+    /// Joins the ranks that zero-run, torchrun, mpirun or srun started. Without a launcher, this is
+    /// a group of one rank. Collective.
     pub fn from_env(deadlines: Deadlines) -> Result<Comm> {
         Comm::from_env_on(Device::Host, deadlines)
     }
 
-    /// The same on that device. Ranks on GPUs talk by NCCL and may be on several hosts: zero.h says which
-    /// variables tell where they meet. Collective.
+    /// Does the same on a device. Ranks on GPUs of several hosts communicate through NCCL:
+    /// docs/gpu.md lists the environment variables that tell them the address of rank 0.
+    /// Collective.
     pub fn from_env_on(device: Device, deadlines: Deadlines) -> Result<Comm> {
         let mut out = ptr::null_mut();
         // SAFETY: `out` and the options live for the call.
@@ -140,7 +145,7 @@ impl Comm {
         Ok(Comm::from_token(out, device))
     }
 
-    /// A group whose ranks talk through `collectives`.
+    /// Makes a group whose ranks communicate through `collectives`.
     pub fn user(
         collectives: Box<dyn Collectives>,
         rank: i32,
@@ -151,8 +156,8 @@ impl Comm {
         Ok(Comm::from_token(token, Device::Host))
     }
 
-    /// Join the `world` ranks, on any number of hosts, that pass the same id, each on the GPU of that
-    /// number. ZERO_ERR_UNSUPPORTED says why there is no GPU or no NCCL to be had. Collective.
+    /// Joins the `world` ranks that pass the same id, on any number of hosts, each on its GPU
+    /// `ordinal`. ZERO_ERR_UNSUPPORTED gives the reason if GPU or NCCL is missing. Collective.
     pub fn nccl(
         id: &NcclId,
         rank: i32,
@@ -169,12 +174,13 @@ impl Comm {
         Ok(Comm::from_token(out, device))
     }
 
-    /// The ranks of an engine's `ncclComm_t`, which is on the GPU of that number: another one is
-    /// ZERO_ERR_ARGUMENT. Two communicators are split off it; it stays the engine's. Collective.
+    /// Makes a comm of the ranks of an engine's `ncclComm_t`, which must be on GPU `ordinal`: any
+    /// other GPU is refused with ZERO_ERR_ARGUMENT. libzero splits two communicators off it. The
+    /// engine keeps the original. Collective.
     ///
     /// # Safety
     ///
-    /// `nccl_comm` is a live communicator, which nobody uses during the call.
+    /// `nccl_comm` is a live communicator that no other code uses during the call.
     pub unsafe fn wrap_nccl(
         nccl_comm: *mut c_void,
         ordinal: i32,
@@ -186,12 +192,15 @@ impl Comm {
         Ok(Comm::from_token(out, device))
     }
 
-    /// The ranks of an MPI communicator, on any number of hosts: an `MPI_Comm`, as rsmpi's `as_raw()` is, or
-    /// the `i32` that it is to Fortran; None is all ranks. It is duplicated and stays the caller's. Collective.
+    /// Makes a comm of the ranks of an MPI communicator, on any number of hosts.
+    ///
+    /// `mpi_comm` is an `MPI_Comm`, which rsmpi's `as_raw()` returns, or the `i32` that Fortran
+    /// uses. None means all ranks. The communicator is duplicated, and the caller keeps it.
+    /// Collective.
     ///
     /// # Safety
     ///
-    /// It is a live communicator of the MPI that this process has loaded.
+    /// `mpi_comm` is a live communicator of the MPI that this process has loaded.
     pub unsafe fn mpi<MpiComm: Copy>(
         mpi_comm: Option<MpiComm>,
         deadlines: Deadlines,
@@ -210,7 +219,7 @@ impl Comm {
         Comm { seat: Arc::new(Seat::new(token, device)), _not_sync: PhantomData }
     }
 
-    /// Where its optimizers' parameters, gradients and state are.
+    /// Returns the device of its optimizers' parameters, gradients and state.
     pub fn device(&self) -> Device {
         self.seat.device()
     }
@@ -219,7 +228,8 @@ impl Comm {
         &self.seat
     }
 
-    /// A comm of the ranks with this color, by `key`, then rank; None for a negative color. Collective.
+    /// Makes a comm of the ranks that pass the same color, ordered by `key`, then by rank. Returns
+    /// None for a negative color. Collective.
     pub fn split(&self, color: i32, key: i32) -> Result<Option<Comm>> {
         let mut out = ptr::null_mut();
         // SAFETY: `out` lives for the call.
@@ -227,38 +237,40 @@ impl Comm {
         Ok(if out.is_null() { None } else { Some(Comm::from_token(out, self.device())) })
     }
 
-    /// This seat's position in its group.
+    /// Returns this rank's position in the group.
     pub fn rank(&self) -> i32 {
         // SAFETY: the token is checked.
         unsafe { sys::zero_comm_rank(self.seat.token()) }
     }
 
-    /// The number of ranks.
+    /// Returns the number of ranks.
     pub fn world(&self) -> i32 {
         // SAFETY: the token is checked.
         unsafe { sys::zero_comm_world(self.seat.token()) }
     }
 
-    /// Return once every rank has called. Collective.
+    /// Returns once every rank has called it. Collective.
     pub fn barrier(&self) -> Result<()> {
         // SAFETY: the token is checked.
         check(unsafe { sys::zero_comm_barrier(self.seat.token()) }).map(drop)
     }
 
-    /// Write what this rank does, and for whom it waits, to a file of its own in `directory`.
+    /// Starts a trace. It writes this rank's work, and the ranks that it waits for, to a separate
+    /// file in `directory`.
     pub fn trace_start(&self, directory: impl AsRef<Path>) -> Result<()> {
         let path = c_path(directory.as_ref())?;
         // SAFETY: the token is checked, the path lives for the call.
         check(unsafe { sys::zero_trace_start(self.seat.token(), path.as_ptr()) }).map(drop)
     }
 
-    /// End the trace, as the end of the comm does.
+    /// Ends the trace. Dropping the comm ends it too.
     pub fn trace_stop(&self) -> Result<()> {
         // SAFETY: the token is checked.
         check(unsafe { sys::zero_trace_stop(self.seat.token()) }).map(drop)
     }
 
-    /// Copy `data` from `root` to every rank; for small values of your own. Collective.
+    /// Copies `data` from `root` to every rank. This is for the caller's own small values.
+    /// Collective.
     pub fn broadcast<T: Plain>(&self, data: &mut [T], root: i32) -> Result<()> {
         let (token, bytes) = (self.seat.token(), size_of_val(data));
         // SAFETY: `data` is ours for the call, and any bytes are a value of a Plain type.
@@ -266,7 +278,7 @@ impl Comm {
             .map(drop)
     }
 
-    /// Combine `data` over all ranks in place, with the same bits on every rank. Collective.
+    /// Combines `data` over all ranks in place, with the same bits on every rank. Collective.
     pub fn all_reduce<T: Number>(&self, data: &mut [T], operation: Operation) -> Result<()> {
         let operation = match operation {
             // Of nothing, all are the same, and this one must not be Optim::initialize's own.
@@ -281,49 +293,50 @@ impl Comm {
             .map(drop)
     }
 
-    /// Zeroed memory of `len` elements that the library reduces and updates in place. Collective.
+    /// Allocates `len` zeroed elements that the library reduces and updates in place. Collective.
     pub fn arena<T: Plain>(&self, len: usize, memory: Memory) -> Result<Arena<T>> {
         Arena::allocate(&self.seat, len, memory)
     }
 
-    /// What other threads may do with this comm. It keeps the seat as long as it lives.
+    /// Returns a handle that other threads may use. It keeps this rank in the group as long as it
+    /// lives.
     pub fn watcher(&self) -> Watcher {
         Watcher { seat: Arc::clone(&self.seat) }
     }
 }
 
-/// Aborts a comm and asks for its failure, from any thread.
+/// Aborts a comm or returns its failure, from any thread.
 #[derive(Clone, Debug)]
 pub struct Watcher {
     seat: Arc<Seat>,
 }
 
 impl Watcher {
-    /// Break the comm: every call on it, running or later, on every rank, fails with `reason`.
+    /// Breaks the comm. Every call on it, running or later, fails on every rank with `reason`.
     pub fn abort(&self, reason: &str) -> Result<()> {
         let reason = c_text(reason, "reason")?;
         // SAFETY: the token is checked, the text lives for the call.
         check(unsafe { sys::zero_comm_abort(self.seat.token(), reason.as_ptr()) }).map(drop)
     }
 
-    /// What broke the comm; None while it is sound.
+    /// Returns the cause if the comm is broken, and None otherwise.
     pub fn failure(&self) -> Result<Option<Failure>> {
         failure_of(&self.seat)
     }
 }
 
-/// What broke a comm.
+/// The cause of a broken comm.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// Its status and text.
+    /// The status and the text.
     pub error: Error,
-    /// Whose death, absence or abort it was; None if nobody's.
+    /// The rank whose death, absence or abort broke the comm; None if no rank's did.
     pub rank: Option<i32>,
-    /// Optimizer steps completed on this seat by then.
+    /// The number of optimizer steps that this rank had completed.
     pub step: i64,
-    /// False: parameters were being published; load before going on.
+    /// False if parameters were being published: load a checkpoint before you continue.
     pub params_consistent: bool,
-    /// As "zero_step: publish".
+    /// The phase, for example "zero_step: publish".
     pub phase: String,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory of a GPU, which an engine of its own makes and fills.
+//! GPU memory that an engine allocates and fills.
 use std::ffi::c_void;
 use std::ptr;
 
@@ -10,7 +10,7 @@ use crate::params::{RawParam, Shape};
 use crate::seat::Device;
 use crate::stream::Stream;
 
-/// Elements in memory that a GPU's kernels reach.
+/// Elements in memory that a GPU's kernels can access.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceSlice {
     memory: *mut c_void,
@@ -19,11 +19,13 @@ pub struct DeviceSlice {
 }
 
 impl DeviceSlice {
+    /// Describes `len` elements at `memory`.
+    ///
     /// # Safety
     ///
     /// As long as an optimizer has it:
-    /// - kernels of the GPU of the optimizer's comm may read and write `len` elements at `memory`;
-    /// - nothing else does, but in the order of the optimizer's stream, behind or in front of its calls.
+    /// - kernels on the GPU of the optimizer's comm may read and write `len` elements at `memory`;
+    /// - any other access is ordered before or after the optimizer's calls on its stream.
     pub unsafe fn new<T: Element>(memory: *mut T, len: usize) -> DeviceSlice {
         DeviceSlice { memory: memory.cast(), len, dtype: T::TYPE }
     }
@@ -32,11 +34,11 @@ impl DeviceSlice {
 /// A parameter on a GPU; see [`Optim::register_device`].
 #[derive(Clone, Debug)]
 pub struct DeviceParam {
-    /// Name and shape; the element types are those of the slices.
+    /// The name and shape. The slices give the element types.
     pub shape: Shape,
     /// The parameter.
     pub data: DeviceSlice,
-    /// Its gradient; None where it is given per call.
+    /// The gradient; None if each call gives it.
     pub grad: Option<DeviceSlice>,
 }
 
@@ -66,8 +68,9 @@ impl DeviceParam {
 }
 
 impl Optim {
-    /// Add parameters on the comm's GPU as one group. Slices may be longer than the shape: parameters
-    /// travel without being packed where both slices reach up to the next multiple of 16 elements. Local.
+    /// Adds parameters on the comm's GPU as one group. Slices may be longer than the shape. If both
+    /// slices reach up to the next multiple of 16 elements, parameters travel without being packed.
+    /// Local.
     pub fn register_device(
         &mut self,
         params: &[DeviceParam],
@@ -79,8 +82,8 @@ impl Optim {
         unsafe { self.register_raw(&raw, settings) }
     }
 
-    /// Queue the work of all calls from here on on `stream`, behind what is queued there by then; at first
-    /// that is the default stream. Local.
+    /// Queues the work of all later calls on `stream`, after the work that is queued there by then.
+    /// Initially this is the default stream. Local.
     pub fn set_stream(&mut self, stream: Stream) -> Result<()> {
         self.refuse_host("there are no streams")?;
         self.stream = stream;

@@ -9,10 +9,13 @@ use libzero_sys as sys;
 
 use crate::error::{Result, check, load};
 
-/// Let `ask` end calls of the process's main thread that wait for other ranks, save, load or prune; None: nothing does,
-/// which is the start. It is asked every 50 ms of a wait, for example for a flag that a handler of SIGINT sets, and must
-/// not call libzero. If it says true the comm is aborted: this rank's call is `ZERO_ERR_INTERRUPTED`, and the others'
-/// are `ZERO_ERR_ABORTED`.
+/// Lets `ask` end calls of the process's main thread that wait for other ranks, save, load or
+/// prune. None, the initial value, ends no call.
+///
+/// The library calls `ask` every 50 ms of a wait. `ask` can, for example, return a flag that a
+/// SIGINT handler sets. It must not call libzero. If it returns true, the comm is aborted: this
+/// rank's call returns `ZERO_ERR_INTERRUPTED`, and the other ranks' calls return
+/// `ZERO_ERR_ABORTED`.
 pub fn set_interrupt(ask: Option<fn() -> bool>) -> Result<()> {
     load()?;
     let (callback, ctx): (sys::zero_interrupt_fn, *mut c_void) = match ask {

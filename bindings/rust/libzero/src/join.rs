@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ranks whose inputs end before those of the others.
+//! Ranks that run out of inputs before other ranks.
 use std::ffi::c_void;
 
 use libzero_sys as sys;
@@ -10,10 +10,13 @@ use crate::options::init;
 use crate::slices::GRADS;
 
 impl Optim {
-    /// This rank has no more inputs, maybe from the start: make the others' collective calls on this
-    /// optimizer with them until every rank is here, with zeros for gradients. Then all ranks have the
-    /// buffers of the rank that is returned, the highest of those that came last, which they should
-    /// follow in what the optimizer does not hold. Training goes on as before. It needs
+    /// Call this when a rank runs out of inputs, or if it had no inputs from the start. It joins
+    /// the other ranks' collective calls on this optimizer, with zeros for gradients, until every
+    /// rank has called it.
+    ///
+    /// It returns the rank that joined last, or the highest one if several did. All ranks then have
+    /// that rank's buffers, and should also copy from it any data that the optimizer does not hold.
+    /// Training continues as before. The call needs
     /// [`Options::uneven_inputs`](crate::Options::uneven_inputs). Collective with any call on this
     /// optimizer.
     pub fn join(&mut self) -> Result<i32> {
@@ -21,9 +24,9 @@ impl Optim {
         unsafe { self.join_with(None) }
     }
 
-    /// The same with the gradients that [`lend`](Optim::lend) gave: what this rank added up for a step
-    /// that it cannot finish is part of the first reduction made from here. An error where a parameter
-    /// lies in memory of the caller.
+    /// Does the same, with the gradients that [`lend`](Optim::lend) gave. Use it if this rank has
+    /// accumulated gradients for a step that it cannot finish. The first reduction inside this call
+    /// includes them. Fails if a parameter is in the caller's memory.
     pub fn join_with_grads(&mut self) -> Result<i32> {
         let grads: Vec<*mut c_void> = self.slots.iter().map(|slot| GRADS(slot).memory).collect();
         if let Some(at) = grads.iter().position(|grad| grad.is_null()) {
@@ -34,11 +37,11 @@ impl Optim {
         unsafe { self.join_with(Some(&grads)) }
     }
 
-    /// The same with other gradients, in order of registration; null is "none".
+    /// Does the same with other gradients, in order of registration. Null means "no gradient".
     ///
     /// # Safety
     ///
-    /// As [`reduce_raw_grads`](Optim::reduce_raw_grads).
+    /// The conditions of [`reduce_raw_grads`](Optim::reduce_raw_grads) hold.
     pub unsafe fn join_raw(&mut self, grads: &[*mut c_void]) -> Result<i32> {
         // SAFETY: the caller's promise.
         unsafe { self.join_with(Some(grads)) }

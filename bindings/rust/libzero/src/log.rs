@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The library's messages, to a function of yours.
+//! The library's messages, passed to a function of the program.
 use std::ffi::{CStr, c_char, c_void};
 use std::mem;
 use std::panic::catch_unwind;
@@ -10,19 +10,22 @@ use libzero_sys as sys;
 use crate::error::{Result, check, load};
 use crate::words::in_rust;
 
-/// How bad a message is.
+/// The severity of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// Something failed.
     Error,
-    /// Something is not as it should be.
+    /// Something is not as expected.
     Warning,
     /// Something happened.
     Info,
 }
 
-/// Send messages up to `level` to `log`, for the whole process; None: none, as at the start, when the
-/// environment's ZERO_LOG (`error`, `warning` or `info`) prints them on standard error. `log` runs on a thread that is inside a libzero call, and must not call libzero.
+/// Sends messages up to `level` to `log`, for the whole process.
+///
+/// None, the initial value, sends no messages. The library then prints messages to standard error
+/// if the environment variable ZERO_LOG is set to `error`, `warning` or `info`. `log` runs on a
+/// thread that is inside a libzero call, and must not call libzero.
 pub fn set_logger(log: Option<fn(Level, &str)>, level: Level) -> Result<()> {
     load()?;
     let max_level = match level {

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A comm as arenas and optimizers hold it, and where its memory is.
+//! The comm handle that arenas and optimizers keep, and the device of its memory.
 use std::ptr::NonNull;
 
 use libzero_sys as sys;
 
-/// Where parameters, gradients and state of a comm's optimizers are.
+/// The device of the parameters, gradients and state of a comm's optimizers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Device {
-    /// In the host's memory.
+    /// The host's memory.
     #[default]
     Host,
-    /// On one GPU, by its number as CUDA_VISIBLE_DEVICES leaves them. Parameters are registered by
-    /// pointers: arenas, which lend slices, are the host's.
+    /// One GPU, by its number within CUDA_VISIBLE_DEVICES. Parameters are registered by pointers,
+    /// because arenas, which lend slices, are on the host.
     Cuda(i32),
-    /// For [`from_env_on`](crate::Comm::from_env_on): the only GPU that this process sees; of several the one whose number
-    /// is this rank's place among the ranks of its host.
+    /// For [`from_env_on`](crate::Comm::from_env_on): the only GPU that this process sees. If it
+    /// sees several, the GPU whose number is this rank's position among the ranks of its host.
     CudaOfLocalRank,
 }
 
-/// The library's token for a seat; freed with the last Comm, Optim and Watcher that has it.
+/// The library's token for a comm. It is freed with the last Comm, Optim and Watcher that has it.
 #[derive(Debug)]
 pub(crate) struct Seat {
     token: NonNull<sys::zero_comm>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Streams of a GPU, which an engine makes.
+//! GPU streams that an engine makes.
 use std::ffi::c_void;
 use std::ptr;
 
@@ -16,10 +16,12 @@ impl Stream {
     /// The default stream of the GPU.
     pub const DEFAULT: Stream = Stream(ptr::null_mut());
 
+    /// Wraps a `cudaStream_t`.
+    ///
     /// # Safety
     ///
-    /// `stream` is a `cudaStream_t` of the GPU of every comm that it is used with, and lives as long as an
-    /// optimizer uses it.
+    /// `stream` is a `cudaStream_t` of the GPU of every comm that it is used with, and is valid as
+    /// long as an optimizer uses it.
     pub unsafe fn from_raw(stream: *mut c_void) -> Stream {
         Stream(stream)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Collectives of your own, behind the C library's vtable.
+//! Collectives that the caller implements, called through the C library's vtable.
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
@@ -11,27 +11,29 @@ use libzero_sys as sys;
 use crate::error::{Ending, Failed, Result, check, keep, set_pending, take_pending};
 use crate::options::init;
 
-/// What a comm of your own is made of, on host memory. The functions must return: libzero cannot
-/// interrupt them. A failure or a panic breaks the comm; a panic goes on in the call that ran it.
+/// The collectives of a comm that the caller implements, on host memory.
+///
+/// The functions must return, because libzero cannot interrupt them. A failure or a panic breaks
+/// the comm. A panic continues in the call that ran the function.
 pub trait Collectives: Send {
-    /// `pieces` has `world` pieces of equal size in rank order. This rank's own is filled in: fill in
-    /// the others. For small bytes that steer.
+    /// Gathers small control messages. `pieces` has `world` pieces of equal size in rank order.
+    /// This rank's piece is filled in: fill in the others.
     fn exchange(&mut self, pieces: &mut [u8]) -> std::result::Result<(), Failed>;
 
-    /// The same, for parameters.
+    /// Does the same for parameters.
     fn all_gather(&mut self, pieces: &mut [u8]) -> std::result::Result<(), Failed>;
 
-    /// `send` and `recv` have `world` pieces of equal size: send the r-th to rank r, and receive one of
-    /// each rank, in rank order.
+    /// Sends piece r of `send` to rank r, and receives one piece from each rank into `recv`. Both
+    /// have `world` pieces of equal size, in rank order.
     fn all_to_all(&mut self, send: &[u8], recv: &mut [u8]) -> std::result::Result<(), Failed>;
 
-    /// Whether [`split`](Collectives::split) works; the same on every rank.
+    /// Returns whether [`split`](Collectives::split) works. The answer is the same on every rank.
     fn can_split(&self) -> bool {
         false
     }
 
-    /// The collectives of the sub-group of the ranks that pass the same color, None for a negative one.
-    /// Called on every rank of the parent.
+    /// Returns the collectives of the sub-group of the ranks that pass the same color, or None for
+    /// a negative color. Every rank of the parent calls it.
     fn split(
         &mut self,
         _color: i32,
@@ -42,8 +44,8 @@ pub trait Collectives: Send {
     }
 }
 
-/// What the `ctx` of C is a counted pointer to. The lock is never contended: libzero calls one function
-/// of a comm at a time.
+/// The object that C's `ctx` points to, with a reference count. The lock is never contended:
+/// libzero calls one function of a comm at a time.
 struct Context {
     collectives: Mutex<Box<dyn Collectives>>,
     rank: usize,
@@ -98,11 +100,11 @@ pub(crate) fn create(
     check(status).map(|_| out)
 }
 
-/// Run a callback with its context. What goes wrong is kept for the call that is under way.
+/// Runs a callback with its context. Its failure is kept for the call that is running.
 ///
 /// # Safety
 ///
-/// `ctx` came out of Context::into_raw and its comm is not freed yet.
+/// `ctx` is a result of Context::into_raw, and its comm is not freed yet.
 unsafe fn guarded(
     ctx: *mut c_void,
     run: impl FnOnce(&Context, &mut dyn Collectives) -> std::result::Result<(), Failed>,
@@ -126,7 +128,7 @@ unsafe fn guarded(
 
 /// # Safety
 ///
-/// `data` is NULL with `len` 0, or `len` bytes that nothing writes as long as the slice lives.
+/// `data` is NULL with `len` 0, or has `len` bytes that no code writes as long as the slice lives.
 unsafe fn bytes<'a>(data: *const c_void, len: usize) -> &'a [u8] {
     if len == 0 {
         return &[];
@@ -137,7 +139,8 @@ unsafe fn bytes<'a>(data: *const c_void, len: usize) -> &'a [u8] {
 
 /// # Safety
 ///
-/// `data` is NULL with `len` 0, or `len` bytes that nothing else uses as long as the slice lives.
+/// `data` is NULL with `len` 0, or has `len` bytes that no other code uses as long as the slice
+/// lives.
 unsafe fn bytes_mut<'a>(data: *mut c_void, len: usize) -> &'a mut [u8] {
     if len == 0 {
         return &mut [];
@@ -146,11 +149,11 @@ unsafe fn bytes_mut<'a>(data: *mut c_void, len: usize) -> &'a mut [u8] {
     unsafe { slice::from_raw_parts_mut(data.cast(), len) }
 }
 
-/// Puts `send` to its place in `recv`, where it may be already, so that no two slices overlap.
+/// Copies `send` to its place in `recv`, unless it is there already, so that no two slices overlap.
 ///
 /// # Safety
 ///
-/// `send` has `size` bytes and `recv` that for each rank.
+/// `send` has `size` bytes, and `recv` has `size` bytes for each rank.
 unsafe fn gathered<'a>(
     context: &Context,
     send: *const c_void,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Update rules of your own, behind the C library's function pointer.
+//! Update rules that the caller writes, called through the C library's function pointer.
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::fmt;
 use std::marker::PhantomData;
@@ -15,8 +15,9 @@ use crate::options::{CSettings, init};
 
 type Function = Box<dyn FnMut(&mut Update<'_>) -> std::result::Result<(), Failed> + Send>;
 
-/// An update rule of your own, for [`Optim::with_rule`](crate::Optim::with_rule); every rank declares the
-/// same. Its state is saved and loaded as any rule's.
+/// An update rule that you write as a function, for [`Optim::with_rule`](crate::Optim::with_rule).
+/// Every rank declares the same rule. Its state is saved and loaded like the state of a built-in
+/// rule.
 ///
 /// ```
 /// # fn main() -> libzero::Result<()> {
@@ -50,13 +51,16 @@ pub struct CustomRule {
 }
 
 impl CustomRule {
-    /// A rule without state. `update` is called inside a step, on its thread, for each range of elements
-    /// that this rank owns and that has a gradient. An error of it is that of the step, whose `source()` it
-    /// is, and a panic goes on there; the other ranks get its words, and nothing has changed on any.
+    /// Declares a rule without state. A step calls `update`, on its own thread, for each range of
+    /// elements that this rank owns and that has a gradient.
     ///
-    /// Where ranges end depends on world, partition and bucket size: what looks at more than single elements
-    /// needs [`whole_tensors`](CustomRule::whole_tensors). `name` stands in checkpoints: letters, digits and
-    /// "_-.".
+    /// If `update` returns an error, the step fails, and `source()` of the step's error returns it.
+    /// If `update` panics, the panic continues in the step. In both cases the other ranks get the
+    /// text of the error or panic, and no rank has changed anything.
+    ///
+    /// The ranges depend on world, partition and bucket size. A rule that looks at more than single
+    /// elements needs [`whole_tensors`](CustomRule::whole_tensors). `name` is written to
+    /// checkpoints, and consists of letters, digits and "_-.".
     pub fn new(
         name: &str,
         update: impl FnMut(&mut Update<'_>) -> std::result::Result<(), Failed> + Send + 'static,
@@ -70,21 +74,21 @@ impl CustomRule {
         }
     }
 
-    /// With one more state of that name, zeros at first; at most 8.
+    /// Adds one tensor of state of that name, with zeros at first. A rule has at most 8.
     pub fn slot(mut self, name: &str) -> CustomRule {
         self.slots.push(name.to_owned());
         self
     }
 
-    /// With one more setting and its default, beside lr (1e-3) and weight_decay (0), or another default for
-    /// one of these.
+    /// Adds a setting and its default. Every rule has lr (1e-3) and weight_decay (0); the call can
+    /// also change their defaults.
     pub fn setting(mut self, name: &str, value: f64) -> CustomRule {
         self.settings.push((name.to_owned(), value));
         self
     }
 
-    /// Each call gets a whole parameter, which needs a [`Partition`](crate::Partition) that never cuts: any
-    /// but `Even`.
+    /// Passes a whole parameter to each call. This needs a [`Partition`](crate::Partition) that
+    /// never splits a parameter: not `Even`.
     pub fn whole_tensors(mut self) -> CustomRule {
         self.whole_tensors = true;
         self
@@ -102,8 +106,8 @@ impl fmt::Debug for CustomRule {
     }
 }
 
-/// What one call of a rule is given: elements `first()` to `first() + count() - 1`, row-major, of one
-/// parameter.
+/// The input of one call of a rule: elements `first()` to `first() + count() - 1` of one parameter,
+/// in row-major order.
 pub struct Update<'a> {
     raw: &'a sys::zero_update,
     // The arrays are lent by `&mut self`.
@@ -112,26 +116,26 @@ pub struct Update<'a> {
 
 /// The memory of an [`Update`]: copies, all of the same length.
 pub struct Arrays<'a, T> {
-    /// What is updated: of 16-bit parameters the masters. To read and write.
+    /// The values to update: for 16-bit parameters, the masters. To read and write.
     pub values: &'a mut [T],
-    /// Averaged, unscaled and clipped. To read; it may be written over.
+    /// The averaged, unscaled and clipped gradient. To read; you may overwrite it.
     pub gradient: &'a mut [T],
     /// The state, in the order of declaration. To read and write.
     pub slots: Vec<&'a mut [T]>,
 }
 
 impl Update<'_> {
-    /// The parameter's number in order of registration.
+    /// Returns the parameter's number in order of registration.
     pub fn param(&self) -> usize {
         self.raw.param as usize
     }
 
-    /// Its name.
+    /// Returns the parameter's name.
     pub fn name(&self) -> &str {
         text(self.raw.name)
     }
 
-    /// The shape of the whole parameter.
+    /// Returns the shape of the whole parameter.
     pub fn shape(&self) -> &[i64] {
         let ndim = self.raw.ndim as usize;
         if ndim == 0 {
@@ -141,37 +145,38 @@ impl Update<'_> {
         unsafe { slice::from_raw_parts(self.raw.shape, ndim) }
     }
 
-    /// Of the arrays: [`Dtype::F64`] for parameters of that, [`Dtype::F32`] for all others.
+    /// Returns the type of the arrays: [`Dtype::F64`] for parameters of that type, [`Dtype::F32`]
+    /// for all others.
     pub fn dtype(&self) -> Dtype {
         if self.raw.dtype == sys::ZERO_FLOAT64 { Dtype::F64 } else { Dtype::F32 }
     }
 
-    /// The first element of the range.
+    /// Returns the index of the range's first element.
     pub fn first(&self) -> usize {
         self.raw.first as usize
     }
 
-    /// Elements of the range, and of each array; at least 1.
+    /// Returns the number of elements in the range and in each array. It is at least 1.
     pub fn count(&self) -> usize {
         self.raw.count as usize
     }
 
-    /// Of this parameter: 1 for its first.
+    /// Returns the number of this parameter's step, which begins at 1.
     pub fn step(&self) -> i64 {
         self.raw.step
     }
 
-    /// The group's, times the parameter's `lr_scale`.
+    /// Returns the group's lr, times the parameter's `lr_scale`.
     pub fn lr(&self) -> f64 {
         self.raw.lr
     }
 
-    /// The parameter's own, or its group's.
+    /// Returns the parameter's weight decay if it has one, or its group's.
     pub fn weight_decay(&self) -> f64 {
         self.raw.weight_decay
     }
 
-    /// Any setting by its name, these two among them.
+    /// Returns any setting by its name, including `lr` and `weight_decay`.
     pub fn setting(&self, name: &str) -> Option<f64> {
         let count = self.raw.setting_count;
         // SAFETY: zero.h says that there are so many.
@@ -185,7 +190,7 @@ impl Update<'_> {
         Some(values[at])
     }
 
-    /// The arrays, if T is their type.
+    /// Returns the arrays if T is their type.
     pub fn arrays<T: Element>(&mut self) -> Option<Arrays<'_, T>> {
         if T::TYPE != self.dtype() {
             return None;
@@ -247,7 +252,7 @@ impl Declared {
         })
     }
 
-    /// It points into this one.
+    /// The result points into `self`.
     pub(crate) fn to_c(&self) -> sys::zero_custom_optimizer {
         sys::zero_custom_optimizer {
             name: self.name.as_ptr(),
@@ -270,11 +275,11 @@ impl fmt::Debug for Declared {
     }
 }
 
-/// For the other ranks, as much as there is room for.
+/// Writes the text for the other ranks, as much as fits.
 ///
 /// # Safety
 ///
-/// `update` is what C has just given.
+/// `update` is the pointer that C has just passed.
 unsafe fn say(update: &sys::zero_update, words: &str) {
     let mut end = words.len().min(update.message_bytes - 1);
     while !words.is_char_boundary(end) {

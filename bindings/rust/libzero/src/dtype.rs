@@ -6,13 +6,13 @@ use libzero_sys as sys;
 
 use crate::half::{Bf16, F16};
 
-/// The element type of a parameter or gradient. Integers are only of parameters that stay frozen.
+/// The element type of a parameter or gradient. Only parameters that stay frozen may be integers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Dtype {
     /// [`f32`].
     #[default]
     F32,
-    /// [`f64`], which is also what its gradients are summed and updated in.
+    /// [`f64`]. Its gradients are summed and updated in f64 too.
     F64,
     /// [`Bf16`].
     Bf16,
@@ -25,7 +25,7 @@ pub enum Dtype {
 }
 
 impl Dtype {
-    /// Of one element.
+    /// Returns the size of one element.
     pub fn bytes(self) -> usize {
         match self {
             Dtype::F32 | Dtype::I32 => 4,
@@ -46,7 +46,7 @@ impl Dtype {
     }
 }
 
-/// As in the library's texts.
+/// Writes the name that the library's texts use.
 impl fmt::Display for Dtype {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(match self {
@@ -64,18 +64,18 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// Element types that are plain bytes: any bytes are a value.
+/// Element types that are plain bytes: every bit pattern is a valid value.
 pub trait Plain: sealed::Sealed + Copy + Default {}
 
 /// Element types that [`Comm::all_reduce`](crate::Comm::all_reduce) combines.
 pub trait Number: Plain {
-    /// One of `libzero_sys::ZERO_FLOAT32` and so on.
+    /// The type's constant, for example `libzero_sys::ZERO_FLOAT32`.
     const DTYPE: i32;
 }
 
 /// Element types of parameters and gradients.
 pub trait Element: Plain {
-    /// The same as a value.
+    /// The type as a value.
     const TYPE: Dtype;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Numbers of 16 bits: to f32, which has all of them, and back by rounding to nearest, ties to even.
-//! Two are equal where their bits are: a NaN is equal to itself, and -0 is not 0.
+//! 16-bit floating-point numbers. Conversion to f32 is exact; conversion back rounds to nearest,
+//! ties to even. Two numbers are equal if their bits are equal: a NaN equals itself, and -0 is not
+//! equal to 0.
 use std::fmt;
 
 const SIGN: u16 = 0x8000;
@@ -16,7 +17,7 @@ pub struct Bf16(u16);
 pub struct F16(u16);
 
 impl Bf16 {
-    /// The nearest one; the even one of two.
+    /// Rounds to the nearest number, ties to even.
     pub const fn from_f32(value: f32) -> Bf16 {
         let bits = value.to_bits();
         let upper = (bits >> 16) as u16;
@@ -30,14 +31,14 @@ impl Bf16 {
         Bf16(upper + up as u16)
     }
 
-    /// The same number.
+    /// Returns the same number.
     pub const fn to_f32(self) -> f32 {
         f32::from_bits((self.0 as u32) << 16)
     }
 }
 
 impl F16 {
-    /// The nearest one; the even one of two. From 65520 on that is infinity.
+    /// Rounds to the nearest number, ties to even. Values of 65520 and above become infinity.
     pub fn from_f32(value: f32) -> F16 {
         let sign = (value.to_bits() >> 16) as u16 & SIGN;
         let magnitude = value.abs();
@@ -57,7 +58,7 @@ impl F16 {
         F16(bits | sign)
     }
 
-    /// The same number.
+    /// Returns the same number.
     pub fn to_f32(self) -> f32 {
         let (exponent, fraction) = (u32::from(self.0 >> 10 & 0x1F), u32::from(self.0 & 0x3FF));
         let magnitude = match exponent {
@@ -72,12 +73,12 @@ impl F16 {
 macro_rules! bits_and_text {
     ($($type:ident),*) => {$(
         impl $type {
-            /// The number with these bits.
+            /// Returns the number with these bits.
             pub const fn from_bits(bits: u16) -> $type {
                 $type(bits)
             }
 
-            /// Its bits.
+            /// Returns the bits.
             pub const fn to_bits(self) -> u16 {
                 self.0
             }

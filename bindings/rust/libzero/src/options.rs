@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an optimizer is made with, and its way into the C structs.
+//! The options of an optimizer, and their conversion to C structs.
 use std::ffi::{CString, c_char};
 use std::mem::MaybeUninit;
 
@@ -8,14 +8,15 @@ use libzero_sys as sys;
 use crate::dtype::Dtype;
 use crate::error::{Result, c_text};
 
-/// The update rule, by the formula of torch.optim (Lion by its paper), and its settings.
+/// The update rule, by the formula of torch.optim (Lion by its paper). Each rule lists its
+/// settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Optimizer {
     /// lr, beta1, beta2, eps, weight_decay, amsgrad, maximize.
     #[default]
     AdamW = sys::ZERO_OPTIMIZER_ADAMW,
-    /// The same, with weight decay added to the gradient.
+    /// The same settings, with weight decay added to the gradient.
     Adam = sys::ZERO_OPTIMIZER_ADAM,
     /// lr, momentum, dampening, weight_decay, nesterov, maximize.
     Sgd = sys::ZERO_OPTIMIZER_SGD,
@@ -31,14 +32,15 @@ pub enum Optimizer {
     Adadelta = sys::ZERO_OPTIMIZER_ADADELTA,
     /// lr, beta1, beta2, eps, weight_decay, decoupled_weight_decay, maximize.
     RAdam = sys::ZERO_OPTIMIZER_RADAM,
-    /// The same, and momentum_decay.
+    /// The same settings, and momentum_decay.
     NAdam = sys::ZERO_OPTIMIZER_NADAM,
     /// lr (the first step size), eta_minus, eta_plus, step_size_min, step_size_max, maximize.
     Rprop = sys::ZERO_OPTIMIZER_RPROP,
     /// lr, beta1, beta2, eps, weight_decay (in the direction), always_adapt, maximize. Each tensor's step
     /// is scaled by the norms of the whole tensor.
     Lamb = sys::ZERO_OPTIMIZER_LAMB,
-    /// lr, momentum, weight_decay, nesterov, trust_coefficient, eps, always_adapt, maximize; likewise.
+    /// lr, momentum, weight_decay, nesterov, trust_coefficient, eps, always_adapt, maximize. Its
+    /// steps are scaled in the same way.
     Lars = sys::ZERO_OPTIMIZER_LARS,
     /// lr, beta1, beta2, beta3, eps, weight_decay (proximal), maximize.
     Adan = sys::ZERO_OPTIMIZER_ADAN,
@@ -47,10 +49,10 @@ pub enum Optimizer {
     AdEmaMix = sys::ZERO_OPTIMIZER_ADEMAMIX,
 }
 
-/// Who owns what.
+/// The assignment of state to owners.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Partition {
-    /// Buckets split evenly in blocks of 1,024 elements.
+    /// Buckets split evenly, in blocks of 1,024 elements.
     #[default]
     Even,
     /// Whole tensors, largest first, to the least loaded rank.
@@ -61,7 +63,7 @@ pub enum Partition {
     Manual,
 }
 
-/// What a step does with infinities and NaNs in the reduced gradient.
+/// The treatment of infinities and NaNs in the reduced gradient of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Nonfinite {
     /// They reach the parameters, as in torch.optim.
@@ -69,53 +71,56 @@ pub enum Nonfinite {
     Ignore,
     /// All ranks skip the update.
     Skip,
-    /// All ranks skip it, and the step is an error.
+    /// All ranks skip the update, and the step returns an error.
     Error,
 }
 
-/// What a step updates of 16-bit parameters, which are the rounding of it. It is part of the state.
+/// The master weights of 16-bit parameters. A step updates the master, and the parameter is the
+/// rounded master. Masters are part of the state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Master {
-    /// An f32, kept whole; ties are rounded to even.
+    /// A whole f32. Ties are rounded to even.
     #[default]
     Float32,
-    /// Of [`Bf16`](crate::Bf16) parameters only the 16 bits that they lack: the state is 2 bytes smaller
-    /// an element, and ties are rounded away from zero.
+    /// Only the 16 bits that a [`Bf16`](crate::Bf16) parameter lacks. The state is 2 bytes smaller
+    /// per element, and ties are rounded away from zero.
     Remainder,
-    /// Nothing: what rounding to nearest cuts off is lost.
+    /// No master: the bits that rounding to nearest cuts off are lost.
     None,
 }
 
-/// Whether ranks may run out of inputs before others; see [`Optim::join`](crate::Optim::join).
+/// The behavior when some ranks run out of inputs before others; see
+/// [`Optim::join`](crate::Optim::join).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnevenInputs {
-    /// No: every rank makes every call.
+    /// Ranks cannot join: every rank makes every call.
     #[default]
     Off,
-    /// Yes, and a mean divides by the number of ranks, as ever.
+    /// Ranks may join. A mean divides by the number of all ranks.
     World,
-    /// Yes, and a mean divides by the number of ranks that still have inputs.
+    /// Ranks may join. A mean divides by the number of ranks that still have inputs.
     Active,
-    /// All ranks stop with an error where the first one has no more inputs.
+    /// All ranks stop with an error when the first rank runs out of inputs.
     Error,
 }
 
-/// What becomes of the sum of the ranks' gradients.
+/// The reduction of the ranks' gradients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reduction {
-    /// It is divided by the number of ranks.
+    /// The sum, divided by the number of ranks.
     #[default]
     Mean,
-    /// Nothing.
+    /// The sum.
     Sum,
-    /// There is none: gradients are reduced already, and each owner uses its own.
+    /// No reduction: the caller has reduced the gradients, and each owner uses its own.
     None,
 }
 
 impl Reduction {
-    /// The owners keep the sum, and add to what earlier calls with the same reduction left: one call
-    /// for each micro-batch, or for all but the last, which [`Optim::step_with`](crate::Optim::step_with)
-    /// takes.
+    /// Makes owners keep the sum and add it to the sums of earlier calls with the same reduction.
+    ///
+    /// Call [`Optim::reduce_grads`](crate::Optim::reduce_grads) once per micro-batch. For the last
+    /// one, you can pass this to [`Optim::step_with`](crate::Optim::step_with) instead.
     pub fn accumulate(self) -> Reduce {
         Reduce(self.flags() | sys::ZERO_REDUCE_ACCUMULATE)
     }
@@ -129,7 +134,8 @@ impl Reduction {
     }
 }
 
-/// How gradients are reduced: a [`Reduction`], once or [accumulated](Reduction::accumulate).
+/// The way in which gradients are reduced: a [`Reduction`], once or
+/// [accumulated](Reduction::accumulate).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reduce(i32);
 
@@ -145,7 +151,8 @@ impl From<Reduction> for Reduce {
     }
 }
 
-/// How an optimizer works; the same on every rank, except for `threads`. A number that is 0 means its default.
+/// The options of an optimizer. They are the same on every rank, except for `threads`. A number
+/// that is 0 means its default.
 ///
 /// ```
 /// # fn main() -> libzero::Result<()> {
@@ -165,60 +172,64 @@ impl From<Reduction> for Reduce {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The update rule; by default AdamW.
+    /// The update rule. Default: AdamW.
     pub optimizer: Optimizer,
-    /// Who owns what; by default even blocks.
+    /// The assignment of state to owners. Default: even blocks.
     pub partition: Partition,
-    /// Bytes of one transfer, at least 4,096; by default 33,554,432.
+    /// The size of one transfer in bytes, at least 4,096. Default: 33,554,432.
     pub bucket_bytes: i64,
-    /// [`Optim::step`](crate::Optim::step) clips the total norm of gradients to this; by default to nothing.
+    /// The limit to which [`Optim::step`](crate::Optim::step) clips the total norm of gradients.
+    /// Default: no clipping.
     pub max_grad_norm: f64,
-    /// The p of that norm, above 0 or infinite; by default 2.
+    /// The p of that norm, above 0 or infinite. Default: 2.
     pub grad_norm_type: f64,
-    /// What to do with gradients that are not finite; by default nothing.
+    /// The treatment of gradients that are not finite. Default: ignore.
     pub nonfinite: Nonfinite,
-    /// How many threads update on this rank; by default its part of the cores.
+    /// The number of threads that update on this rank. Default: the rank's part of the cores.
     pub threads: i32,
-    /// How parameters of 16 bits are kept; by default with a copy in f32.
+    /// The master weights of 16-bit parameters. Default: an f32.
     pub master: Master,
-    /// What gradients are rounded to before they are summed, [`Dtype::Bf16`] or [`Dtype::F16`]; by default
-    /// they stay as they are.
+    /// The type to which gradients are rounded before they are summed: [`Dtype::Bf16`] or
+    /// [`Dtype::F16`]. Default: no rounding.
     pub wire_dtype: Option<Dtype>,
-    /// A power of two by which gradients are divided before they travel, and their sum is multiplied with;
-    /// by default 1.
+    /// A power of two. Gradients are divided by it before they travel, and their sum is multiplied
+    /// by it. Default: 1.
     pub predivide_factor: f64,
-    /// What a step rounds f32 parameters to on every rank, [`Dtype::Bf16`] or [`Dtype::F16`]: they have
-    /// masters then. By default they stay as they are.
+    /// The type to which a step rounds f32 parameters on every rank: [`Dtype::Bf16`] or
+    /// [`Dtype::F16`]. The parameters then have masters. Default: no rounding.
     pub share_dtype: Option<Dtype>,
-    /// Where dynamic loss scaling, as of torch's GradScaler, begins: 2^-100 to 2^100; by default there is
-    /// none.
+    /// The first scale of dynamic loss scaling, like torch's GradScaler: 2^-100 to 2^100. Default:
+    /// no loss scaling.
     pub loss_scale: f64,
-    /// What that scale is multiplied with when it grows, at least 1; by default 2.
+    /// The factor by which that scale grows, at least 1. Default: 2.
     pub growth_factor: f64,
-    /// Steps without a skip after which it grows; by default 2,000.
+    /// The number of steps without a skip after which it grows. Default: 2,000.
     pub growth_interval: i64,
-    /// What it is multiplied with after a skipped step, above 0 and at most 1; by default 0.5.
+    /// The factor that reduces it after a skipped step, above 0 and at most 1. Default: 0.5.
     pub backoff_factor: f64,
-    /// Whether ranks may [join](crate::Optim::join); by default not.
+    /// The behavior when some ranks run out of inputs. Default: ranks cannot
+    /// [join](crate::Optim::join).
     pub uneven_inputs: UnevenInputs,
-    /// Whether [`Optim::step`](crate::Optim::step) returns before parameters are new: see
+    /// True if [`Optim::step`](crate::Optim::step) returns before parameters are new: see
     /// [`Optim::param_wait`](crate::Optim::param_wait).
     pub overlap_gather: bool,
-    /// How often the state is kept, each time divided over world / instances neighbouring ranks; by default once.
+    /// The number of copies of the state. Each copy is divided over world / instances neighbouring
+    /// ranks. Default: 1.
     pub instances: i32,
-    /// Settings of every group, as `("lr", 3e-4)`; [`Optimizer`] names those of each rule.
+    /// The settings of every group, for example `("lr", 3e-4)`. [`Optimizer`] lists the settings of
+    /// each rule.
     pub settings: Vec<(String, f64)>,
 }
 
 impl Options {
-    /// With this setting, in place of what it was set to before.
+    /// Adds this setting, or replaces its earlier value.
     pub fn set(mut self, name: &str, value: f64) -> Options {
         self.settings.retain(|(earlier, _)| earlier != name);
         self.settings.push((name.to_owned(), value));
         self
     }
 
-    /// `settings` must be made of this one's, and live as long as the result is used.
+    /// `settings` must be made from `self.settings`, and must outlive the result.
     pub(crate) fn to_c(&self, settings: &CSettings) -> sys::zero_options {
         sys::zero_options {
             optimizer: self.optimizer as i32,
@@ -333,7 +344,7 @@ c_struct!(
     zero_comm_functions,
 );
 
-/// One of zeros, which are the defaults.
+/// Returns a struct of zeros, which are the defaults.
 pub(crate) fn init<T: CStruct>() -> T {
     let mut value = MaybeUninit::<T>::zeroed();
     // SAFETY: zero bytes are a value, whose first field is its size.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Parameters, with and without memory, and their way into the C structs.
+//! Parameters, with and without memory, and their conversion to C structs.
 use std::ffi::{CString, c_void};
 use std::marker::PhantomData;
 use std::ptr;
@@ -10,31 +10,32 @@ use crate::dtype::{Dtype, Element};
 use crate::error::{Error, Result, c_text};
 use crate::options::init;
 
-/// A parameter without memory.
+/// The description of a parameter, without memory.
 #[derive(Clone, Debug)]
 pub struct Shape {
     /// Unique in the optimizer.
     pub name: String,
-    /// Empty for a scalar.
+    /// The dimensions; empty for a scalar.
     pub dims: Vec<i64>,
-    /// Position in the forward pass; None is that of registration.
+    /// The position in the forward pass; None uses the position in registration.
     pub order: Option<i64>,
-    /// Its rank, with [`Partition::Manual`](crate::Partition::Manual).
+    /// The rank that owns it, with [`Partition::Manual`](crate::Partition::Manual).
     pub owner: i32,
-    /// Of its elements.
+    /// The element type.
     pub dtype: Dtype,
-    /// Of its gradient; None is that of the parameter.
+    /// The element type of its gradient; None uses the parameter's.
     pub grad_dtype: Option<Dtype>,
-    /// Not trained until [`Optim::set_trainable`](crate::Optim::set_trainable) says so.
+    /// True if it is not trained until [`Optim::set_trainable`](crate::Optim::set_trainable) trains
+    /// it.
     pub frozen: bool,
-    /// Multiplies the group's lr; not saved.
+    /// A factor for the group's lr. It is not saved.
     pub lr_scale: Option<f64>,
-    /// Instead of the group's; not saved.
+    /// A weight decay that replaces the group's value. It is not saved.
     pub weight_decay: Option<f64>,
 }
 
 impl Shape {
-    /// One of [`f32`] that is registered in the order of its forward pass.
+    /// Describes a parameter of [`f32`] that is registered in the order of its forward pass.
     pub fn new(name: &str, dims: &[i64]) -> Shape {
         Shape {
             name: name.to_owned(),
@@ -49,31 +50,31 @@ impl Shape {
         }
     }
 
-    /// The same of another element type, as `Shape::new("w", &[3]).of(Dtype::Bf16)`.
+    /// Changes the element type: `Shape::new("w", &[3]).of(Dtype::Bf16)`.
     pub fn of(mut self, dtype: Dtype) -> Shape {
         self.dtype = dtype;
         self
     }
 
-    /// The same with gradients of another element type than the parameter's.
+    /// Gives the gradient another element type than the parameter's.
     pub fn with_grads(mut self, dtype: Dtype) -> Shape {
         self.grad_dtype = Some(dtype);
         self
     }
 
-    /// The same, not trained yet.
+    /// Freezes the parameter, so that it is not trained yet.
     pub fn frozen(mut self) -> Shape {
         self.frozen = true;
         self
     }
 
-    /// The same with its group's lr times `scale`.
+    /// Multiplies the group's lr by `scale` for this parameter.
     pub fn with_lr_scale(mut self, scale: f64) -> Shape {
         self.lr_scale = Some(scale);
         self
     }
 
-    /// The same with a weight decay of its own.
+    /// Sets a weight decay for this parameter.
     pub fn with_weight_decay(mut self, decay: f64) -> Shape {
         self.weight_decay = Some(decay);
         self
@@ -97,21 +98,22 @@ impl Shape {
     }
 }
 
-/// A parameter in memory of your own; see [`Optim::register_raw`](crate::Optim::register_raw).
+/// A parameter in the caller's memory; see [`Optim::register_raw`](crate::Optim::register_raw).
 #[derive(Clone, Debug)]
 pub struct RawParam {
     /// Name, shape and element types.
     pub shape: Shape,
-    /// The parameter; null where it is bound later.
+    /// The parameter; null if it is bound later.
     pub data: *mut c_void,
-    /// Its gradient; null where it is given per call.
+    /// The gradient; null if each call gives it.
     pub grad: *mut c_void,
-    /// Both may be read and written up to the next multiple of 16 elements behind their end.
+    /// True if libzero may read and write both past their end, up to the next multiple of 16
+    /// elements.
     pub padded: bool,
 }
 
 impl RawParam {
-    /// One whose element types are those of its pointers.
+    /// Describes a parameter whose element types are the pointers'.
     pub fn new<T: Element, G: Element>(
         name: &str,
         dims: &[i64],
@@ -131,7 +133,7 @@ pub(crate) struct CParams<'a> {
 }
 
 impl<'a> CParams<'a> {
-    /// Of shapes, each with its data and gradient.
+    /// Converts shapes, each with its data and gradient.
     pub(crate) fn new(
         given: impl Iterator<Item = (&'a Shape, (*mut c_void, *mut c_void))>,
         padded: impl Fn(usize) -> bool,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who would own what, without any rank.
+//! The owners that an optimizer would choose, computed without any rank.
 use std::ptr;
 
 use libzero_sys as sys;
@@ -8,33 +8,36 @@ use crate::error::{Result, check, load};
 use crate::options::{CSettings, Options, init};
 use crate::params::{CParams, Shape};
 
-/// What an optimizer would do with some parameters.
+/// The way in which an optimizer would divide some parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Byte offset of each parameter in an arena that travels unpacked on every comm.
+    /// The byte offset of each parameter in an arena that travels unpacked on every comm.
     pub offsets: Vec<i64>,
-    /// The rank that owns each parameter; None where several own a part.
+    /// The rank that owns each parameter; None if several ranks own a part.
     pub owners: Vec<Option<i32>>,
-    /// Elements that each rank owns.
+    /// The number of elements that each rank owns.
     pub elements: Vec<i64>,
-    /// Size of an arena with that layout.
+    /// The size of an arena with that layout.
     pub arena_bytes: i64,
-    /// Optimizer state of the busiest rank.
+    /// The optimizer state of the busiest rank, in bytes.
     pub state_bytes: i64,
-    /// Byte offset of each gradient, in an arena of its own; differs from `offsets` where dtypes do.
+    /// The byte offset of each gradient in a separate arena. It differs from `offsets` if dtypes
+    /// do.
     pub grad_offsets: Vec<i64>,
-    /// Size of that arena.
+    /// The size of that arena.
     pub grad_arena_bytes: i64,
 }
 
-/// What an optimizer of these options would do with these parameters on `world` ranks. The layout is for
-/// any comm: if whole tensors have one owner, each owner's part has the size of the longest, as what travels
-/// has. Local.
+/// Computes how an optimizer of these options would divide these parameters over `world` ranks.
+///
+/// The layout suits any comm. If whole tensors have one owner, each owner's part has the size of
+/// the longest part, because parts that travel have equal sizes. Local.
 pub fn partition_plan(shapes: &[Shape], world: i32, options: &Options) -> Result<Plan> {
     plan_for(ptr::null(), shapes, world, options)
 }
 
-/// The same with a layout for that comm, which may need less, or for any if it is null.
+/// Does the same with a layout for `comm`, which may need less memory. If `comm` is null, the
+/// layout suits any comm.
 pub(crate) fn plan_for(
     comm: *const sys::zero_comm,
     shapes: &[Shape],

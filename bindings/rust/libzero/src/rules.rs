@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the C library knows of its update rules.
+//! The C library's description of its update rules.
 use std::slice;
 
 use libzero_sys as sys;
@@ -10,36 +10,37 @@ use crate::options::Optimizer;
 /// A setting of an update rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting {
-    /// As [`Options::set`](crate::Options::set) takes it.
+    /// The name that [`Options::set`](crate::Options::set) takes.
     pub name: &'static str,
-    /// What it is unless it is set.
+    /// The value unless it is set.
     pub default: f64,
-    /// What values it may take, in words.
+    /// The values that it may have, in words.
     pub range: &'static str,
 }
 
 /// One tensor of a parameter's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// As it stands in checkpoints.
+    /// The name in checkpoints.
     pub name: &'static str,
-    /// The setting that it needs to be other than 0; None: it is always there.
+    /// The setting that must not be 0 for this tensor to exist. None if it always exists.
     pub setting: Option<&'static str>,
 }
 
 /// An update rule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
-    /// As it stands in checkpoints.
+    /// The name in checkpoints.
     pub name: &'static str,
-    /// Its hyper-parameters.
+    /// The hyperparameters.
     pub settings: Vec<Setting>,
-    /// What it keeps of each parameter.
+    /// The state of each parameter.
     pub slots: Vec<Slot>,
 }
 
 impl Optimizer {
-    /// Its settings and what it keeps of each parameter. An error where the C library has no such rule.
+    /// Returns the rule's settings and the state of each parameter. Fails if the C library has no
+    /// such rule.
     pub fn rule(self) -> Result<Rule> {
         load()?;
         // SAFETY: zero bytes are a value of this struct.

@@ -10,17 +10,20 @@ use crate::dtype::Plain;
 use crate::error::{Error, Result, check};
 use crate::seat::{Device, Seat};
 
-/// How many copies of an arena there are.
+/// The number of copies of an arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
-    /// One a rank: for gradients, or a private copy of parameters.
+    /// One copy per rank: for gradients, or a private copy of parameters.
     PerRank,
-    /// One for all ranks of a local comm: for parameters.
+    /// One copy for all ranks of a local comm: for parameters.
     Shared,
 }
 
-/// A claim on an arena, given up on drop. The memory goes once no optimizer has parameters or gradients
-/// in it. [`Optim::add`] makes its own arenas and lends slices of them, without unsafe code.
+/// A claim on an arena: memory that the library reduces and updates in place.
+///
+/// Dropping it gives up the claim. The memory is freed once no optimizer has parameters or
+/// gradients in it. [`Optim::add`] makes the optimizer's arenas and lends slices of them, without
+/// unsafe code.
 ///
 /// [`Optim::add`]: crate::Optim::add
 #[derive(Debug)]
@@ -54,37 +57,38 @@ impl<T: Plain> Arena<T> {
         Ok(Arena { memory, len, _elements: PhantomData })
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has no element; it never is.
+    /// Returns whether the arena has no elements, which is never the case.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The first element; 64-byte aligned.
+    /// Returns the address of the first element, which is aligned to 64 bytes.
     pub fn as_ptr(&self) -> *mut T {
         self.memory.as_ptr()
     }
 
-    /// The elements.
+    /// Returns the elements.
     ///
     /// # Safety
     ///
-    /// As long as the slice lives, no rank writes to this memory and no call of the library does: no
-    /// collective call of an optimizer that has parameters or gradients here is under way on any rank.
+    /// As long as the slice lives, neither a rank nor a call of the library may write to this
+    /// memory. This means that no rank is inside a collective call of an optimizer that has
+    /// parameters or gradients in it.
     pub unsafe fn as_slice(&self) -> &[T] {
         // SAFETY: the arena is zeroed, aligned, and lives as long as the claim; the rest is the caller's.
         unsafe { slice::from_raw_parts(self.memory.as_ptr(), self.len) }
     }
 
-    /// The elements, to write.
+    /// Returns the elements, to write.
     ///
     /// # Safety
     ///
-    /// As [`as_slice`](Arena::as_slice), and no rank reads this memory either.
+    /// The conditions of [`as_slice`](Arena::as_slice) hold, and no rank reads this memory either.
     pub unsafe fn as_mut_slice(&mut self) -> &mut [T] {
         // SAFETY: as in as_slice.
         unsafe { slice::from_raw_parts_mut(self.memory.as_ptr(), self.len) }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Buffers: tensors of the model that are not trained, as running statistics and counters.
+//! Buffers: tensors of the model that are not trained, such as running statistics and counters.
 use std::ffi::{CString, c_void};
 use std::ptr;
 
@@ -13,27 +13,27 @@ use crate::options::init;
 use crate::register::place;
 use crate::slices::{GRADS, MutSlices, Slices, Slot, WEIGHTS};
 
-/// What a new buffer begins at a multiple of, in bytes.
+/// The alignment of each new buffer, in bytes.
 const ALIGNMENT: usize = 64;
 
-/// A buffer without memory.
+/// The description of a buffer, without memory.
 #[derive(Clone, Debug)]
 pub struct Buffer {
     /// Unique among the optimizer's buffers and parameters.
     pub name: String,
-    /// Empty for a scalar.
+    /// The dimensions; empty for a scalar.
     pub dims: Vec<i64>,
-    /// Of its elements.
+    /// The element type.
     pub dtype: Dtype,
 }
 
 impl Buffer {
-    /// One of [`f32`].
+    /// Describes a buffer of [`f32`].
     pub fn new(name: &str, dims: &[i64]) -> Buffer {
         Buffer { name: name.to_owned(), dims: dims.to_vec(), dtype: Dtype::F32 }
     }
 
-    /// The same of another element type, as `Buffer::new("seen", &[]).of(Dtype::I64)`.
+    /// Changes the element type: `Buffer::new("seen", &[]).of(Dtype::I64)`.
     pub fn of(mut self, dtype: Dtype) -> Buffer {
         self.dtype = dtype;
         self
@@ -48,24 +48,24 @@ impl Buffer {
     }
 }
 
-/// A buffer in memory of your own; see [`Optim::register_raw_buffers`].
+/// A buffer in the caller's memory; see [`Optim::register_raw_buffers`].
 #[derive(Clone, Debug)]
 pub struct RawBuffer {
     /// Name, shape and element type.
     pub buffer: Buffer,
-    /// Its elements.
+    /// The elements.
     pub data: *mut c_void,
 }
 
 impl RawBuffer {
-    /// One whose element type is that of its pointer.
+    /// Describes a buffer whose element type is the pointer's.
     pub fn new<T: Element>(name: &str, dims: &[i64], data: *mut T) -> RawBuffer {
         RawBuffer { buffer: Buffer::new(name, dims).of(T::TYPE), data: data.cast() }
     }
 }
 
 impl Optim {
-    /// Add buffers with memory of the optimizer's own, one copy a rank, zero. Collective.
+    /// Adds buffers and allocates their memory: one copy per rank, filled with zeros. Collective.
     pub fn add_buffers(&mut self, buffers: &[Buffer]) -> Result<()> {
         let (mut offsets, mut bytes) = (Vec::with_capacity(buffers.len()), 0usize);
         for buffer in buffers {
@@ -95,20 +95,21 @@ impl Optim {
         Ok(())
     }
 
-    /// Add buffers in memory of your own. Local.
+    /// Adds buffers in the caller's memory. Local.
     ///
     /// # Safety
     ///
     /// Until the optimizer is dropped:
     /// - `data` is valid for reads and writes of the buffer's elements of its `dtype`;
-    /// - nothing else reads or writes them while a collective call of this optimizer is under way.
+    /// - no other code reads or writes them while a collective call of this optimizer runs.
     pub unsafe fn register_raw_buffers(&mut self, buffers: &[RawBuffer]) -> Result<()> {
         self.register_buffers(buffers.iter().map(|raw| (&raw.buffer, raw.data)))?;
         self.buffers.extend(buffers.iter().map(|_| Slot::elsewhere()));
         Ok(())
     }
 
-    /// The memory is our arenas', or what the caller of register_raw_buffers promised.
+    /// The memory is in this optimizer's arenas, or the caller of register_raw_buffers vouches for
+    /// it.
     fn register_buffers<'a>(
         &mut self,
         given: impl Iterator<Item = (&'a Buffer, *mut c_void)>,
@@ -132,7 +133,7 @@ impl Optim {
             .map(drop)
     }
 
-    /// Copy every buffer from `root` to all ranks. Collective.
+    /// Copies every buffer from `root` to all ranks. Collective.
     pub fn broadcast_buffers(&mut self, root: i32) -> Result<()> {
         // SAFETY: the token is checked; buffers are ours for the call, by `&mut self`, and no other
         // rank writes this one's.
@@ -140,17 +141,17 @@ impl Optim {
             .map(drop)
     }
 
-    /// Buffers to read, by their number in order of registration.
+    /// Returns the buffers to read, indexed in order of registration.
     pub fn buffers(&self) -> Slices<'_> {
         Slices::new(&self.buffers)
     }
 
-    /// Buffers to write, until the next call.
+    /// Returns the buffers to write, until the next call.
     pub fn buffers_mut(&mut self) -> MutSlices<'_> {
         MutSlices::new(&self.buffers, WEIGHTS)
     }
 
-    /// What [`lend`](Optim::lend) gives, and buffers to write.
+    /// Lends the same slices as [`lend`](Optim::lend), and the buffers to write.
     pub fn lend_all(&mut self) -> Result<(Slices<'_>, MutSlices<'_>, MutSlices<'_>)> {
         self.refuse_broken()?;
         let buffers = MutSlices::new(&self.buffers, WEIGHTS);

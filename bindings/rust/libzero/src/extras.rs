@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Optim: a rank's own bytes in checkpoints. Random states, the position in the data, a configuration.
+//! Optim: a rank's own bytes in checkpoints, such as random states, the position in the data and a
+//! configuration.
 use std::ffi::CStr;
 use std::ptr;
 
@@ -9,10 +10,11 @@ use crate::error::{Result, c_text, check};
 use crate::optim::Optim;
 
 impl Optim {
-    /// Let every later save hold `bytes` of this rank under `name`, in place of those before; None removes
-    /// them. A rank has at most 256 names of 1 to 255 bytes, and 16 MiB, all ranks together 1 GiB.
-    /// What all ranks shall read one rank
-    /// sets. Local.
+    /// Stores `bytes` of this rank under `name` in every later save, and replaces the earlier bytes
+    /// of that name. None removes them.
+    ///
+    /// A rank has at most 256 names of 1 to 255 bytes, and 16 MiB. All ranks together have at most
+    /// 1 GiB. To make a value available to all ranks, set it on one rank. Local.
     pub fn state_extra_set(&mut self, name: &str, bytes: Option<&[u8]>) -> Result<()> {
         let name = c_text(name, "name")?;
         let (from, count) = bytes.map_or((ptr::null(), 0), |bytes| (bytes.as_ptr(), bytes.len()));
@@ -21,8 +23,10 @@ impl Optim {
             .map(drop)
     }
 
-    /// After a load, what `rank` of those that saved had set. A load also sets, in place of all that this
-    /// rank has set, what the rank of the same number saved: set after it what shall differ. Local.
+    /// After a load, returns the bytes that rank `rank` of the saving ranks had set.
+    ///
+    /// A load also replaces this rank's values with the values that the rank of the same number
+    /// saved. Set any that should differ afterwards. Local.
     pub fn state_extra_get(&self, rank: i32, name: &str) -> Result<Vec<u8>> {
         let (name, mut bytes, mut count) = (c_text(name, "name")?, Vec::new(), 0);
         for _ in 0..2 {
@@ -37,7 +41,7 @@ impl Optim {
         Ok(bytes)
     }
 
-    /// The rank and the name of all that was loaded, sorted. Local.
+    /// Returns the rank and the name of each loaded value, sorted. Local.
     pub fn state_extra_list(&self) -> Result<Vec<(i32, String)>> {
         let (mut ranks, mut names, mut count) = (Vec::new(), Vec::new(), 0);
         for _ in 0..2 {

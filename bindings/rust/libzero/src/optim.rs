@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Optim: one model's sharded optimizer state on one rank. What it allocates itself it lends as slices
-//! between calls, so that no rank can touch memory that another one is updating.
+//! Optim: one model's sharded optimizer state on one rank. Between calls it lends the memory that
+//! it allocates as slices, so that no rank can touch memory that another rank is updating.
 use std::ffi::c_void;
 use std::path::Path;
 use std::ptr::{self, NonNull};
@@ -25,54 +25,56 @@ use crate::stream::Stream;
 pub struct Group(pub(crate) i32);
 
 impl Group {
-    /// All of them, for [`Optim::set`].
+    /// All groups, for [`Optim::set`].
     pub const ALL: Group = Group(sys::ZERO_ALL_GROUPS);
 }
 
-/// What a step did.
+/// The outcome of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// New parameters are on every rank.
+    /// Every rank has the new parameters.
     Updated,
     /// Gradients were not finite, and all ranks skipped the update.
     Skipped,
 }
 
-/// What the ranks agreed in the last step.
+/// The result of the last step, which all ranks agreed on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepResult {
-    /// Steps done, skipped ones not counted; saved with the state.
+    /// The number of steps, without skipped ones. Saved with the state.
     pub step: i64,
-    /// Steps skipped.
+    /// The number of skipped steps.
     pub skipped: i64,
-    /// Elements of the last step's reduced gradients that were not finite.
+    /// The number of elements of the last step's reduced gradients that were not finite.
     pub nonfinite: i64,
-    /// Norm before clipping of the last step that took one.
+    /// The norm before clipping; None if the last step took no norm.
     pub grad_norm: Option<f64>,
-    /// What the last step's clipping multiplied gradients with; 1 where it changed nothing.
+    /// The factor by which the last step's clipping multiplied gradients; 1 if it changed no
+    /// gradient.
     pub clip_factor: f64,
     /// The status of the last step.
     pub status: i32,
-    /// What the next loss is to be multiplied with.
+    /// The factor for the next loss.
     pub loss_scale: f64,
 }
 
-/// `count` elements from `first` on, of the parameter with that number.
+/// The `count` elements of parameter `param` that begin with element `first`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnedRange {
-    /// In order of registration.
+    /// The parameter's number in order of registration.
     pub param: i64,
-    /// Its first element.
+    /// The index of the first element.
     pub first: i64,
-    /// How many.
+    /// The number of elements.
     pub count: i64,
 }
 
-/// One model's sharded optimizer state on one rank. It may move to another thread, but not be shared.
+/// One model's sharded optimizer state on one rank. It may move to another thread, but cannot be
+/// shared.
 ///
-/// Calls that take `&mut self` and are named collective are made by every rank in the same order. Slices
-/// that [`lend`](Optim::lend) gave end before the next such call: while the library writes parameters, on
-/// whatever rank, no slice of them exists on any.
+/// Every rank makes the calls that take `&mut self` and are named collective, in the same order.
+/// Slices that [`lend`](Optim::lend) gave end before the next such call. While the library writes
+/// parameters on any rank, no rank has a slice of its parameters.
 #[derive(Debug)]
 pub struct Optim {
     // Dropped in this order; the library takes any, but for a rule, which it calls until then.
@@ -100,12 +102,12 @@ impl Drop for Token {
 }
 
 impl Optim {
-    /// An empty optimizer. Every rank makes its optimizers in the same order.
+    /// Makes an empty optimizer. Every rank makes its optimizers in the same order.
     pub fn new(comm: &Comm, options: &Options) -> Result<Optim> {
         Optim::create(comm, options, None)
     }
 
-    /// The same, with an update rule of your own in place of `options.optimizer`.
+    /// Makes an empty optimizer that uses your update rule instead of `options.optimizer`.
     pub fn with_rule(comm: &Comm, options: &Options, rule: CustomRule) -> Result<Optim> {
         Optim::create(comm, options, Some(Declared::new(rule)?))
     }
@@ -134,23 +136,23 @@ impl Optim {
         })
     }
 
-    /// Parameters to read and gradients to write, by their number in order of registration, until the
-    /// next call. An error once the comm is broken: another rank may then be still at work in there.
+    /// Lends parameters to read and gradients to write until the next call, indexed in order of
+    /// registration. Fails once the comm is broken, because another rank may still be using them.
     pub fn lend(&mut self) -> Result<(Slices<'_>, MutSlices<'_>)> {
         self.param_wait(None)?;
         self.refuse_broken()?;
         Ok((Slices::new(&self.slots), MutSlices::new(&self.slots, GRADS)))
     }
 
-    /// Parameters to read, as of [`lend`](Optim::lend).
+    /// Lends parameters to read, like [`lend`](Optim::lend).
     pub fn params(&self) -> Result<Slices<'_>> {
         self.param_wait(None)?;
         self.refuse_broken()?;
         Ok(Slices::new(&self.slots))
     }
 
-    /// Let `write` set the parameters on rank `root`, and give them to all. Collective. An error
-    /// between `save_begin` and `save_wait`, while threads read parameters.
+    /// Lets `write` set the parameters on rank `root`, and copies them to all ranks. Fails between
+    /// `save_begin` and `save_wait`, while threads read parameters. Collective.
     pub fn initialize(&mut self, root: i32, write: impl FnOnce(MutSlices<'_>)) -> Result<()> {
         if self.save_ended().is_ok() {
             let message = "Optim::initialize: a save has begun: Optim::save_wait ends it";
@@ -164,13 +166,14 @@ impl Optim {
         self.broadcast_params(Some(root))
     }
 
-    /// Return once every rank is in here, for this optimizer and this root, and an error on every rank
-    /// otherwise. Then no rank has a slice of the parameters, nor gets one before the broadcast that
-    /// follows, and one rank writes them.
+    /// Returns once every rank is in this call, for this optimizer and this root. Otherwise it
+    /// fails on every rank. After it, no rank has a slice of the parameters or gets one before the
+    /// broadcast that follows, and one rank writes them.
     ///
-    /// A barrier would not do: it meets any rank's Comm::barrier, made with slices in hand. So first
-    /// comes a call that nothing else in this crate makes: a minimum of no numbers, which
-    /// Comm::all_reduce turns into a sum. After it, all ranks are in some optimizer's `initialize`.
+    /// A barrier is not enough, because it also meets a Comm::barrier that another rank calls while
+    /// it holds slices. So this begins with a call that no other function of this crate makes: a
+    /// minimum of zero numbers, which Comm::all_reduce turns into a sum. After it, every rank is in
+    /// the `initialize` of some optimizer.
     fn meet_in_initialize(&mut self, root: i32) -> Result<()> {
         let comm = self.seat.token();
         // SAFETY: the token is checked, and there is nothing at the null address.
@@ -192,21 +195,21 @@ impl Optim {
         self.token.0.as_ptr()
     }
 
-    /// Fix owners, compare the registration over all ranks and allocate the state; implied by the first
-    /// collective call. Collective.
+    /// Fixes the owners, compares the registration over all ranks and allocates the state. The
+    /// first collective call does this implicitly. Collective.
     pub fn seal(&mut self) -> Result<()> {
         // SAFETY: the token is checked.
         check(unsafe { sys::zero_seal(self.token()) }).map(drop)
     }
 
-    /// Set one setting of a group, the same on every rank before the next step. Local.
+    /// Sets one setting of a group. Every rank must set the same value before the next step. Local.
     pub fn set(&mut self, group: Group, name: &str, value: f64) -> Result<()> {
         let name = c_text(name, "setting")?;
         // SAFETY: the token is checked, the name lives for the call.
         check(unsafe { sys::zero_group_set(self.token(), group.0, name.as_ptr(), value) }).map(drop)
     }
 
-    /// Read one setting of a group. Local.
+    /// Reads one setting of a group. Local.
     pub fn get(&self, group: Group, name: &str) -> Result<f64> {
         let (name, mut value) = (c_text(name, "setting")?, 0.0);
         // SAFETY: the token is checked, name and value live for the call.
@@ -214,13 +217,14 @@ impl Optim {
         Ok(value)
     }
 
-    /// Read one setting of a group from memory of the GPU on, one number of `dtype` ([`Dtype::F32`] or
-    /// [`Dtype::F64`]), when each step is made; null is the value that was set. Refused on the host. Local.
+    /// Makes each later step read one setting of a group from GPU memory. `data` holds one number
+    /// of `dtype`: [`Dtype::F32`] or [`Dtype::F64`]. Null goes back to the value that was set.
+    /// Fails on the host. Local.
     ///
     /// # Safety
     ///
-    /// The address is null, or stays that of a number that steps of this optimizer may read, until another one is
-    /// given or the optimizer is dropped.
+    /// `data` is null or the address of a number that steps of this optimizer may read, until
+    /// another address is given or the optimizer is dropped.
     pub unsafe fn set_from(
         &mut self,
         group: Group,
@@ -234,8 +238,9 @@ impl Optim {
         check(unsafe { sys::zero_group_set_from(token, group.0, name, data, dtype) }).map(drop)
     }
 
-    /// Freeze a parameter, by its number, or train it again, from the next step on: the same on every
-    /// rank, and anew after a load. The gradient of a frozen one is ignored; its state stays. Local.
+    /// Freezes a parameter, by its number, or trains it again, beginning with the next step. The
+    /// gradient of a frozen parameter is ignored, and its state is kept. Every rank must make the
+    /// same call, and repeat it after a load. Local.
     pub fn set_trainable(&mut self, param: usize, trainable: bool) -> Result<()> {
         let param = i64::try_from(param).unwrap_or(i64::MAX);
         // SAFETY: the token is checked.
@@ -243,11 +248,13 @@ impl Optim {
             .map(drop)
     }
 
-    /// Deal out all parameters anew by the partition rule: first those that are trained now, then the
-    /// frozen ones. With [`Partition::Manual`](crate::Partition::Manual) `owners` decides, one rank for
-    /// each parameter in order of registration. State moves with ownership, and training has the same
-    /// bits as without the call; nothing else ever moves owners. An error leaves all as it was.
-    /// Collective.
+    /// Assigns all parameters to owners again by the partition rule: first the trained ones, then
+    /// the frozen ones.
+    ///
+    /// With [`Partition::Manual`](crate::Partition::Manual), `owners` has one rank for each
+    /// parameter in order of registration. State moves with ownership, and training has the same
+    /// bits as without the call. No other call changes owners. If the call fails, nothing has
+    /// changed. Collective.
     pub fn rebalance(&mut self, owners: Option<&[i32]>) -> Result<()> {
         let (first, count) = owners.map_or((ptr::null(), 0), |all| (all.as_ptr(), all.len()));
         // SAFETY: the token is checked, and there are `count` owners.
@@ -255,8 +262,9 @@ impl Optim {
             .map(drop)
     }
 
-    /// Copy every parameter from `root` to all ranks; None says that all wrote the same. The first step
-    /// fails where neither was said and ranks differ. Collective.
+    /// Copies every parameter from `root` to all ranks. None copies no parameter, and declares that
+    /// all ranks wrote the same values. Without such a call, the first step fails if ranks differ.
+    /// Collective.
     pub fn broadcast_params(&mut self, root: Option<i32>) -> Result<()> {
         let root = root.unwrap_or(sys::ZERO_ROOT_NONE);
         // SAFETY: the token is checked; parameters are ours for the call, by `&mut self` on every rank.
@@ -264,23 +272,25 @@ impl Optim {
             .map(drop)
     }
 
-    /// Announce, during the backward, that this rank's gradient of a parameter is final; null is "no gradient on
-    /// this rank". The next call that reduces takes it, and on local comms it may be summed before. Local.
+    /// Announces during the backward pass that this rank's gradient of a parameter is final. Null
+    /// means "no gradient on this rank". The next call that reduces uses it. On local comms it may
+    /// be summed before that. Local.
     ///
     /// # Safety
     ///
-    /// The address is null, or valid for reads of the parameter's gradient (of its `grad_dtype`), which nothing
-    /// writes until that call, or [`drop_grads`](Optim::drop_grads), has returned.
+    /// The address is null, or valid for reads of the parameter's gradient (of its `grad_dtype`).
+    /// No code writes the gradient until that call, or [`drop_grads`](Optim::drop_grads), has
+    /// returned.
     pub unsafe fn grad_ready(&self, param: i64, grad: *mut c_void) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.grad_ready_on(param, grad, self.stream) }
     }
 
-    /// The same of a gradient that another stream's work so far makes.
+    /// Does the same for a gradient that the work queued on another stream computes.
     ///
     /// # Safety
     ///
-    /// As [`grad_ready`](Optim::grad_ready).
+    /// The conditions of [`grad_ready`](Optim::grad_ready) hold.
     pub unsafe fn grad_ready_on(
         &self,
         param: i64,
@@ -291,14 +301,14 @@ impl Optim {
         check(unsafe { sys::zero_grad_ready(self.token(), param, grad, stream.as_ptr()) }).map(drop)
     }
 
-    /// Begin a step before the backward: settings are fixed now, and a parameter whose gradient every rank has
-    /// announced is updated at once, on a local comm; [`step`](Optim::step) does the rest. Refused where all gradients
-    /// are needed before any update (norms, skips, trust ratios). Collective.
+    /// Begins a step before the backward pass, and fixes the settings. On a local comm, a parameter
+    /// is updated as soon as every rank has announced its gradient. [`step`](Optim::step) does the
+    /// rest. Fails if an update needs all gradients first: norms, skips, trust ratios. Collective.
     ///
     /// # Safety
     ///
-    /// From its announcement by [`grad_ready`](Optim::grad_ready) until the step has returned, a parameter is neither
-    /// read nor written, whoever has been lent it.
+    /// From a parameter's announcement by [`grad_ready`](Optim::grad_ready) until the step has
+    /// returned, no code reads or writes the parameter, even through slices lent earlier.
     pub unsafe fn step_begin(&mut self, how: Reduction) -> Result<()> {
         let options = sys::zero_step_options {
             reduce_flags: Reduce::from(how).flags(),
@@ -309,18 +319,19 @@ impl Optim {
         check(unsafe { sys::zero_step_begin(self.token(), &options) }).map(drop)
     }
 
-    /// Sum the registered gradients over the ranks, to their owners. Collective.
+    /// Sums the registered gradients over the ranks, to their owners. Collective.
     pub fn reduce_grads(&mut self, how: impl Into<Reduce>) -> Result<()> {
         // SAFETY: no addresses are given.
         unsafe { self.reduce(None, how.into()) }
     }
 
-    /// The same with other gradients, in order of registration; null is "no gradient on this rank".
+    /// Does the same with other gradients, in order of registration. Null means "no gradient on
+    /// this rank".
     ///
     /// # Safety
     ///
-    /// Each address is null, or valid for reads of its parameter's gradient (of its `grad_dtype`), which nothing writes
-    /// during the call.
+    /// Each address is null, or valid for reads of its parameter's gradient (of its `grad_dtype`),
+    /// which no code writes during the call.
     pub unsafe fn reduce_raw_grads(
         &mut self,
         grads: &[*mut c_void],
@@ -345,13 +356,14 @@ impl Optim {
         .map(drop)
     }
 
-    /// Scale the gradients so that their norm is at most `max_norm`; returns it from before. Collective.
+    /// Scales the gradients so that their norm is at most `max_norm`, and returns the norm before
+    /// that. Collective.
     pub fn clip_grad_norm(&mut self, max_norm: f64, norm_type: f64) -> Result<f64> {
         self.clip(None, max_norm, norm_type)
     }
 
-    /// The same for the parameters of these numbers alone, each given once and the same on every rank: their
-    /// norm, and only they are scaled. Collective.
+    /// Does the same for the parameters with these numbers: it takes their norm, and scales only
+    /// them. Each number is given once, and the numbers are the same on every rank. Collective.
     pub fn clip_grad_norm_of(
         &mut self,
         params: &[i64],
@@ -378,25 +390,27 @@ impl Optim {
         Ok(norm)
     }
 
-    /// Bring every element of the gradients into [-max_value, max_value]. Collective.
+    /// Clamps every element of the gradients to [-max_value, max_value]. Collective.
     pub fn clip_grad_value(&mut self, max_value: f64) -> Result<()> {
         // SAFETY: the token is checked.
         check(unsafe { sys::zero_clip_grad_value(self.token(), max_value, self.stream.as_ptr()) })
             .map(drop)
     }
 
-    /// Set what gradients are divided by that are reduced next; the same on every rank. Local.
+    /// Sets the loss scale: later reductions divide gradients by it. Every rank must set the same
+    /// value. Local.
     pub fn set_loss_scale(&mut self, scale: f64) -> Result<()> {
         let (all, name) = (sys::ZERO_ALL_GROUPS, c"loss_scale");
         // SAFETY: the token is checked.
         check(unsafe { sys::zero_group_set(self.token(), all, name.as_ptr(), scale) }).map(drop)
     }
 
-    /// The same from memory of the GPU on, as [`set_from`](Optim::set_from); not of a dynamic scale. Local.
+    /// Makes steps read the loss scale from GPU memory, like [`set_from`](Optim::set_from). Fails
+    /// if the scale is dynamic. Local.
     ///
     /// # Safety
     ///
-    /// As of [`set_from`](Optim::set_from).
+    /// The conditions of [`set_from`](Optim::set_from) hold.
     pub unsafe fn set_loss_scale_from(&mut self, data: *const c_void, dtype: Dtype) -> Result<()> {
         let (all, name) = (sys::ZERO_ALL_GROUPS, c"loss_scale");
         // SAFETY: the token is checked, and the rest is the caller's promise.
@@ -406,22 +420,23 @@ impl Optim {
         .map(drop)
     }
 
-    /// Reduce the mean of the registered gradients unless that is done, update the owned share, and put
-    /// the new parameters on every rank. Collective.
+    /// Reduces the registered gradients to their mean, unless this is done. Then it updates this
+    /// rank's shard, and copies the new parameters to every rank. Collective.
     pub fn step(&mut self) -> Result<Step> {
         self.step_with(Reduction::Mean)
     }
 
-    /// The same with another reduction of the registered gradients.
+    /// Does the same with another reduction of the registered gradients.
     pub fn step_with(&mut self, how: impl Into<Reduce>) -> Result<Step> {
         self.run_step(&sys::zero_step_options { reduce_flags: how.into().flags(), ..init() })
     }
 
-    /// The same with other gradients, in order of registration; null is "no gradient on this rank".
+    /// Does the same with other gradients, in order of registration. Null means "no gradient on
+    /// this rank".
     ///
     /// # Safety
     ///
-    /// As [`reduce_raw_grads`](Optim::reduce_raw_grads).
+    /// The conditions of [`reduce_raw_grads`](Optim::reduce_raw_grads) hold.
     pub unsafe fn step_raw(
         &mut self,
         grads: &[*mut c_void],
@@ -443,7 +458,7 @@ impl Optim {
         Ok(if status == sys::ZERO_SKIPPED { Step::Skipped } else { Step::Updated })
     }
 
-    /// What the ranks agreed in the last step. Local.
+    /// Returns the result of the last step, which all ranks agreed on. Local.
     pub fn result(&self) -> Result<StepResult> {
         let mut raw: sys::zero_result = init();
         // SAFETY: the token is checked, `raw` lives for the call.
@@ -463,16 +478,18 @@ impl Optim {
         })
     }
 
-    /// Wait until a parameter, by its number, may be read (None: all of them), in memory of the caller: with
-    /// [`Options::overlap_gather`] a step returns before parameters are new. Until this returns for it, a parameter is
-    /// neither read nor written, and its gradient not written; [`lend`](Optim::lend) and all other calls wait for the
-    /// whole step. On a GPU what is queued later waits, and the host does not. An error if the comm broke meanwhile.
-    /// Local.
+    /// Waits until a parameter in the caller's memory may be read, by its number. None waits for
+    /// all parameters.
+    ///
+    /// With [`Options::overlap_gather`] a step returns before parameters are new. Until this call
+    /// returns for a parameter, no code may read or write it, or write its gradient.
+    /// [`lend`](Optim::lend) and all other calls wait for the whole step. On a GPU, work that is
+    /// queued later waits, and the host does not. Fails if the comm broke in the meantime. Local.
     pub fn param_wait(&self, param: Option<usize>) -> Result<()> {
         self.param_wait_on(param, self.stream)
     }
 
-    /// The same for what is queued on another stream.
+    /// Does the same for work that is queued on another stream.
     pub fn param_wait_on(&self, param: Option<usize>, stream: Stream) -> Result<()> {
         let param = param.map_or(i64::from(sys::ZERO_ALL_PARAMS), |number| {
             i64::try_from(number).unwrap_or(i64::MAX)
@@ -481,13 +498,13 @@ impl Optim {
         check(unsafe { sys::zero_param_wait(self.token(), param, stream.as_ptr()) }).map(drop)
     }
 
-    /// Forget what is reduced; writes no gradient. Local.
+    /// Discards the reduced gradients, and writes no gradient. Local.
     pub fn drop_grads(&mut self) -> Result<()> {
         // SAFETY: the token is checked.
         check(unsafe { sys::zero_drop_grads(self.token()) }).map(drop)
     }
 
-    /// Save parameters, rank 0's buffers, state, settings and step as the checkpoint `directory`.
+    /// Saves parameters, rank 0's buffers, state, settings and step as the checkpoint `directory`.
     /// Collective.
     pub fn save(&mut self, directory: impl AsRef<Path>, replace: bool) -> Result<()> {
         let path = c_path(directory.as_ref())?;
@@ -497,9 +514,9 @@ impl Optim {
         check(unsafe { sys::zero_state_save(self.token(), path.as_ptr(), &options) }).map(drop)
     }
 
-    /// Begin a `save` of the state as it is now, which threads write while training goes on. What a
-    /// step is about to change is copied first: memory for a copy of what this rank writes must be
-    /// there, and stays for the next save. Collective.
+    /// Begins a `save` of the present state, which threads write while training continues. Data
+    /// that a step is about to change is copied first. This needs memory for a copy of the bytes
+    /// that this rank writes, and the next save reuses it. Collective.
     pub fn save_begin(&mut self, directory: impl AsRef<Path>, replace: bool) -> Result<()> {
         let path = c_path(directory.as_ref())?;
         let flags = if replace { sys::ZERO_SAVE_REPLACE } else { 0 };
@@ -510,8 +527,8 @@ impl Optim {
             .map(drop)
     }
 
-    /// Whether collective calls have found that the save which has begun is complete or failed, on
-    /// all ranks alike. Local.
+    /// Returns whether collective calls have found that the save which has begun is complete or has
+    /// failed. All ranks get the same answer. Local.
     pub fn save_ended(&self) -> Result<bool> {
         let mut done = 0;
         // SAFETY: the token is checked, done lives for the call.
@@ -519,13 +536,14 @@ impl Optim {
         Ok(done != 0)
     }
 
-    /// Wait until the save that has begun is on stable storage. Collective.
+    /// Waits until the save that has begun is on stable storage. Collective.
     pub fn save_wait(&mut self) -> Result<()> {
         // SAFETY: the token is checked.
         check(unsafe { sys::zero_state_save_wait(self.token()) }).map(drop)
     }
 
-    /// Load a checkpoint, or the latest sound one of a folder of them. Collective.
+    /// Loads a checkpoint. If `directory` is a folder of checkpoints, loads the latest sound one.
+    /// Collective.
     pub fn load(&mut self, directory: impl AsRef<Path>, keep_settings: bool) -> Result<()> {
         let path = c_path(directory.as_ref())?;
         let flags = if keep_settings { sys::ZERO_LOAD_KEEP_SETTINGS } else { 0 };
@@ -534,7 +552,7 @@ impl Optim {
         check(unsafe { sys::zero_state_load(self.token(), path.as_ptr(), &options) }).map(drop)
     }
 
-    /// The number of a parameter in order of registration. Local.
+    /// Returns the number of a parameter in order of registration. Local.
     pub fn param_index(&self, name: &str) -> Result<usize> {
         let (name, mut index) = (c_text(name, "parameter")?, 0);
         // SAFETY: the token is checked, name and index live for the call.
@@ -542,7 +560,7 @@ impl Optim {
         Ok(index as usize)
     }
 
-    /// What `rank` owns, of what is sealed. Local.
+    /// Returns the ranges that `rank` owns of the sealed parameters. Local.
     pub fn owned_ranges(&self, rank: i32) -> Result<Vec<OwnedRange>> {
         let mut count = 0;
         // SAFETY: the token is checked; with a capacity of 0 only `count` is written.
@@ -557,7 +575,7 @@ impl Optim {
         Ok(triples.into_iter().map(range).collect())
     }
 
-    /// Bytes by kind, seconds and bytes so far, of this rank. Local.
+    /// Returns this rank's statistics: memory by kind, and totals of time and bytes. Local.
     pub fn stats(&self) -> Result<Statistics> {
         let mut statistics: Statistics = init();
         // SAFETY: the token is checked, `statistics` lives for the call.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Optim: adding parameters, in arenas of its own and in memory of the caller's.
+//! Optim: adding parameters, in the optimizer's arenas and in the caller's memory.
 use std::ffi::c_void;
 
 use libzero_sys as sys;
@@ -14,9 +14,11 @@ use crate::plan::plan_for;
 use crate::slices::{Place, Slot};
 
 impl Optim {
-    /// Add parameters as one group, with memory of the optimizer's own: parameters shared by the ranks
-    /// of a host (with several instances one a rank), gradients one a rank, both zero and laid out so
-    /// that nothing is ever copied. Collective.
+    /// Adds parameters as one group and allocates their memory.
+    ///
+    /// The ranks of a host share the parameters, or each rank has a copy if there are several
+    /// instances. Each rank has its gradients. Parameters and gradients are zero at first, and
+    /// their layout needs no copies. Collective.
     pub fn add(&mut self, shapes: &[Shape], settings: &[(&str, f64)]) -> Result<Group> {
         // SAFETY: the token is checked.
         let world = check(unsafe { sys::zero_comm_world(self.seat.token()) })?;
@@ -42,14 +44,14 @@ impl Optim {
         Ok(group)
     }
 
-    /// Add parameters in memory of your own as one group. Local.
+    /// Adds parameters in the caller's memory as one group. Local.
     ///
     /// # Safety
     ///
-    /// Until the optimizer is dropped, or has other addresses by [`bind_raw`](Optim::bind_raw):
-    /// - `data` and `grad`, where not null, are valid for reads and writes of the shape's elements of its
-    ///   `dtype` and `grad_dtype`, and where `padded` up to the next multiple of 16 elements;
-    /// - nothing else reads or writes them while a collective call of this optimizer is under way.
+    /// Until the optimizer is dropped, or gets other addresses by [`bind_raw`](Optim::bind_raw):
+    /// - `data` and `grad`, if not null, are valid for reads and writes of the shape's elements of its
+    ///   `dtype` and `grad_dtype`, and if `padded`, up to the next multiple of 16 elements;
+    /// - no other code reads or writes them while a collective call of this optimizer runs.
     pub unsafe fn register_raw(
         &mut self,
         params: &[RawParam],
@@ -85,12 +87,13 @@ impl Optim {
         Ok(Group(group))
     }
 
-    /// Give new addresses to all parameters, gradients or both, in order of registration; contents are
-    /// not copied. A null in `data` leaves that one as it is. Local.
+    /// Gives new addresses to all parameters, gradients or both, in order of registration. It
+    /// copies no contents. A null in `data` keeps that parameter's address. Local.
     ///
     /// # Safety
     ///
-    /// As [`register_raw`](Optim::register_raw), with the element types given there.
+    /// The conditions of [`register_raw`](Optim::register_raw) hold, with the element types given
+    /// there.
     pub unsafe fn bind_raw(
         &mut self,
         data: Option<&[*mut c_void]>,
@@ -109,7 +112,8 @@ impl Optim {
     }
 }
 
-/// `len` elements from byte `offset` of an arena, all of them inside and aligned.
+/// Returns the place of `len` elements at byte `offset` of an arena. They must be inside the arena
+/// and aligned.
 pub(crate) fn place(arena: &Arena<u8>, offset: i64, dtype: Dtype, len: usize) -> Place {
     let offset = usize::try_from(offset).unwrap_or(usize::MAX);
     let end = len.checked_mul(dtype.bytes()).and_then(|bytes| bytes.checked_add(offset));

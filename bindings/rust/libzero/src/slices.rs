@@ -9,14 +9,15 @@ use std::slice;
 use crate::dtype::{Dtype, Element};
 use crate::half::{Bf16, F16};
 
-/// Where elements of some type lie in an arena of the optimizer's.
+/// The address of elements of some type in an arena of the optimizer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) memory: *mut c_void,
     pub(crate) dtype: Dtype,
 }
 
-/// A parameter and its gradient, or a buffer, which has none; null and of no length for one in memory of the caller.
+/// A parameter and its gradient, or a buffer, which has no gradient. Null and of length 0 if it is
+/// in the caller's memory.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) weights: Place,
@@ -40,7 +41,7 @@ type Pick = fn(&Slot) -> Place;
 pub(crate) const WEIGHTS: Pick = |slot| slot.weights;
 pub(crate) const GRADS: Pick = |slot| slot.grads;
 
-/// The elements of one slot. Panics where there are none of type T.
+/// Returns the elements of one slot. Panics if the slot has no elements of type T.
 fn elements<T: Element>(slots: &[Slot], at: usize, pick: Pick) -> (*mut T, usize) {
     let slot = slots.get(at).unwrap_or_else(|| panic!("there is no tensor {at}"));
     assert!(!slot.is_elsewhere(), "tensor {at} is in memory of the caller's own");
@@ -50,26 +51,26 @@ fn elements<T: Element>(slots: &[Slot], at: usize, pick: Pick) -> (*mut T, usize
     (place.memory.cast(), slot.len)
 }
 
-/// The parameters, or buffers, of an [`Optim`](crate::Optim), by their number; as an index, those of
-/// [`f32`].
+/// The parameters, or buffers, of an [`Optim`](crate::Optim), by their number. The index operator
+/// returns [`f32`] elements.
 #[derive(Clone, Copy, Debug)]
 pub struct Slices<'a> {
     slots: &'a [Slot],
 }
 
 impl<'a> Slices<'a> {
-    /// The slots are of an optimizer that `'a` borrows, and nothing writes parameters meanwhile.
+    /// The slots belong to an optimizer that `'a` borrows, and no code writes parameters meanwhile.
     pub(crate) fn new(slots: &'a [Slot]) -> Slices<'a> {
         Slices { slots }
     }
 
-    /// The element type of one parameter. Panics where there is none.
+    /// Returns the element type of one parameter. Panics if it does not exist.
     pub fn dtype(self, at: usize) -> Dtype {
         self.slots[at].weights.dtype
     }
 
-    /// One parameter. Panics where there is none, one of another element type, or one in memory of the
-    /// caller.
+    /// Returns one parameter. Panics if it does not exist, has another element type, or is in the
+    /// caller's memory.
     pub fn get<T: Element>(self, at: usize) -> &'a [T] {
         let (memory, len) = elements(self.slots, at, WEIGHTS);
         // SAFETY: the slot is inside an arena of the optimizer, which `'a` borrows, and has elements of
@@ -86,8 +87,8 @@ impl Index<usize> for Slices<'_> {
     }
 }
 
-/// The gradients of an [`Optim`](crate::Optim), or its buffers, or its parameters where they may be
-/// written, by their number; as an index, those of [`f32`].
+/// The gradients or buffers of an [`Optim`](crate::Optim), by their number; or its parameters,
+/// while they may be written. The index operator returns [`f32`] elements.
 #[derive(Debug)]
 pub struct MutSlices<'a> {
     slots: &'a [Slot],
@@ -96,18 +97,18 @@ pub struct MutSlices<'a> {
 }
 
 impl<'a> MutSlices<'a> {
-    /// The slots are of an optimizer that `'a` borrows exclusively, and nothing else uses what `pick`
-    /// picks meanwhile.
+    /// The slots belong to an optimizer that `'a` borrows exclusively, and no other code uses the
+    /// memory that `pick` picks meanwhile.
     pub(crate) fn new(slots: &'a [Slot], pick: Pick) -> MutSlices<'a> {
         MutSlices { slots, pick, _exclusive: PhantomData }
     }
 
-    /// The element type of one. Panics where there is none.
+    /// Returns the element type of one tensor. Panics if it does not exist.
     pub fn dtype(&self, at: usize) -> Dtype {
         (self.pick)(&self.slots[at]).dtype
     }
 
-    /// One of them. Panics as [`Slices::get`].
+    /// Returns one tensor. Panics like [`Slices::get`].
     pub fn get<T: Element>(&self, at: usize) -> &[T] {
         let (memory, len) = elements(self.slots, at, self.pick);
         // SAFETY: the slot is inside an arena of the optimizer, which `'a` borrows exclusively, and has
@@ -115,14 +116,14 @@ impl<'a> MutSlices<'a> {
         unsafe { slice::from_raw_parts(memory, len) }
     }
 
-    /// One of them, to write. Panics as [`Slices::get`].
+    /// Returns one tensor, to write. Panics like [`Slices::get`].
     pub fn get_mut<T: Element>(&mut self, at: usize) -> &mut [T] {
         let (memory, len) = elements(self.slots, at, self.pick);
         // SAFETY: as in get, and `self` is borrowed exclusively.
         unsafe { slice::from_raw_parts_mut(memory, len) }
     }
 
-    /// All that are in arenas, each to write at the same time as the others.
+    /// Returns all tensors that are in arenas. They may be written at the same time.
     pub fn split(self) -> Vec<AnyMut<'a>> {
         let pick = self.pick;
         let own = self.slots.iter().enumerate().filter(|(_, slot)| !slot.is_elsewhere());
@@ -143,7 +144,7 @@ impl<'a> MutSlices<'a> {
 
 /// # Safety
 ///
-/// As long as the slice lives, these elements do, and nothing else uses them.
+/// As long as the slice lives, these elements are valid, and no other code uses them.
 unsafe fn whole<'a, T: Element>((memory, len): (*mut T, usize)) -> &'a mut [T] {
     // SAFETY: the caller's promise.
     unsafe { slice::from_raw_parts_mut(memory, len) }
@@ -163,25 +164,25 @@ impl IndexMut<usize> for MutSlices<'_> {
     }
 }
 
-/// Elements to write, of whatever type.
+/// Writable elements of any type.
 #[derive(Debug)]
 pub enum AnyMut<'a> {
-    /// Of [`Dtype::F32`].
+    /// Elements of [`Dtype::F32`].
     F32(&'a mut [f32]),
-    /// Of [`Dtype::F64`].
+    /// Elements of [`Dtype::F64`].
     F64(&'a mut [f64]),
-    /// Of [`Dtype::Bf16`].
+    /// Elements of [`Dtype::Bf16`].
     Bf16(&'a mut [Bf16]),
-    /// Of [`Dtype::F16`].
+    /// Elements of [`Dtype::F16`].
     F16(&'a mut [F16]),
-    /// Of [`Dtype::I32`].
+    /// Elements of [`Dtype::I32`].
     I32(&'a mut [i32]),
-    /// Of [`Dtype::I64`].
+    /// Elements of [`Dtype::I64`].
     I64(&'a mut [i64]),
 }
 
 impl AnyMut<'_> {
-    /// How many.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         match self {
             AnyMut::F32(elements) => elements.len(),
@@ -193,12 +194,12 @@ impl AnyMut<'_> {
         }
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Each becomes `value`, rounded to its type.
+    /// Sets every element to `value`, rounded to its type.
     pub fn fill(&mut self, value: f32) {
         match self {
             AnyMut::F32(elements) => elements.fill(value),

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Optim: single tensors of the state, and steps by hand. Parameters go by their number in order of
-//! registration; state by torch's names, and "master" for parameters of 16 bits. None names the values that
-//! are updated: the master, or the parameter itself. Elements are f64 for parameters of f64, and f32 for
-//! all others.
+//! Optim: single tensors of the state, and steps by hand.
+//!
+//! A parameter has its number in order of registration. State has torch's names, and "master" for
+//! 16-bit parameters. The name None means the values that are updated: the master, or the parameter
+//! itself. Elements are f64 for parameters of f64, and f32 for all others.
 use std::ffi::{CString, c_char};
 use std::ptr;
 
@@ -15,7 +16,8 @@ use crate::optim::Optim;
 const MOST_NAMES: usize = 16;
 
 impl Optim {
-    /// The state that a parameter has so far, which is what a save would write. Local.
+    /// Returns the names of the state that a parameter has now, which is the state that a save
+    /// would write. Local.
     pub fn state_names(&self, param: usize) -> Result<Vec<&'static str>> {
         let (mut names, mut count) = ([ptr::null(); MOST_NAMES], 0);
         let room = names.as_mut_ptr();
@@ -34,7 +36,8 @@ impl Optim {
         Ok(names[..count].iter().map(|name| static_text(*name)).collect())
     }
 
-    /// The elements of `out.len()` from `first` on, all of which this rank owns. Local.
+    /// Reads `out.len()` elements, beginning with element `first`. This rank must own them all.
+    /// Local.
     pub fn state_get<T: Element>(
         &self,
         param: usize,
@@ -53,9 +56,9 @@ impl Optim {
         .map(drop)
     }
 
-    /// Set what this rank owns of the elements from `first` on. Every rank does so for the same parameters
-    /// and names, with the whole tensor, any part, or nothing. Masters are set by
-    /// [`set_values`](Optim::set_values). Local.
+    /// Sets the elements that this rank owns, beginning with element `first`. Every rank makes this
+    /// call for the same parameters and names, with the whole tensor, any part, or an empty slice.
+    /// To set masters, use [`set_values`](Optim::set_values). Local.
     pub fn state_set<T: Element>(
         &mut self,
         param: usize,
@@ -70,12 +73,12 @@ impl Optim {
         unsafe { self.set_tensor(param, Some(name), first, values) }
     }
 
-    /// Set what this rank owns of the values that are updated: masters, and the parameters in its own
-    /// memory. [`share_params`](Optim::share_params) then puts them on all ranks. Local.
+    /// Sets the values that are updated and that this rank owns: masters, and the parameters in its
+    /// own memory. [`share_params`](Optim::share_params) then copies them to all ranks. Local.
     ///
     /// # Safety
     ///
-    /// Until that is done no rank has a slice of the parameters.
+    /// Until then, no rank has a slice of the parameters.
     pub unsafe fn set_values<T: Element>(
         &mut self,
         param: usize,
@@ -104,7 +107,8 @@ impl Optim {
         .map(drop)
     }
 
-    /// "step", or with NAdam "mu_product", of a parameter; of None, the optimizer's own. Local.
+    /// Reads a parameter's "step", or "mu_product" with NAdam. None reads the optimizer's own
+    /// value. Local.
     pub fn state_scalar(&self, param: Option<usize>, name: &str) -> Result<f64> {
         let (name, mut value) = (c_text(name, "name")?, 0.0);
         let param = param.map_or(sys::ZERO_ALL_PARAMS.into(), number);
@@ -116,7 +120,8 @@ impl Optim {
         Ok(value)
     }
 
-    /// Set it, the same on every rank; None is every parameter, and the optimizer's own. Local.
+    /// Sets that value. Every rank must set the same one. None sets every parameter's value and the
+    /// optimizer's own. Local.
     pub fn set_state_scalar(&mut self, param: Option<usize>, name: &str, value: f64) -> Result<()> {
         let name = c_text(name, "name")?;
         let param = param.map_or(sys::ZERO_ALL_PARAMS.into(), number);
@@ -128,8 +133,8 @@ impl Optim {
         .map(drop)
     }
 
-    /// Copy a whole tensor into `out` on rank `to`, or on all of None; on other ranks `out` may be empty.
-    /// Of what is sealed. Collective.
+    /// Copies a whole sealed tensor into `out` on rank `to`, or on all ranks if `to` is None. On
+    /// other ranks `out` may be empty. Collective.
     pub fn state_gather<T: Element>(
         &mut self,
         param: usize,
@@ -149,8 +154,8 @@ impl Optim {
         .map(drop)
     }
 
-    /// The reduced gradient of the `out.len()` elements from `first` on, all of which this rank owns, as a
-    /// step would use it. Local.
+    /// Reads the reduced gradient as a step would use it: `out.len()` elements, beginning with
+    /// element `first`. This rank must own them all. Local.
     pub fn grad_get<T: Element>(&self, param: usize, first: i64, out: &mut [T]) -> Result<()> {
         self.check_elements::<T>(param)?;
         let (count, memory) = (length(out), out.as_mut_ptr().cast());
@@ -159,8 +164,9 @@ impl Optim {
             .map(drop)
     }
 
-    /// In place of [`step`](Optim::step): put what this rank's parameters hold in the ranges that it owns on
-    /// every rank. `keep_masters`: after [`set_values`](Optim::set_values). Collective.
+    /// Copies the ranges that this rank owns from its parameters to every rank. It replaces
+    /// [`step`](Optim::step) in a step by hand. Pass `keep_masters` after
+    /// [`set_values`](Optim::set_values). Collective.
     pub fn share_params(&mut self, keep_masters: bool) -> Result<()> {
         let flags = if keep_masters { sys::ZERO_SHARE_KEEP_MASTERS } else { 0 };
         // SAFETY: the token is checked; parameters are ours for the call, by `&mut self` on every rank.
@@ -168,7 +174,7 @@ impl Optim {
             .map(drop)
     }
 
-    /// An error unless T is the type of a parameter's state.
+    /// Fails unless T is the type of a parameter's state.
     fn check_elements<T: Element>(&self, param: usize) -> Result<()> {
         let (mut dtype, mut count) = (0, 0);
         // SAFETY: the token is checked, `dtype` and `count` live for the call.
@@ -184,7 +190,7 @@ impl Optim {
     }
 }
 
-/// One that does not fit is none, as C will say.
+/// A number that does not fit becomes one that no parameter has, which C refuses.
 fn number(param: usize) -> i64 {
     i64::try_from(param).unwrap_or(i64::MAX)
 }

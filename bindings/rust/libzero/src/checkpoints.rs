@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Folders of checkpoints, which need no comm.
+//! Folders of checkpoints. These calls need no comm.
 use std::ffi::{CString, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
@@ -9,21 +9,21 @@ use libzero_sys as sys;
 use crate::error::{Error, Result, check, load};
 use crate::options::init;
 
-/// A complete checkpoint in a folder of them.
+/// A complete checkpoint in a folder of checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// Of its directory in the folder.
+    /// The name of its directory in the folder.
     pub name: OsString,
-    /// Optimizer steps done by its save.
+    /// The number of optimizer steps before the save.
     pub step: i64,
-    /// Ranks that saved it.
+    /// The number of ranks that saved it.
     pub world: i32,
-    /// Of all its files.
+    /// The size of all its files.
     pub bytes: i64,
 }
 
-/// The complete checkpoints in a folder, newest first, as [`Optim::load`](crate::Optim::load) takes them;
-/// none if there is no such folder.
+/// Lists the complete checkpoints in a folder, newest first: [`Optim::load`](crate::Optim::load)
+/// would load the first one. The list is empty if the folder does not exist.
 pub fn list_checkpoints(folder: impl AsRef<Path>) -> Result<Vec<Checkpoint>> {
     load()?;
     let (path, mut count) = (c_path(folder.as_ref())?, 0);
@@ -40,10 +40,12 @@ pub fn list_checkpoints(folder: impl AsRef<Path>) -> Result<Vec<Checkpoint>> {
     }
 }
 
-/// Delete the complete checkpoints in a folder, but the newest `keep_last` (at least 1) and those whose step
-/// is a multiple of `keep_every` (0: no others); returns how many. First every byte of the newest is
-/// verified: if it is damaged, nothing is deleted. Nothing but checkpoints ever is. One rank calls it, after
-/// a save.
+/// Deletes old checkpoints in a folder and returns how many it deleted.
+///
+/// It keeps the newest `keep_last` checkpoints (at least 1), and each one whose step is a multiple
+/// of `keep_every` (0 keeps no others). First it verifies every byte of the newest one. If that is
+/// damaged, nothing is deleted. It deletes only complete checkpoints. One rank calls it, after a
+/// save.
 pub fn prune_checkpoints(
     folder: impl AsRef<Path>,
     keep_last: i64,

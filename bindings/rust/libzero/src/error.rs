@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A negative status as a value, with the library's words and what a callback said.
+//! A negative status as a value, with the library's text and the error of a callback.
 use std::any::Any;
 use std::cell::RefCell;
 use std::error;
@@ -12,14 +12,15 @@ use libzero_sys as sys;
 
 use crate::words::in_rust;
 
-/// Why one of your functions failed: the source of the [`Error`](crate::Error) that comes out.
+/// The error of a caller's function. It becomes the source of the [`Error`](crate::Error) that the
+/// call returns.
 pub type Failed = Box<dyn error::Error + Send + Sync>;
 
-/// What a fallible call returns.
+/// The result of a call that can fail.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// A call of the C library failed. `source()` is what the caller's own [`Collectives`] or [`CustomRule`]
-/// said, if it was theirs.
+/// A call of the C library failed. If the caller's [`Collectives`] or [`CustomRule`] failed,
+/// `source()` returns its error.
 ///
 /// [`Collectives`]: crate::Collectives
 /// [`CustomRule`]: crate::CustomRule
@@ -31,7 +32,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error that this crate found before anything reached C.
+    /// An error that this crate found before it called C.
     pub(crate) fn argument(message: String) -> Error {
         Error { code: sys::ZERO_ERR_ARGUMENT, message, source: None }
     }
@@ -40,12 +41,12 @@ impl Error {
         Error { code, message, source: None }
     }
 
-    /// One of `libzero_sys::ZERO_ERR_*`.
+    /// Returns the code: one of `libzero_sys::ZERO_ERR_*`.
     pub fn code(&self) -> i32 {
         self.code
     }
 
-    /// The constant's name, as `"ZERO_ERR_PEER"`.
+    /// Returns the constant's name, for example `"ZERO_ERR_PEER"`.
     pub fn name(&self) -> &'static str {
         // Without a library there are these two.
         if sys::load().is_err() {
@@ -58,17 +59,19 @@ impl Error {
         static_text(sys::zero_status_name(self.code))
     }
 
-    /// What, which and what to do.
+    /// Returns the text: the failure, where it happened, and how to fix it.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// Another rank failed in this call: nothing has changed, and the comm stays usable.
+    /// Returns whether another rank failed in this call. If so, nothing has changed, and the comm
+    /// stays usable.
     pub fn is_peer(&self) -> bool {
         self.code == sys::ZERO_ERR_PEER
     }
 
-    /// The group is broken, or never formed: make a new comm, load, and go on from there.
+    /// Returns whether the group is broken or never formed. If so, make a new comm, load a
+    /// checkpoint, and continue from there.
     pub fn is_comm(&self) -> bool {
         (sys::ZERO_ERR_ABORTED..=sys::ZERO_ERR_RENDEZVOUS).contains(&self.code)
     }
@@ -80,7 +83,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// The same: this is what `main() -> Result` and `unwrap()` print.
+/// Writes the same text as Display, because `main() -> Result` and `unwrap()` print it.
 impl fmt::Debug for Error {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, formatter)
@@ -93,7 +96,7 @@ impl error::Error for Error {
     }
 }
 
-/// How a callback ended that did not end well.
+/// The failure of a callback.
 pub(crate) enum Ending {
     Failed(Failed),
     Panicked(Box<dyn Any + Send>),
@@ -104,7 +107,7 @@ thread_local! {
     static PENDING: RefCell<Option<Ending>> = const { RefCell::new(None) };
 }
 
-/// Keep how a callback of this thread ended; the first one counts.
+/// Keeps the failure of a callback of this thread. The first one counts.
 pub(crate) fn keep(ending: Ending) {
     PENDING.with_borrow_mut(|pending| {
         pending.get_or_insert(ending);
@@ -119,13 +122,15 @@ pub(crate) fn set_pending(ending: Option<Ending>) {
     PENDING.set(ending);
 }
 
-/// Find the library, unless it is linked, or found already: ZERO_ERR_UNSUPPORTED lists where it was looked for.
-/// Whatever makes a comm, or needs none, does so first.
+/// Finds the library, unless it is linked or already found. ZERO_ERR_UNSUPPORTED lists where this
+/// crate looked for it.
+///
+/// Calls that make a comm, and calls that need no comm, do this first.
 pub fn load() -> Result<()> {
     sys::load().map_err(|error| Error::new(sys::ZERO_ERR_UNSUPPORTED, error.message().into()))
 }
 
-/// The status of a call as a Result. A panic of a callback goes on from here.
+/// Returns the status of a call as a Result. A callback's panic continues here.
 pub(crate) fn check(status: sys::zero_status) -> Result<sys::zero_status> {
     let pending = take_pending();
     if status >= 0 {

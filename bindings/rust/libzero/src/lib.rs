@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! ZeRO stage 1 for any training engine: the optimizer state is split over ranks, each rank updates its
-//! share, and the new parameters appear on every rank.
+//! ZeRO stage 1 for any training engine. The optimizer state is split over ranks, each rank updates
+//! its shard, and every rank gets the new parameters.
 //!
 //! ```
 //! # fn main() -> libzero::Result<()> {
@@ -19,7 +19,7 @@
 //! # }
 //! ```
 //!
-//! Parameters and gradients are of [`f32`], [`f64`], [`Bf16`] or [`F16`], in any mixture:
+//! Parameters and gradients have the type [`f32`], [`f64`], [`Bf16`] or [`F16`], in any mixture:
 //!
 //! ```
 //! # fn main() -> libzero::Result<()> {
@@ -36,13 +36,19 @@
 //! # }
 //! ```
 //!
-//! libzero.so is found when it is needed: the file or folder that LIBZERO_PATH names, else where the system's
-//! loader looks; [`load`] does it at once. With the feature `link` it is linked, and with `static` libzero.a
-//! becomes part of the program: from LIBZERO_LIB_DIR, else as pkg-config says. With `vendored` libzero.a is built
-//! first, by Meson, of the sources inside libzero-sys.
+//! By default, the first call that needs libzero.so loads it: from the file or folder that
+//! LIBZERO_PATH names, or from the system loader's search path. [`load`] loads it at once.
 //!
-//! A rank is a [`Comm`], not a process: threads may be ranks. Calls named collective are made by every
-//! rank of a comm in the same order. `zero.h` says more about each call.
+//! | Feature | Effect |
+//! | --- | --- |
+//! | `link` | links libzero.so |
+//! | `static` | links libzero.a into the program |
+//! | `vendored` | builds libzero.a first, with Meson, from the sources in libzero-sys, and links it |
+//!
+//! `link` and `static` look for the library in LIBZERO_LIB_DIR, or else ask pkg-config.
+//!
+//! A rank is a [`Comm`], not a process: threads may be ranks. Every rank of a comm makes the calls
+//! that are named collective, in the same order. `zero.h` describes each call in more detail.
 //!
 //! A comm and an optimizer may move to another thread:
 //!
@@ -113,15 +119,18 @@ pub use slices::{AnyMut, MutSlices, Slices};
 pub use stream::Stream;
 pub use user::Collectives;
 
-/// Bytes by kind, and seconds and bytes so far, of one rank; `zero.h` describes the fields.
+/// One rank's statistics: memory by kind, and totals of time and bytes. `zero.h` describes the
+/// fields.
 pub use libzero_sys::zero_statistics as Statistics;
 
-/// The version of the C library: major * 10000 + minor * 100 + patch. Panics where [`load`] fails.
+/// Returns the version of the C library: major * 10000 + minor * 100 + patch. Panics if [`load`]
+/// fails.
 pub fn version() -> u32 {
     libzero_sys::zero_version()
 }
 
-/// One line of "key: value; ...": comms, devices and instruction sets of the C library. Panics where [`load`] fails.
+/// Returns one line of "key: value; ..." with the comms, devices and instruction sets of the C
+/// library. Panics if [`load`] fails.
 pub fn build_info() -> &'static str {
     error::static_text(libzero_sys::zero_build_info())
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What zero.h calls things, in messages of the library, as what this crate calls them.
+//! Translates the names of zero.h in the library's messages to the names of this crate.
 
-/// Functions whose method does not have their name. All others: `zero_comm_create_local` is
-/// `Comm::local`, `zero_comm_barrier` `Comm::barrier`, `zero_step` `Optim::step`.
+/// Functions whose method has another name. The rule for all others: `zero_comm_create_local` is
+/// `Comm::local`, `zero_comm_barrier` is `Comm::barrier`, `zero_step` is `Optim::step`.
 const CALLS: &[(&str, &str)] = &[
     ("zero_arena_alloc", "Comm::arena"),
     ("zero_arena_free", "Arena::drop"),
@@ -36,7 +36,7 @@ const CALLS: &[(&str, &str)] = &[
     ("zero_trace_start", "Comm::trace_start"),
     ("zero_trace_stop", "Comm::trace_stop"),
 ];
-/// Calls that no message is about, and structs.
+/// Calls that appear in no message, and structs.
 const OTHERS: &[&str] = &[
     "zero_buffer",
     "zero_build_info",
@@ -95,7 +95,8 @@ const CONSTANTS: &[(&str, &str)] = &[
     ("ZERO_UNEVEN_WORLD", "UnevenInputs::World"),
 ];
 
-/// The message in this crate's words. What is in quotes or a path is the program's own, and stays.
+/// Returns the message in this crate's words. Quoted text and paths belong to the program and are
+/// kept.
 pub(crate) fn in_rust(text: &str) -> String {
     let mut told = String::with_capacity(text.len());
     let mut rest = text;
@@ -142,7 +143,7 @@ fn word_of(word: &str) -> String {
     }
 }
 
-/// Whether it is a call that has a method.
+/// Returns whether it is a call that has a method.
 fn is_call(word: &str) -> bool {
     word.starts_with("zero_") && !word.ends_with("_options") && !OTHERS.contains(&word)
 }

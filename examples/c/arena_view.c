@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The CUDA driver is opened while the program runs, so that it needs no CUDA to be built, nor to
- * run on the host. */
+/* Opens the CUDA driver at run time, so that the program needs no CUDA to be built, or to run on
+ * the host. */
 #include "arena_view.h"
 
 #include <dlfcn.h>
@@ -8,7 +8,7 @@
 
 #include "zero.h"
 
-/* Of cuda.h, in the driver's own types. */
+/* Declarations from cuda.h; comments have the driver's names. */
 typedef int result;            /* CUresult */
 typedef unsigned long long at; /* CUdeviceptr */
 enum { DEVICE_ORDINAL = 9 };   /* CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL */
@@ -19,7 +19,7 @@ static struct {
   result (*words)(result error, const char **text);
 } cuda;
 
-/* dlsym() gives an object's address, where C wants a function's. */
+/* dlsym() returns an object pointer, but C needs a function pointer. */
 static int find(void *library, const char *name, void *function) {
   *(void **)function = dlsym(library, name);
   return *(void **)function != NULL;
@@ -32,7 +32,7 @@ static const char *problem(result error) {
   return text;
 }
 
-/* This thread uses the GPU of `arena` from here on. */
+/* Makes this thread use the GPU of `arena`. */
 static const char *use_gpu_of(void *arena) {
   result (*attribute)(void *out, int which, at address);
   result (*retain)(void **context, int device);
@@ -49,7 +49,7 @@ static const char *use_gpu_of(void *arena) {
       !find(driver, "cuGetErrorString", &cuda.words)) {
     return dlerror();
   }
-  /* Devices are their ordinals. */
+  /* A CUdevice is its ordinal. */
   error = attribute(&ordinal, DEVICE_ORDINAL, (at)(uintptr_t)arena);
   if (error == 0) error = retain(&context, ordinal);
   if (error == 0) error = set_current(context);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An arena as the host sees it: the arena itself or, of an arena on a GPU, a copy of it. For
+/* The host's view of an arena: the arena itself or, for an arena on a GPU, a copy. It is for
  * programs that compute on the host while parameters and gradients are on a GPU. */
 #ifndef ARENA_VIEW_H
 #define ARENA_VIEW_H
@@ -13,11 +13,12 @@ struct arena_view {
   size_t bytes;
 };
 
-/* Of an arena of a comm on `device`, a ZERO_DEVICE_*. These return NULL, or what went wrong. */
+/* Opens a view of an arena; `device` is the comm's, a ZERO_DEVICE_*. All calls return NULL on
+ * success, and the text of the error otherwise. */
 const char *arena_view_open(struct arena_view *view, void *arena, size_t bytes, int32_t device);
-/* What the host wrote goes to the GPU; done on return. Nothing to do on the host. */
+/* Copies the host's data to the GPU before it returns. On the host it does nothing. */
 const char *arena_view_send(const struct arena_view *view);
-/* The contrary, behind what is queued on the default stream. */
+/* Copies the GPU's data to the host, after the work that is queued on the default stream. */
 const char *arena_view_fetch(const struct arena_view *view);
 void arena_view_close(struct arena_view *view);
 

@@ -3,11 +3,11 @@
  *
  *     zero-run -n 4 char_lm --text LICENSE --steps 300 --save run/a
  *
- * The last CONTEXT characters are embedded, go through one tanh layer, and a softmax predicts the
- * next one. The programs in the other languages do the same operations in the same order, so all
- * end with the same bits. --reference trains in one process without libzero, to show that these are
- * its. With --device cuda parameters, gradients and the optimizer are on a GPU; the model stays on
- * the host.
+ * The model embeds the last CONTEXT characters, applies one tanh layer, and predicts the next one
+ * by a softmax. The programs in the other languages do the same operations in the same order, so
+ * all end with the same bits. --reference trains in one process without libzero, and ends with
+ * these bits too. With --device cuda, parameters, gradients and the optimizer are on a GPU, and the
+ * model runs on the host.
  */
 #include <math.h>
 #include <stdint.h>
@@ -50,7 +50,7 @@ static void fail(const char *what, const char *why) {
   exit(1);
 }
 
-/* Every status of libzero goes through here. */
+/* Checks the status of every libzero call. */
 static void check(zero_status status, const char *call) {
   if (status >= 0) return;
   fprintf(stderr, "char_lm: %s: %s: %s\n", call, zero_status_name(status), zero_last_error());
@@ -58,7 +58,7 @@ static void check(zero_status status, const char *call) {
 }
 #define CHECK(call) check((call), #call)
 
-/* Warnings, such as of a rank for which the others have been waiting for ten seconds. */
+/* Prints warnings, for example that the other ranks have waited ten seconds for one rank. */
 static void print_log(void *ctx, int32_t level, const char *message) {
   (void)ctx;
   fprintf(stderr, "libzero: %s: %s\n", level == ZERO_LOG_ERROR ? "error" : "warning", message);
@@ -74,7 +74,7 @@ static void *allocate(size_t bytes) {
   return memory;
 }
 
-/* ---- Text and chance: what a step trains on depends on (seed, step, example) and nothing else. */
+/* ---- Text and random numbers: a step's examples depend only on (seed, step, example). */
 
 static unsigned char *g_text;
 static size_t g_length;
@@ -103,7 +103,7 @@ static uint64_t draw(uint64_t seed, uint64_t a, uint64_t b) {
   return mix(mix(mix(seed + UINT64_C(0x9e3779b97f4a7c15)) + a) + b);
 }
 
-/* Uniform in +-1/sqrt(fan in), biases zero. */
+/* Draws weights uniformly in +-1/sqrt(fan in). Biases are zero. */
 static void initialize(float *const *params, uint64_t seed) {
   static const int fan_in[PARAMS] = {1, INPUT, 0, HIDDEN, 0};
   for (int p = 0; p < PARAMS; p++) {
@@ -114,10 +114,10 @@ static void initialize(float *const *params, uint64_t seed) {
   }
 }
 
-/* ---- The model: one example forward and backward, gradients added to `grads`. */
+/* ---- The model: forward and backward of one example, whose gradients are added to `grads`. */
 
-/* exp and tanh differ in their last bits between math libraries; these are + and * alone. exp for
- * x <= 0: its series at x/1024, then squared ten times. */
+/* exp and tanh differ in their last bits between math libraries, so these use only + and *. This
+ * is exp for x <= 0: its series at x/1024, squared ten times. */
 static double exponential(double x) {
   const double y = x / 1024;
   double e = 1 + y * (1 + y / 2 * (1 + y / 3 * (1 + y / 4 * (1 + y / 5 * (1 + y / 6)))));
@@ -143,7 +143,7 @@ static void add_scaled(float *out, const float *in, float scale, int count) {
   for (int i = 0; i < count; i++) out[i] += in[i] * scale;
 }
 
-/* Probabilities of the next character into `out`. */
+/* Writes the probabilities of the next character to `out`. */
 static void forward(float *const *params, const unsigned char *context, float *input, float *hidden,
                     float *out) {
   float largest, total = 0;
@@ -161,16 +161,16 @@ static void forward(float *const *params, const unsigned char *context, float *i
   for (int s = 0; s < SYMBOLS; s++) out[s] /= total;
 }
 
-/* The loss of one example; its gradient times `weight` is added to `grads`. */
+/* Returns the loss of one example, and adds its gradient times `weight` to `grads`. */
 static double example(float *const *params, float *const *grads, const unsigned char *context,
                       float weight) {
   float input[INPUT], hidden[HIDDEN], out[SYMBOLS], slope[HIDDEN];
   const int target = context[CONTEXT];
   double loss;
   forward(params, context, input, hidden, out);
-  loss = -log((double)out[target] + 1e-30); /* is only printed */
+  loss = -log((double)out[target] + 1e-30); /* only printed */
 
-  out[target] -= 1; /* from here on: the gradient of the loss by the logits */
+  out[target] -= 1; /* now the gradient of the loss by the logits */
   for (int s = 0; s < SYMBOLS; s++) out[s] *= weight;
   add_scaled(grads[B2], out, 1, SYMBOLS);
   for (int h = 0; h < HIDDEN; h++) {
@@ -186,9 +186,9 @@ static double example(float *const *params, float *const *grads, const unsigned 
   return loss;
 }
 
-/* This rank's part of the batch. Gradients are weighted so that their mean over ranks is the mean
- * over the batch, also where `world` does not divide it. Returns the sum of losses over the batch
- * size. */
+/* Trains on this rank's part of the batch. Gradients are weighted so that their mean over ranks is
+ * the mean over the batch, even if `world` does not divide it. Returns the sum of losses divided by
+ * the batch size. */
 static double forward_backward(const struct settings *set, float *const *params,
                                float *const *grads, long step, int rank, int world) {
   const long first = set->batch * rank / world, end = set->batch * (rank + 1) / world;
@@ -207,7 +207,7 @@ static void report(const struct settings *set, long step, double loss) {
   if (step % every == 0 || step == set->steps) printf("step=%ld loss=%.4f\n", step, loss);
 }
 
-/* FNV-1a over the bytes of all parameters: equal where all bits are. */
+/* FNV-1a over the bytes of all parameters. */
 static void print_checksum(float *const *params) {
   uint64_t sum = UINT64_C(0xcbf29ce484222325);
   for (int p = 0; p < PARAMS; p++) {
@@ -236,11 +236,11 @@ static void dump(const char *path, float *const *params) {
 struct rank {
   zero_comm *comm;
   zero_optim *optim;
-  float *params[PARAMS], *grads[PARAMS]; /* as the host sees them */
+  float *params[PARAMS], *grads[PARAMS]; /* in the host's views */
   struct arena_view param_view, grad_view;
 };
 
-/* Memory for all ranks, or for each, and what the host sees of it. */
+/* Allocates memory, shared by the ranks or one copy per rank, and opens the host's view of it. */
 static void allocate_arena(const struct rank *self, const struct settings *set, int64_t bytes,
                            int32_t kind, struct arena_view *view) {
   void *arena;
@@ -253,7 +253,8 @@ static void free_arena(struct arena_view *view) {
   CHECK(zero_arena_free(view->arena));
 }
 
-/* Parameters and gradients lie where zero_partition_plan says: then libzero copies nothing. */
+/* Places parameters and gradients where zero_partition_plan puts them, so that libzero copies
+ * nothing. */
 static void build(const struct settings *set, struct rank *self) {
   static const char *const names[] = {"lr"};
   zero_comm_options where;
@@ -351,8 +352,8 @@ static void train(const struct settings *set) {
   CHECK(zero_comm_free(self.comm));
 }
 
-/* ---- Without libzero: one process plays all ranks, sums their gradients in rank order, and
- * updates everything by the formulas of AdamW. */
+/* ---- Without libzero: one process computes all ranks' gradients, sums them in rank order, and
+ * updates all parameters by the formulas of AdamW. */
 
 static double power(double base, long exponent) {
   double result = 1;
@@ -381,8 +382,7 @@ static void adamw(float *param, const float *sum, float *exp_avg, float *exp_avg
   }
 }
 
-/* The world of a step: `worlds` is "4", or "4:60,3" for 4 ranks up to step 60 and 3 from there on.
- */
+/* Returns the world of a step. `worlds` is "4", or "4:60,3" for 4 ranks up to step 60, then 3. */
 static int world_of(const char *worlds, long step) {
   for (;;) {
     char *end;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The loop of the README as a whole program: every rank pulls one parameter towards its own number,
- * and the mean of these numbers wins. Run it alone, or as `zero-run -n 4 minimal run`. */
+ * so it ends at the mean of these numbers. Run it alone, or as `zero-run -n 4 minimal run`. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static void check(zero_status status) {
   exit(1);
 }
 
-/* Without it nothing says that a rank has been waiting for ten seconds, and for whom. */
+/* Prints warnings, for example that a rank has waited for ten seconds, and for which ranks. */
 static void print_log(void *ctx, int32_t level, const char *message) {
   (void)ctx;
   fprintf(stderr, "libzero: %s: %s\n", level == ZERO_LOG_ERROR ? "error" : "warning", message);

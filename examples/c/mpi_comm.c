@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A transport of your own, over MPI: for ranks on several hosts, or an engine with a communicator.
+/* A custom transport, over MPI: for ranks on several hosts, or an engine with a communicator.
  *
  *     mpirun -n 3 mpi_comm
  *
- * What bites, and what is done about it:
- *  - MPI forbids buffers that overlap. libzero gathers parameters where they are, so `send` may
- *    lie inside `recv`, at this rank's place: that is MPI_IN_PLACE.
+ * Pitfalls, and how this program handles them:
+ *  - MPI forbids overlapping buffers. libzero gathers parameters in place, so `send` may be inside
+ *    `recv`, at this rank's position. This program then passes MPI_IN_PLACE.
  *  - Counts are ints. A transfer is about zero_options.bucket_bytes of all ranks together: keep
- *    that below 2 GiB. What is larger is refused.
- *  - MPI waits for ever. libzero cannot interrupt it and its deadlines have no effect here, so
- *    these calls start an operation and look for its end until a deadline. One that is not done
- *    by then still has its buffers: the process has to end, by MPI_Abort.
- *  - By default an error ends all processes inside MPI; with MPI_ERRORS_RETURN it is a status.
- *  - A communicator of its own (MPI_Comm_dup) keeps libzero's messages apart from yours. It is
- *    freed with the comm, its optimizers and its arenas: before MPI_Finalize.
- *  - libzero calls from the thread that is inside the collective call, never from one of its own:
- *    MPI_THREAD_FUNNELED is enough where that is the main thread, else MPI_THREAD_SERIALIZED.
+ *    that below 2 GiB. Larger transfers are refused.
+ *  - MPI waits for ever. libzero cannot interrupt it, and libzero's deadlines have no effect here.
+ *    So these calls start an operation and test it until a deadline. An operation that has not
+ *    ended by then still uses its buffers: the process must end, by MPI_Abort.
+ *  - By default an error inside MPI ends all processes. With MPI_ERRORS_RETURN it is a status.
+ *  - A separate communicator (MPI_Comm_dup) keeps libzero's messages apart from yours. It is freed
+ *    with the comm, its optimizers and its arenas: before MPI_Finalize.
+ *  - libzero calls these functions on the thread that is inside the collective call, never on a
+ *    thread that it made. If that is the main thread, MPI_THREAD_FUNNELED is enough; otherwise use
+ *    MPI_THREAD_SERIALIZED.
  */
 #include <limits.h>
 #include <mpi.h>
@@ -102,7 +103,7 @@ static void release(void *ctx) {
   free(self);
 }
 
-/* A comm of the ranks of `mpi`, which stays yours. Collective over it. */
+/* Makes a comm of the ranks of `mpi`, which the caller keeps. Collective over `mpi`. */
 static zero_status comm_over_mpi(zero_comm **out, MPI_Comm mpi, double deadline_s) {
   struct transport *ctx;
   zero_comm_functions functions;
@@ -117,7 +118,7 @@ static zero_status comm_over_mpi(zero_comm **out, MPI_Comm mpi, double deadline_
   ZERO_INIT(functions);
   functions.exchange = exchange;
   functions.all_gather = all_gather;
-  functions.all_to_all = all_to_all; /* sums are libzero's then, with the bits of any other comm */
+  functions.all_to_all = all_to_all; /* libzero then sums, with the bits of any other comm */
   functions.split = split;
   functions.free = release;
   status = zero_comm_create_user(out, &functions, ctx, rank, world, NULL);
@@ -125,7 +126,7 @@ static zero_status comm_over_mpi(zero_comm **out, MPI_Comm mpi, double deadline_
   return status;
 }
 
-/* ---- A training, to compare the bits of two comms. */
+/* ---- A training loop, to compare the bits of two comms. */
 
 enum { PARAMS = 2, ROWS = 97, COLUMNS = 33, STEPS = 20 };
 
@@ -141,8 +142,8 @@ static void print_log(void *ctx, int32_t level, const char *message) {
   fprintf(stderr, "libzero: %s: %s\n", level == ZERO_LOG_ERROR ? "error" : "warning", message);
 }
 
-/* Each rank pulls the weights towards numbers of its own, the mean wins. Laid out by the plan, so
- * that they travel where they are. */
+/* Each rank pulls the weights towards different numbers, so they move to the mean. The plan gives
+ * their layout, so that they travel in place. */
 static void train(zero_comm *comm, float weights[ROWS * COLUMNS + ROWS]) {
   const int64_t shapes[PARAMS][2] = {{ROWS, COLUMNS}, {ROWS, 0}};
   const size_t sizes[PARAMS] = {ROWS * COLUMNS, ROWS};
@@ -202,7 +203,7 @@ int main(int argc, char **argv) {
          (double)over_mpi[0]);
   CHECK(zero_comm_free(comm));
 
-  /* The same between the processes of this host, without MPI. */
+  /* Train again between the processes of this host, without MPI. */
   CHECK(zero_comm_create_env(&comm, NULL));
   train(comm, local);
   CHECK(zero_comm_free(comm));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A classifier in dlib. With -DWITH_LIBZERO ranks share the batch, and libzero's SGD takes the
-// place of dlib's solvers: the lines behind #ifdef WITH_LIBZERO are all that changes.
+// A classifier in dlib. With -DWITH_LIBZERO ranks share the batch, and libzero's SGD replaces
+// dlib's solvers. Only the lines inside #ifdef WITH_LIBZERO differ.
 //
-// usage: dlib STEPS FILE: rank 0 writes the parameters to FILE, in fp32
+// usage: dlib STEPS FILE. Rank 0 writes the parameters to FILE, in fp32.
 #include <dlib/dnn.h>
 
 #include <chrono>

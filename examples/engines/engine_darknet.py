@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""darknet, whose update_network becomes zero_step: SGD with momentum and a decay of weights alone."""
+"""darknet: its update_network becomes zero_step. It is SGD with momentum, and decays only weights."""
 
 import array
 import random
@@ -14,8 +14,8 @@ SIDE, CLASSES, ROWS = 12, 10, 96
 
 EDITS = [
     ("include/darknet.h", r"(#include <pthread.h>\n)", "\\1#include \"zero.h\"\n\nzero_comm *ranks();\n"),
-    # The update, which registers what the parser made. The gradients of darknet point downhill, and are sums over
-    # this rank's part of the batch.
+    # The update, which registers the arrays that the parser allocated. The gradients of darknet point downhill, and
+    # are sums over this rank's part of the batch.
     (FILE, r"(?=^void update_network\()", r"""static void check(zero_status status)
 {
     if(status >= 0) return;
@@ -85,7 +85,7 @@ static zero_optim *optimizer(network *net, update_args a)
         int j;
         for(j = l.update ? tensors_of(l, tensors) : 0; j-- > 0;) fill_cpu(tensors[j].size, 0, tensors[j].grad, 1);
 """),
-    # Each rank has its part of a batch, and all have the mean of losses.
+    # Each rank has its part of a batch, and every rank gets the mean of the losses.
     ("src/parser.c", r"net->batch /= subdivs;", "net->batch /= subdivs * zero_comm_world(ranks());"),
     ("src/data.c", r"(^void get_random_batch\(.*?)j < n(.*?)(rand\(\)[^;]*;\n)",
      r"\1j < n*zero_comm_world(ranks())\2\3        if(j / n != zero_comm_rank(ranks())) continue;" "\n"),
@@ -101,7 +101,7 @@ static zero_optim *optimizer(network *net, update_args a)
 
 
 def settings(steps):
-    """The training for CIFAR, on rows of a text file, from the same weights in each run."""
+    """Changes the training for CIFAR to read rows of a text file, and to begin with the same weights in each run."""
     example = "examples/cifar.c"
     return [
         (example, r"(void train_cifar\(char[^}]*?srand\()time\(0\)", r"\g<1>1"),
@@ -114,7 +114,7 @@ def settings(steps):
 
 
 def prepare(folder):
-    """A small network, random rows that begin with their class, and the names of classes."""
+    """Writes a small network, random rows that begin with their class, and the names of the classes."""
     draw = random.Random(1)
     (folder / "small.cfg").write_text(f"""[net]
 batch=48
@@ -148,7 +148,7 @@ activation=linear
 
 def build(run, folder, libraries):
     binary = folder / "train"
-    # Its Makefile leaves compare.c out, too.
+    # darknet's Makefile leaves compare.c out, too.
     sources = [path for path in (folder / "src").glob("*.c") if path.name != "compare.c"]
     run("cc", "-O2", "-w", "-I", folder / "include", "-I", folder / "src", *sources, folder / "examples/cifar.c",
         "-o", binary, *libraries, "-lm", "-pthread")

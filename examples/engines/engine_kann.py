@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""KANN, whose kann_RMSprop becomes a rule of libzero's: a function that each rank calls for its share."""
+"""KANN: its kann_RMSprop becomes a custom update rule, a function that each rank calls for its shard."""
 
 import array
 import random
@@ -36,7 +36,7 @@ static void *arena(size_t bytes)
 	return memory;
 }
 """),
-    # Blocks of variables and of gradients, of new networks and of those in files.
+    # Blocks of variables and of gradients, in new networks and in loaded ones.
     (FILE, r"x = \*_x = [^;]*;", "x = *_x = (float*)arena(n_var * sizeof(float));"),
     (FILE, r"g = \*_g = [^;]*;", "g = *_g = (float*)arena(n_var * sizeof(float));"),
     (FILE, r"ann->x = \(float\*\)malloc\(", "ann->x = (float*)arena("),
@@ -80,7 +80,7 @@ static zero_optim *optimizer(kann_t *ann, float lr)
     (FILE, r"	r = \(float\*\)calloc\([^;]*;\n", ""),
     (FILE, r"kann_RMSprop\(n_var, [^;]*;", "check(zero_step(optim, 0));"),
     (FILE, r"free\(shuf\); free\(r\);", "free(shuf); zero_free(optim);"),
-    # Each rank has its part of a batch, and all have the sums of what is printed.
+    # Each rank has its part of a batch, and every rank gets the sums of the printed numbers.
     (FILE, r"int b, c, ms = (n_train - [^;]*);\n", r"""int b, c, batch = \1;
 			int first = batch * rank / world, ms = batch * (rank + 1) / world - first;
 			n_proc += first;
@@ -98,7 +98,7 @@ def settings(steps):
 
 
 def prepare(folder):
-    """Random rows, whose answers are 0 and 1."""
+    """Writes random rows with the answers 0 and 1."""
     draw = random.Random(1)
     for name, columns, value in (("inputs", INPUTS, draw.random), ("answers", OUTPUTS, lambda: draw.randrange(2))):
         with (folder / name).open("w", encoding="utf-8") as file:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""llm.c's train_gpt2.c, whose parameters and gradients become arenas, and whose update becomes zero_step."""
+"""llm.c's train_gpt2.c: its parameters and gradients become arenas, and its update becomes zero_step."""
 
 import array
 import random
@@ -28,7 +28,7 @@ static void check(zero_status status) {
     (FILE, r"free\(model->params_memory\);\n    free\(model->grads_memory\);\n    free\(model->m_memory\);\n"
            r"    free\(model->v_memory\);",
      "zero_free(optim);\n    zero_arena_free(model->params_memory);\n    zero_arena_free(model->grads_memory);"),
-    # The update, which registers what the first backward made.
+    # The update, which registers the gradients that the first backward pass allocated.
     (FILE, r"^void gpt2_update\(.*?^}", r"""void gpt2_update(GPT2 *model, float learning_rate) {
     if (optim == NULL) {
         check(zero_create(&optim, comm, NULL));
@@ -54,7 +54,7 @@ static void check(zero_status status) {
     check(zero_step(optim, NULL));
 }"""),
     (FILE, r"^int main\(\) \{\n", "int main() {\n    check(zero_comm_create_env(&comm, NULL));\n"),
-    # The loader of llm.c knows ranks.
+    # The data loader of llm.c already knows ranks.
     (FILE, r"int B = 4;", "int B = 4 / zero_comm_world(comm);"),
     (FILE, r"train_tokens, B, T, 0, 1, 0\)", "train_tokens, B, T, zero_comm_rank(comm), zero_comm_world(comm), 0)"),
     (FILE, r"gpt2_update\(&model, 1e-4f[^;]*;",
@@ -65,7 +65,7 @@ static void check(zero_status status) {
 
 
 def settings(steps):
-    """No shuffling, which depends on the number of ranks."""
+    """Turns off shuffling, which depends on the number of ranks."""
     return [
         (FILE, r"step <= 40", f"step < {steps}"),
         (FILE, r"train_tokens, B, T, 0, 1, 1\)", "train_tokens, B, T, 0, 1, 0)"),
@@ -73,7 +73,7 @@ def settings(steps):
 
 
 def prepare(folder):
-    """A model of 2 layers with random weights, and random tokens, in the formats of llm.c."""
+    """Writes a model of 2 layers with random weights, and random tokens, in the formats of llm.c."""
     max_t, vocabulary, layers, heads, channels = 64, 256, 2, 4, 64
     draw = random.Random(1)
     sizes = [vocabulary, max_t, *(layers * n for n in (1, 1, 3 * channels, 3, channels, 1, 1, 1, 4 * channels, 4,

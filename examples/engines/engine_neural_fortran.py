@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""neural-fortran, whose images become ranks, and whose update becomes zero_step. Programs stay as they are."""
+"""neural-fortran: its images become ranks, and its update becomes zero_step. Programs do not change."""
 
 import graphlib
 import re
@@ -21,7 +21,7 @@ LAYERS = "".join(f"""\
 """ for kind in ("dense", "conv1d", "conv2d", "locally_connected2d", "linear2d", "layernorm"))
 
 EDITS = [
-    # Ranks in place of images.
+    # Ranks replace images.
     (f"{PARALLEL}.f90", r"(module nf_parallel\n)(.*?)  public :: tile_indices\n", r"""\1
   use libzero
 \2  public :: tile_indices, ranks
@@ -46,7 +46,7 @@ EDITS = [
     (f"{NETWORK}_submodule.f90", r"#ifdef PARALLEL\n[^#]*call co_broadcast\(batch_start, 1\)\n#endif\n", """\
         call zero_check(zero_comm_broadcast(ranks(), c_loc(batch_start), 4_c_size_t, 0), 'zero_comm_broadcast')
 """),
-    # The update, which registers what the layers have.
+    # The update, which registers the arrays of the layers.
     (f"{NETWORK}.f90", r"(^module nf_network\n)", "\\1\n  use libzero, only: c_ptr\n"),
     (f"{NETWORK}.f90", r"^  type :: network\n", """\
   type :: tensor
@@ -143,7 +143,7 @@ end submodule nf_network_submodule
 
 
 def settings(steps):
-    """In place of one of its examples: random numbers, the same in each process."""
+    """Replaces one of its examples: random numbers, the same in each process."""
     return [("example/simple.f90", r"\A.*\Z", f"""\
 program small
   use nf, only: dense, input, network, sgd

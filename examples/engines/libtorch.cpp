@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A classifier in libtorch. With -DWITH_LIBZERO ranks share the batch, and libzero's AdamW takes
-// the place of libtorch's: the lines behind #ifdef WITH_LIBZERO are all that changes.
+// A classifier in libtorch. With -DWITH_LIBZERO ranks share the batch, and libzero's AdamW replaces
+// libtorch's. Only the lines inside #ifdef WITH_LIBZERO differ.
 //
-// usage: libtorch STEPS FILE: rank 0 writes the parameters to FILE, in fp32
+// usage: libtorch STEPS FILE. Rank 0 writes the parameters to FILE, in fp32.
 #include <torch/nn.h>
 #include <torch/optim/adamw.h>
 

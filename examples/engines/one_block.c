@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A classifier in plain C that keeps all parameters in one block of memory, as llm.c does, and its
- * gradients and moments in three more of the same layout. With -DWITH_LIBZERO ranks share the
- * batch, and there are no moments: the lines behind #ifdef WITH_LIBZERO are all that changes.
+/* A classifier in plain C that keeps all parameters in one block of memory, like llm.c, and its
+ * gradients and moments in three more blocks of the same layout. With -DWITH_LIBZERO ranks share
+ * the batch, and there are no moments. Only the lines inside #ifdef WITH_LIBZERO differ.
  *
- * usage: one_block STEPS FILE: rank 0 writes the parameters to FILE, in fp32 */
+ * usage: one_block STEPS FILE. Rank 0 writes the parameters to FILE, in fp32. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains engines that others wrote with their own optimizer and with libzero, and compares the two.
+"""Trains third-party engines with their own optimizer and with libzero, and compares the results.
 
 usage: run.py [--source ENGINE=FOLDER]... [--steps N] [ENGINE...]
 
-Programs of this folder use an engine that is installed: they are compiled twice, with and without
+Programs of this folder use an engine that is installed. They are compiled twice, with and without
 -DWITH_LIBZERO. The other engines are fetched by version into a scratch folder, or copied from --source,
-and changed there by the edits that engine_NAME.py describes. Each then trains alone with its own optimizer,
-and with libzero on 1 and on 3 ranks (2 where the batch has 4 rows). A line tells how many lines
-libzero took, how far the trained numbers differ, and how long an update took. What cannot be built here
-is "not run", with the reason. The exit status is 1 where numbers differ by more than TOLERANCE.
+and changed there by the edits in engine_NAME.py. Each engine then trains alone with its own optimizer, and
+with libzero on 1 and on 3 ranks (2 if the batch has 4 rows). The output has the number of lines that libzero
+took, the difference of the trained numbers, and the time of an update. An engine that cannot be built here
+is "not run", with the reason. The exit status is 1 if numbers differ by more than TOLERANCE.
 
-LIBZERO_LIB_DIR is the folder of libzero.so, ZERO_RUN the launcher; TORCH_PYTHON a Python that has torch.
+LIBZERO_LIB_DIR is the folder of libzero.so, ZERO_RUN is the launcher, and TORCH_PYTHON is a Python that has torch.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ ROOT = HERE.parents[1]
 LIBRARIES = os.environ.get("LIBZERO_LIB_DIR", str(ROOT / "build/src"))
 ZERO_RUN = os.environ.get("ZERO_RUN", "zero-run")
 TORCH_PYTHON = os.environ.get("TORCH_PYTHON", sys.executable)
-# Of parameters after some dozen steps, or of losses: sums in another order differ by less.
+# The limit for parameters after a few dozen steps, or for losses. A different order of sums changes them by less.
 TOLERANCE = 1e-4
 
 
 class NotHere(Exception):
-    """Why an engine cannot be run on this machine."""
+    """The reason why an engine cannot be run on this machine."""
 
 
 @dataclass(frozen=True)
 class Built:
-    """The two programs, as commands, and how many lines libzero added and took away."""
+    """The two programs, as commands, and the numbers of lines that libzero added and removed."""
 
     own: list[str]
     with_libzero: list[str]
     added: int
     removed: int
     numbers: Callable[[Path, str], Sequence[float]]
-    """From the folder of a run and what it printed."""
+    """Returns the numbers, from the folder of a run and its output."""
     ranks: int = 3
     prepare: Callable[[Path], None] = lambda folder: None
-    """Writes what a run reads."""
+    """Writes the input files of a run."""
 
 
 def run(*command: object, **options) -> str:
@@ -100,7 +100,7 @@ def twice(scratch: Path, source: str, steps: int, compiler: Sequence[str], libra
 
 
 def one_block(scratch: Path, steps: int) -> Built:
-    """The memory of llm.c: all parameters in one block, all gradients in another."""
+    """The memory layout of llm.c: all parameters in one block, all gradients in another."""
     compiler = [needs(os.environ.get("CC", "cc")), "-O2", "-Wall", "-Wextra", "-Werror"]
     return twice(scratch, "one_block.c", steps, compiler, ["-lm"])
 
@@ -113,8 +113,8 @@ def dlib(scratch: Path, steps: int) -> Built:
 
 
 def torch_compiler() -> tuple[list[str], list[str]]:
-    """How programs with the libtorch of TORCH_PYTHON are compiled and linked, without optimization: what counts
-    is compiled in torch and in libzero."""
+    """The commands that compile and link programs with the libtorch of TORCH_PYTHON. They do not optimize, because
+    the code that takes the time is in torch and in libzero."""
     compiler = needs(os.environ.get("CXX", "c++"))
     asked = subprocess.run([TORCH_PYTHON, "-c", "import torch; print(torch.__path__[0])"],
                            capture_output=True, text=True, check=False)
@@ -167,7 +167,7 @@ def fetched(project: str, commit: str, into: Path) -> None:
 
 
 def edited(folder: Path, edits: Sequence[tuple[str, str, str]]) -> tuple[int, int]:
-    """Replaces in each file the one place that a pattern matches; \\1 and so on are its groups."""
+    """Replaces the one match of a pattern in each file. \\1 and so on are its groups."""
     added = removed = 0
     for name in dict.fromkeys(edit[0] for edit in edits):
         file = folder / name
@@ -202,7 +202,7 @@ end block""",
 
 
 def clock(name: str, update: str) -> list[tuple[str, str, str]]:
-    """Edits that print the time of the one call that updates."""
+    """Returns edits that print the time of the one call that updates."""
     include = [(name, r"\A", "#include <time.h>\n")] if name.endswith(".c") else []
     return [*include, (name, update, CLOCKS[Path(name).suffix])]
 
@@ -217,7 +217,7 @@ def foreign(name: str, source: str | None, scratch: Path, steps: int) -> Built:
     else:
         shutil.copytree(source, own)
     shutil.copytree(own, changed)
-    # Both train the same small model for the same time, and tell how long an update takes.
+    # Both train the same small model for the same number of steps, and print the time of an update.
     for folder in (own, changed):
         edited(folder, [*engine.settings(steps), *clock(*engine.UPDATE)])
     added, removed = edited(changed, engine.EDITS)
@@ -229,17 +229,17 @@ def foreign(name: str, source: str | None, scratch: Path, steps: int) -> Built:
 
 
 def trained(scratch: Path, built: Built, command: Sequence[str]) -> tuple[Sequence[float], float]:
-    """The numbers, and the microseconds of the middle update."""
+    """Returns the numbers, and the median time of an update in microseconds."""
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
         built.prepare(Path(folder))
         said = run(*command, cwd=folder, env=os.environ | {"OMP_NUM_THREADS": "1"})
-        said = re.sub(r"^(\[0\] |\[\d+\] .*\n)", "", said, flags=re.MULTILINE)  # what rank 0 said
+        said = re.sub(r"^(\[0\] |\[\d+\] .*\n)", "", said, flags=re.MULTILINE)  # the output of rank 0
         took = [float(time) for time in re.findall(r"step: ([\d.]+) us", said)]
         return built.numbers(Path(folder), said), statistics.median(took)
 
 
 def compare(built: Built, scratch: Path) -> tuple[float, str]:
-    """The largest difference, and a line about it."""
+    """Returns the largest difference, and a line about it."""
     own, own_us = trained(scratch, built, built.own)
     worst, times = 0.0, [f"{own_us:.0f} us by itself"]
     for ranks in (1, built.ranks):

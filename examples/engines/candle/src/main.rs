@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A classifier in candle. With the feature `with_libzero` ranks share the batch, and libzero's AdamW
-//! takes the place of candle's: `with_libzero.rs` in place of `own.rs` is all that changes.
+//! replaces candle's. Only one file differs: `with_libzero.rs` replaces `own.rs`.
 //!
-//! usage: candle-with-libzero STEPS FILE: rank 0 writes the parameters to FILE, in fp32
+//! usage: candle-with-libzero STEPS FILE. Rank 0 writes the parameters to FILE, in fp32.
 use std::time::Instant;
 
 use candle_core::{Device, Tensor, Var};

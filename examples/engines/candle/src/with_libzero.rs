@@ -13,7 +13,7 @@ pub struct Update {
     comm: Comm,
 }
 
-/// The address of a contiguous tensor's elements, which is theirs as long as the tensor lives.
+/// Returns the address of a contiguous tensor's elements. It is valid as long as the tensor lives.
 fn address(tensor: &Tensor) -> Result<*mut f32> {
     let (storage, layout) = tensor.storage_and_layout();
     match &*storage {

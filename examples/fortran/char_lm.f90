@@ -3,8 +3,8 @@
 !>
 !>     zero-run -n 4 char_lm --text LICENSE --steps 300 --save run/a
 !>
-!> The model, the data and the options of examples/c/char_lm.c, and the same bits: the same operations in
-!> the same order. README.md beside this file says how it is compiled.
+!> It has the model, the data and the options of examples/c/char_lm.c, and ends with the same bits, because
+!> it does the same operations in the same order. README.md in this folder has the commands that compile it.
 module model
   use, intrinsic :: iso_fortran_env, only: int8, int64, real32, real64
   implicit none
@@ -19,7 +19,7 @@ module model
 
 contains
 
-  !> 64 bits of a hexadecimal number; a literal of that size would be out of range.
+  !> Returns the 64 bits of a hexadecimal number. A literal of that size would be out of range.
   pure integer(int64) function hex(high, low)
     integer(int64), intent(in) :: high, low
     hex = ior(ishft(high, 32), low)
@@ -32,19 +32,19 @@ contains
     mix = ieor(mix, ishft(mix, -31))
   end function
 
-  !> 64 random bits, the same on every rank and in every language.
+  !> Returns 64 random bits, the same on every rank and in every language.
   pure integer(int64) function draw(seed, a, b)
     integer(int64), intent(in) :: seed, a, b
     draw = mix(mix(mix(seed + hex(int(z'9e3779b9', int64), int(z'7f4a7c15', int64))) + a) + b)
   end function
 
-  !> The remainder of a number without a sign.
+  !> Returns the remainder of an unsigned number.
   pure integer(int64) function remainder(value, by)
     integer(int64), intent(in) :: value, by
     remainder = mod(mod(ishft(value, -1), by)*2 + iand(value, 1_int64), by)
   end function
 
-  !> Uniform in +-1/sqrt(fan in).
+  !> Draws weights uniformly in +-1/sqrt(fan in).
   subroutine fill(values, number, fan_in, seed)
     real(real32), intent(out) :: values(:, :)
     integer, intent(in) :: number, fan_in
@@ -81,8 +81,8 @@ contains
     dot = ((lanes(1) + lanes(5)) + (lanes(3) + lanes(7))) + ((lanes(2) + lanes(6)) + (lanes(4) + lanes(8)))
   end function
 
-  !> exp for x <= 0 in + and * alone, since math libraries differ in the last bits: its series at x/1024,
-  !> then squared ten times.
+  !> exp for x <= 0 with only + and *, because math libraries differ in the last bits: its series at
+  !> x/1024, squared ten times.
   elemental real(real64) function exponential(x)
     real(real64), intent(in) :: x
     real(real64) :: y
@@ -103,7 +103,7 @@ contains
     if (x < 0) hyperbolic_tangent = -hyperbolic_tangent
   end function
 
-  !> Probabilities of the next character into `out`. `text` are a context and the character after it.
+  !> Writes the probabilities of the next character to `out`. `text` is a context and the character after it.
   subroutine forward(all, text, input, state, out)
     type(tensors), intent(in) :: all
     integer, intent(in) :: text(:)
@@ -130,7 +130,7 @@ contains
     out = out/total
   end subroutine
 
-  !> The loss of one example; its gradient times `weight` is added to `grads`.
+  !> Returns the loss of one example, and adds its gradient times `weight` to `grads`.
   real(real64) function example(all, grads, text, weight)
     type(tensors), intent(in) :: all, grads
     integer, intent(in) :: text(:)
@@ -139,9 +139,9 @@ contains
     integer :: target, c, h, i, row
     target = text(CONTEXT + 1) + 1
     call forward(all, text, input, state, out)
-    example = -log(real(out(target), real64) + 1e-30_real64) ! is only printed
+    example = -log(real(out(target), real64) + 1e-30_real64) ! only printed
 
-    out(target) = out(target) - 1 ! from here on: the gradient of the loss by the logits
+    out(target) = out(target) - 1 ! now the gradient of the loss by the logits
     out = out*weight
     grads%b2 = grads%b2 + out
     do h = 1, HIDDEN
@@ -166,7 +166,7 @@ contains
     grads%b2 = 0
   end subroutine
 
-  !> FNV-1a: equal where all bits are.
+  !> FNV-1a over the bytes of all parameters.
   integer(int64) function checksum(all)
     type(tensors), intent(in) :: all
     integer(int64) :: sum
@@ -226,11 +226,11 @@ program char_lm
 
 contains
 
-  !> Warnings, such as of a rank for which the others have been waiting for ten seconds.
+  !> Prints warnings, for example that the other ranks have waited ten seconds for one rank.
   subroutine print_log(ctx, level, message) bind(C)
     type(c_ptr), value :: ctx, message
     integer(c_int32_t), value :: level
-    if (c_associated(ctx)) return ! none is given above
+    if (c_associated(ctx)) return ! no ctx is given above
     write (error_unit, '(4a)') "libzero: ", trim(merge("error  ", "warning", level == ZERO_LOG_ERROR)), ": ", zero_text(message)
     flush (error_unit)
   end subroutine
@@ -291,7 +291,7 @@ contains
     close (unit)
   end subroutine
 
-  !> Parameters and gradients lie where zero_partition_plan says: then libzero copies nothing.
+  !> Places parameters and gradients where zero_partition_plan puts them, so that libzero copies nothing.
   subroutine build()
     character(kind=c_char, len=16), target, save :: names(PARAMS)
     character(kind=c_char, len=3), target, save :: lr_name = "lr"//c_null_char
@@ -363,8 +363,8 @@ contains
     end if
   end subroutine
 
-  !> This rank's part of the batch. Gradients are weighted so that their mean over ranks is the mean over
-  !> the batch, also where the number of ranks does not divide it.
+  !> Trains on this rank's part of the batch. Gradients are weighted so that their mean over ranks is the
+  !> mean over the batch, even if the number of ranks does not divide it.
   real(c_double) function forward_backward(step) result(loss)
     integer(int64), intent(in) :: step
     real(real32) :: weight

@@ -1,5 +1,5 @@
 ! SPDX-License-Identifier: Apache-2.0
-!> Ranks of a communicator of the program's own: of four processes or more two are left to other work.
+!> A comm of the ranks of the program's own communicator. With four processes or more, two do other work.
 !>
 !>     mpirun -n 4 ./mpi_comm
 program mpi_comm
@@ -11,7 +11,7 @@ program mpi_comm
   real(c_double), target :: loss
   type(c_ptr) :: comm
 
-  ! From here on any one thread at a time may call; with less it is the thread that initialized MPI.
+  ! With this level any thread may call, one at a time. Below it, only the thread that initialized MPI may.
   call mpi_init_thread(MPI_THREAD_SERIALIZED, level, error)
   call mpi_comm_rank(MPI_COMM_WORLD, rank, error)
   call mpi_comm_size(MPI_COMM_WORLD, world, error)
@@ -23,7 +23,7 @@ program mpi_comm
     call zero_check(zero_comm_all_reduce(comm, c_loc(loss), 1_c_size_t, ZERO_FLOAT64, ZERO_SUM), "zero_comm_all_reduce")
     write (*, '(a, i0, a, i0, a, f0.1)') "rank ", zero_comm_rank(comm), " of ", zero_comm_world(comm), ": sum ", loss
     call zero_check(zero_comm_free(comm), "zero_comm_free")
-    call mpi_comm_free(trainers, error) ! it is still the program's
+    call mpi_comm_free(trainers, error) ! the program still owns it
   end if
   call mpi_finalize(error)
 end program

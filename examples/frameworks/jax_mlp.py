@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small network in JAX: libzero has the parameters, and each step makes new arrays of them."""
+"""A small network in JAX: libzero keeps the parameters, and each step makes new arrays from them."""
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ def loss_of(params, inputs, targets):
 
 
 def batches_of(rank, world, steps=20, batch=8):
-    """This rank's rows of each batch, of which every rank has as many."""
+    """Yields this rank's rows of each batch. Every rank has the same number of rows."""
     for step in range(steps):
         inputs = jax.random.normal(jax.random.key(1 + step), (batch, SIZES[0]))
         targets = jnp.stack([inputs[:, i] * inputs[:, i + 1] for i in range(SIZES[-1])], axis=1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small model of Keras on TensorFlow: libzero has the parameters, which variables are assigned after each step."""
+"""A small Keras model on TensorFlow: libzero keeps the parameters, and the loop assigns them to the variables."""
 
 import keras
 import libzero
@@ -10,7 +10,7 @@ WORDS, LENGTH = 50, 6
 
 
 def batches_of(rank, world, steps=20, batch=8):
-    """This rank's rows of each batch, of which every rank has as many."""
+    """Yields this rank's rows of each batch. Every rank has the same number of rows."""
     for step in range(steps):
         words = np.random.default_rng(step).integers(0, WORDS, (batch, LENGTH))
         targets = (words % 7).sum(1, keepdims=True).astype(np.float32) / 20

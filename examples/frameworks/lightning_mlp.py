@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small module of Lightning, on the ranks that torchrun or zero-run starts: DDP reduces gradients."""
+"""A small Lightning module, on the ranks that torchrun or zero-run starts: DDP reduces the gradients."""
 
 import os
 import sys

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hugging Face's Trainer, on the ranks that torchrun starts, with libzero's optimizer; it saves and goes on."""
+"""Hugging Face's Trainer, on the ranks that torchrun starts, with libzero's optimizer. It saves, and resumes."""
 
 import os
 import sys

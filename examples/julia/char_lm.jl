@@ -3,8 +3,8 @@
 #
 #     zero-run -n 4 julia examples/julia/char_lm.jl --text LICENSE --steps 300
 #
-# The model, the data and the options of examples/c/char_lm.c, and the same bits: the same operations in
-# the same order. So sums are loops, where sum() would choose an order of its own.
+# It has the model, the data and the options of examples/c/char_lm.c, and ends with the same bits, because
+# it does the same operations in the same order. Sums are loops, because sum() would choose another order.
 include("zero.jl")
 using .Zero: Zero, check, made, with
 using Printf: @printf, @sprintf
@@ -12,7 +12,7 @@ using Printf: @printf, @sprintf
 const CONTEXT, EMBED, HIDDEN, SYMBOLS = 8, 16, 384, 256
 const INPUT = CONTEXT * EMBED
 const NAMES = ["embedding", "hidden.weight", "hidden.bias", "output.weight", "output.bias"]
-# As C has them; a column here is a row there.
+# The same shapes as in C: a column here is a row there.
 const SHAPES = [[SYMBOLS, EMBED], [INPUT, HIDDEN], [HIDDEN], [HIDDEN, SYMBOLS], [SYMBOLS]]
 const FAN_IN = [1, INPUT, 0, HIDDEN, 0]
 
@@ -62,8 +62,8 @@ function dot(a, b, lane)
     return sum
 end
 
-"""exp for x <= 0 in + and * alone, since math libraries differ in the last bits: its series at x/1024,
-then squared ten times."""
+"""exp for x <= 0 with only + and *, because math libraries differ in the last bits: its series at
+x/1024, squared ten times."""
 function exponential(x::Float64)
     y = x / 1024
     value = 1 + y * (1 + y / 2 * (1 + y / 3 * (1 + y / 4 * (1 + y / 5 * (1 + y / 6)))))
@@ -100,16 +100,16 @@ function forward(all::Tensors, text, input, hidden, out)
     out ./= total
 end
 
-"""The loss of one example, `text` being its context and the character after that; its gradient times
-`weight` is added to `grads`."""
+"""Returns the loss of one example, and adds its gradient times `weight` to `grads`. `text` is its context
+and the character after that."""
 function example(all::Tensors, grads::Tensors, text, weight::Float32)
     input, hidden = zeros(Float32, INPUT), zeros(Float32, HIDDEN)
     out, slope = zeros(Float32, SYMBOLS), zeros(Float32, HIDDEN)
     target = text[CONTEXT + 1] + 1
     forward(all, text, input, hidden, out)
-    loss = -log(Float64(out[target]) + 1e-30) # is only printed
+    loss = -log(Float64(out[target]) + 1e-30) # only printed
 
-    out[target] -= 1 # from here on: the gradient of the loss by the logits
+    out[target] -= 1 # now the gradient of the loss by the logits
     out .*= weight
     grads.b2 .+= out
     for h in 1:HIDDEN
@@ -125,8 +125,8 @@ function example(all::Tensors, grads::Tensors, text, weight::Float32)
     return loss
 end
 
-"""This rank's part of the batch. Gradients are weighted so that their mean over ranks is the mean over
-the batch, also where the number of ranks does not divide it."""
+"""Trains on this rank's part of the batch. Gradients are weighted so that their mean over ranks is the mean
+over the batch, even if the number of ranks does not divide it."""
 function forward_backward(set, text, all::Tensors, grads::Tensors, step, rank, world)
     weight, loss = Float32(world) / Float32(set.batch), 0.0
     foreach(values -> fill!(values, 0), in_order(grads))

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-zero.h for Julia: what a training program needs of it, by the same names. zero.h says what each call means.
-tests/abi/check_bindings.py compares this file with it. Add what you miss in the same way; a struct may lack
-fields at its end, because struct_size tells the library. LIBZERO_PATH names
-the library or its folder; without it the system's loader looks for libzero.so.0.2. A library of another
-version is refused.
+zero.h for Julia: the part that a training program needs, with the same names. zero.h describes each call.
+tests/abi/check_bindings.py compares this file with it. Add other declarations in the same way. A struct may
+lack fields at its end, because the library reads its size from struct_size.
 
-A Julia array of size (n, m) is one of shape {m, n} to C. Parameters and gradients that Julia allocated
-have to live as long as they are registered: keep a reference to them.
+LIBZERO_PATH names the library or its folder. Without it, the system's loader looks for libzero.so.0.2. A
+library of another version is refused.
+
+To C, a Julia array of size (n, m) has the shape {m, n}. Parameters and gradients that Julia allocates must
+stay alive as long as they are registered: keep a reference to them.
 """
 module Zero
 

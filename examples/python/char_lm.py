@@ -3,9 +3,9 @@
 
     PYTHONPATH=bindings/python zero-run -n 4 python3 examples/python/char_lm.py --steps 300
 
-The last CONTEXT characters are embedded, go through one tanh layer, and a softmax predicts the next
-one: the model, the data and the options of examples/c/char_lm.c, and the same bits. So sums are
-taken in the order of the loops there, where a matrix product would have an order of its own.
+The model embeds the last CONTEXT characters, applies one tanh layer, and predicts the next one by a
+softmax. It has the model, the data and the options of examples/c/char_lm.c, and ends with the same bits.
+So it adds in the order of the loops there, because a matrix product would choose another order.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def mix(x: Any) -> Any:
 
 
 def draw(seed: int, a: int, b: Any) -> Any:
-    """64 random bits for each number in `b`, the same on every rank and in every language."""
+    """Returns 64 random bits for each number in `b`, the same on every rank and in every language."""
     start = np.array([(seed + 0x9E3779B97F4A7C15) % (1 << 64)], np.uint64)
     return mix(mix(mix(start) + np.uint64(a)) + b.astype(np.uint64))
 
 
 def initialize(params: Arrays, seed: int) -> None:
-    """Uniform in +-1/sqrt(fan in), biases zero."""
+    """Draws weights uniformly in +-1/sqrt(fan in). Biases are zero."""
     for number, (name, param) in enumerate(params.items()):
         fan_in = FAN_IN.get(name)
         if fan_in is None:
@@ -57,8 +57,8 @@ def initialize(params: Arrays, seed: int) -> None:
 
 
 def exponential(x: Any) -> Any:
-    """exp for x <= 0 in + and * alone, since math libraries differ in the last bits: its series at
-    x/1024, then squared ten times."""
+    """exp for x <= 0 with only + and *, because math libraries differ in the last bits: its series at
+    x/1024, squared ten times."""
     y = x.astype(np.float64) / 1024
     value = 1 + y * (1 + y / 2 * (1 + y / 3 * (1 + y / 4 * (1 + y / 5 * (1 + y / 6)))))
     for _ in range(10):
@@ -73,7 +73,7 @@ def hyperbolic_tangent(x: Any) -> Any:
 
 
 def affine(bias: Any, inputs: Any, weights: Any) -> Any:
-    """bias + inputs @ weights, in order of the inputs."""
+    """Returns bias + inputs @ weights, added in the order of the inputs."""
     out = np.repeat(bias[None, :], len(inputs), axis=0)
     for column, row in zip(inputs.T, weights):
         out += column[:, None] * row
@@ -81,7 +81,7 @@ def affine(bias: Any, inputs: Any, weights: Any) -> Any:
 
 
 def back(slopes: Any, weights: Any) -> Any:
-    """slopes @ weights.T, as eight partial sums."""
+    """Returns slopes @ weights.T, added as eight partial sums."""
     lanes = np.zeros((len(slopes), len(weights), 8), np.float32)
     for first in range(0, slopes.shape[1], 8):
         lanes += slopes[:, None, first : first + 8] * weights[None, :, first : first + 8]
@@ -91,18 +91,18 @@ def back(slopes: Any, weights: Any) -> Any:
 
 
 def forward_backward(params: Arrays, grads: Arrays, text: Any, at: Any, weight: Any) -> float:
-    """The summed loss of the examples that begin at `at`; its gradient by `weight` to `grads`."""
+    """Returns the summed loss of the examples that begin at `at`, and adds its gradient times `weight` to `grads`."""
     context, target = text[at[:, None] + np.arange(CONTEXT)], text[at + CONTEXT]
     count = len(at)
     inputs = params["embedding"][context].reshape(count, INPUT)
     hidden = hyperbolic_tangent(affine(params["hidden.bias"], inputs, params["hidden.weight"]))
     out = affine(params["output.bias"], hidden, params["output.weight"])
     out = exponential(out - out.max(axis=1, keepdims=True)).astype(np.float32)
-    out /= np.add.accumulate(out, axis=1)[:, -1:]  # unlike sum(), from left to right
+    out /= np.add.accumulate(out, axis=1)[:, -1:]  # adds from left to right, unlike sum()
     rows = np.arange(count)
-    loss = -np.log(out[rows, target].astype(np.float64) + 1e-30).sum()  # is only printed
+    loss = -np.log(out[rows, target].astype(np.float64) + 1e-30).sum()  # only printed
 
-    out[rows, target] -= 1  # from here on: the gradient of the loss by the logits
+    out[rows, target] -= 1  # now the gradient of the loss by the logits
     out *= weight
     slope = back(out, params["output.weight"]) * (1 - hidden * hidden)
     by_input = back(slope, params["hidden.weight"]).reshape(count, CONTEXT, EMBED)
@@ -119,7 +119,7 @@ def forward_backward(params: Arrays, grads: Arrays, text: Any, at: Any, weight: 
 
 
 def checksum(data: bytes) -> int:
-    """FNV-1a: equal where all bits are."""
+    """FNV-1a over the bytes of all parameters."""
     value = 0xCBF29CE484222325
     for byte in data:
         value = (value ^ byte) * 0x100000001B3 % (1 << 64)
@@ -130,7 +130,7 @@ def train(options: argparse.Namespace) -> None:
     text = np.frombuffer(Path(options.text).read_bytes(), np.uint8)
     if len(text) <= CONTEXT:
         raise SystemExit(f"char_lm: {options.text}: is too short to train on")
-    # Such as of a rank for which the others have been waiting for ten seconds: to stderr, by the logger "libzero".
+    # The logger "libzero" prints warnings to stderr, for example that the other ranks have waited ten seconds for one.
     libzero.set_log_level(logging.WARNING)
     with libzero.Comm.from_env() as comm:
         memory = libzero.allocate(comm, SHAPES)
@@ -155,8 +155,8 @@ def run(
     optimizer: libzero.Optimizer,
     memory: libzero.Allocation,
 ) -> None:
-    # This rank's part of the batch. Gradients are weighted so that their mean over ranks is that
-    # over the batch, also where the number of ranks does not divide it.
+    # This rank's part of the batch. Gradients are weighted so that their mean over ranks is the mean
+    # over the batch, even if the number of ranks does not divide it.
     rank, world, batch = comm.rank, comm.world, options.batch
     mine = np.arange(batch * rank // world, batch * (rank + 1) // world)
     every = 1 if options.progress else (options.steps + 9) // 10

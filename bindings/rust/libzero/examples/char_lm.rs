@@ -4,8 +4,8 @@
 //!     cargo build --release --example char_lm
 //!     zero-run -n 4 target/release/examples/char_lm --text ../../LICENSE --steps 300
 //!
-//! The model, the data and the options of examples/c/char_lm.c, and the same bits: the same operations in
-//! the same order.
+//! It has the model, the data and the options of examples/c/char_lm.c, and ends with the same bits,
+//! because it does the same operations in the same order.
 use std::error::Error;
 use std::path::PathBuf;
 use std::{env, fs, process};
@@ -46,12 +46,12 @@ fn mix(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// 64 random bits, the same on every rank and in every language.
+/// Returns 64 random bits, the same on every rank and in every language.
 fn draw(seed: u64, a: u64, b: u64) -> u64 {
     mix(mix(mix(seed.wrapping_add(0x9e3779b97f4a7c15)).wrapping_add(a)).wrapping_add(b))
 }
 
-/// Uniform in +-1/sqrt(fan in), biases zero.
+/// Draws weights uniformly in +-1/sqrt(fan in). Biases are zero.
 fn initialize(mut params: MutSlices<'_>, seed: u64) {
     for (at, fan_in) in [(EMBEDDING, 1), (W1, INPUT), (W2, HIDDEN)] {
         for (i, value) in params[at].iter_mut().enumerate() {
@@ -72,8 +72,8 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
         + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]))
 }
 
-/// exp for x <= 0 in + and * alone, since math libraries differ in the last bits: its series at x/1024,
-/// then squared ten times.
+/// exp for x <= 0 with only + and *, because math libraries differ in the last bits: its series at
+/// x/1024, squared ten times.
 fn exponential(x: f64) -> f64 {
     let y = x / 1024.0;
     let fourth = 1.0 + y / 4.0 * (1.0 + y / 5.0 * (1.0 + y / 6.0));
@@ -99,7 +99,7 @@ struct Activations {
     out: [f32; SYMBOLS],
 }
 
-/// Probabilities of the next character into `out`.
+/// Writes the probabilities of the next character to `out`.
 fn forward(params: Slices<'_>, context: &[u8], to: &mut Activations) {
     for (slot, &symbol) in to.input.chunks_exact_mut(EMBED).zip(context) {
         slot.copy_from_slice(&params[EMBEDDING][symbol as usize * EMBED..][..EMBED]);
@@ -121,7 +121,7 @@ fn forward(params: Slices<'_>, context: &[u8], to: &mut Activations) {
     to.out.iter_mut().for_each(|value| *value /= total);
 }
 
-/// The loss of one example; its gradient times `weight` is added to `grads`.
+/// Returns the loss of one example, and adds its gradient times `weight` to `grads`.
 fn example(
     params: Slices<'_>,
     grads: &mut MutSlices<'_>,
@@ -131,9 +131,9 @@ fn example(
 ) -> f64 {
     let target = context[CONTEXT] as usize;
     forward(params, context, at);
-    let loss = -(f64::from(at.out[target]) + 1e-30).ln(); // is only printed
+    let loss = -(f64::from(at.out[target]) + 1e-30).ln(); // only printed
 
-    // From here on `out` is the gradient of the loss by the logits.
+    // Now `out` becomes the gradient of the loss by the logits.
     at.out[target] -= 1.0;
     at.out.iter_mut().for_each(|value| *value *= weight);
     add_scaled(&mut grads[B2], &at.out, 1.0);
@@ -163,8 +163,8 @@ struct Settings {
     progress: bool,
 }
 
-/// This rank's part of the batch. Gradients are weighted so that their mean over ranks is the mean over
-/// the batch, also where the number of ranks does not divide it.
+/// Trains on this rank's part of the batch. Gradients are weighted so that their mean over ranks is
+/// the mean over the batch, even if the number of ranks does not divide it.
 fn forward_backward(
     set: &Settings,
     text: &[u8],
@@ -192,7 +192,7 @@ fn bytes(params: Slices<'_>) -> Vec<u8> {
     (0..PARAMS).flat_map(|at| params[at].iter().flat_map(|value| value.to_ne_bytes())).collect()
 }
 
-/// FNV-1a: equal where all bits are.
+/// FNV-1a over the bytes of all parameters.
 fn checksum(bytes: &[u8]) -> u64 {
     bytes
         .iter()
@@ -204,7 +204,7 @@ fn train(set: &Settings) -> Outcome<()> {
     if text.len() <= CONTEXT {
         return Err(format!("{}: is too short to train on", set.text.display()).into());
     }
-    // Such as of a rank for which the others have been waiting for ten seconds.
+    // For example that the other ranks have waited ten seconds for one rank.
     set_logger(Some(|level, message| eprintln!("libzero: {level:?}: {message}")), Level::Warning)?;
     let comm = Comm::from_env(Deadlines::default())?;
     let (rank, world) = (comm.rank() as usize, comm.world() as usize);

@@ -4,8 +4,9 @@
 //
 //	zero-run -n 4 char_lm --text LICENSE --steps 300
 //
-// The model, the data and the options of examples/c/char_lm.c, and the same bits: the same operations in
-// the same order. A product that is added to something is converted first, so that Go does not fuse the two.
+// It has the model, the data and the options of examples/c/char_lm.c, and ends with the same bits, because it
+// does the same operations in the same order. A product is converted before it is added, so that Go does not
+// fuse the two.
 package main
 
 /*
@@ -14,7 +15,7 @@ package main
 #include <stdlib.h>
 #include <zero.h>
 
-// Warnings, such as of a rank for which the others have been waiting for ten seconds.
+// Prints warnings, for example that the other ranks have waited ten seconds for one rank.
 static void print_log(void *ctx, int32_t level, const char *message) {
   (void)ctx;
   fprintf(stderr, "libzero: %s: %s\n", level == ZERO_LOG_ERROR ? "error" : "warning", message);
@@ -83,12 +84,12 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// draw gives 64 random bits, the same on every rank and in every language.
+// draw returns 64 random bits, the same on every rank and in every language.
 func draw(seed, a, b uint64) uint64 {
 	return mix(mix(mix(seed+0x9e3779b97f4a7c15)+a) + b)
 }
 
-// initialize draws weights that are uniform in +-1/sqrt(fan in). Arenas begin as zeros, as biases do.
+// initialize draws weights uniformly in +-1/sqrt(fan in). Biases stay zero, because arenas are zero at first.
 func initialize(all *tensors) {
 	for p, values := range all {
 		for i := range values {
@@ -100,8 +101,8 @@ func initialize(all *tensors) {
 	}
 }
 
-// exponential is exp for x <= 0 in + and * alone, since math libraries differ in the last bits: its series
-// at x/1024, then squared ten times.
+// exponential is exp for x <= 0 with only + and *, because math libraries differ in the last bits: its series
+// at x/1024, squared ten times.
 func exponential(x float64) float64 {
 	if x < -100 {
 		return 0
@@ -139,12 +140,12 @@ func addScaled(out, in []float32, scale float32) {
 	}
 }
 
-// row is row number i of a matrix that has the given number of columns.
+// row returns row i of a matrix with the given number of columns.
 func row(matrix []float32, i, columns int) []float32 {
 	return matrix[i*columns : (i+1)*columns]
 }
 
-// forward writes the probabilities of the next character into out.
+// forward writes the probabilities of the next character to out.
 func forward(all *tensors, text []byte, input, hidden, out []float32) {
 	for c := 0; c < context; c++ {
 		copy(row(input, c, embed), row(all[embedding], int(text[c]), embed))
@@ -175,17 +176,17 @@ func forward(all *tensors, text []byte, input, hidden, out []float32) {
 	}
 }
 
-// example returns the loss of one example, text being its context and the character after that, and adds its
-// gradient times weight to grads.
+// example returns the loss of one example, and adds its gradient times weight to grads. text is its context
+// and the character after that.
 func example(all, grads *tensors, text []byte, weight float32) float64 {
 	var input [inputs]float32
 	var hidden, slope [hiddens]float32
 	var out [symbols]float32
 	target := text[context]
 	forward(all, text, input[:], hidden[:], out[:])
-	loss := -math.Log(float64(out[target]) + 1e-30) // is only printed
+	loss := -math.Log(float64(out[target]) + 1e-30) // only printed
 
-	out[target]-- // from here on: the gradient of the loss by the logits
+	out[target]-- // now the gradient of the loss by the logits
 	for s := range out {
 		out[s] *= weight
 	}
@@ -202,8 +203,8 @@ func example(all, grads *tensors, text []byte, weight float32) float64 {
 	return loss
 }
 
-// forwardBackward does this rank's part of the batch. Gradients are weighted so that their mean over ranks is
-// the mean over the batch, also where the number of ranks does not divide it.
+// forwardBackward trains on this rank's part of the batch. Gradients are weighted so that their mean over ranks
+// is the mean over the batch, even if the number of ranks does not divide it.
 func forwardBackward(text []byte, all, grads *tensors, step, rank, world int) float64 {
 	weight, loss := float32(world)/float32(*batch), 0.0
 	for _, values := range grads {
@@ -218,7 +219,7 @@ func forwardBackward(text []byte, all, grads *tensors, step, rank, world int) fl
 	return loss / float64(*batch)
 }
 
-// checksum is FNV-1a: equal where all bits are.
+// checksum returns FNV-1a over the bytes of all parameters.
 func checksum(all *tensors) uint64 {
 	sum := uint64(0xcbf29ce484222325)
 	for _, values := range all {
@@ -231,15 +232,15 @@ func checksum(all *tensors) uint64 {
 	return sum
 }
 
-// check is where every status of libzero goes.
+// check checks the status of every libzero call.
 func check(status C.zero_status, call string) {
 	if status < 0 {
 		log.Fatalf("%s: %s: %s", call, C.GoString(C.zero_status_name(status)), C.GoString(C.zero_last_error()))
 	}
 }
 
-// inC copies values to memory of C's, which lasts as long as the program: what C gets a pointer to may not
-// point to memory of Go's.
+// inC copies values to C memory, which lasts as long as the program. Memory that is passed to C must not hold
+// pointers to Go memory.
 func inC[T any](values ...T) *T {
 	memory := (*T)(C.calloc(C.size_t(len(values)), C.size_t(unsafe.Sizeof(values[0]))))
 	copy(unsafe.Slice(memory, len(values)), values)
@@ -251,7 +252,7 @@ func arena(comm *C.zero_comm, bytes C.int64_t, kind C.int32_t) (memory unsafe.Po
 	return memory
 }
 
-// build puts parameters and gradients where zero_partition_plan says: then libzero copies nothing.
+// build places parameters and gradients where zero_partition_plan puts them, so that libzero copies nothing.
 func build(comm *C.zero_comm) (optim *C.zero_optim, all, grads tensors, arenas [2]unsafe.Pointer) {
 	options := C.zero_options{
 		struct_size:   C.sizeof_zero_options,
@@ -337,7 +338,7 @@ func train(text []byte) {
 }
 
 func main() {
-	runtime.LockOSThread() // zero_last_error is of the thread that made the call
+	runtime.LockOSThread() // zero_last_error returns the error of the calling thread
 	log.SetFlags(0)
 	log.SetPrefix("char_lm: ")
 	flag.Parse()

@@ -3,10 +3,10 @@
 //!
 //!     zero-run -n 4 char_lm --text LICENSE --steps 300
 //!
-//! The model, the data and the options of examples/c/char_lm.c, and the same bits: the same operations in the
-//! same order, none of which Zig fuses.
+//! It has the model, the data and the options of examples/c/char_lm.c, and ends with the same bits, because it
+//! does the same operations in the same order, and Zig does not fuse them.
 const std = @import("std");
-const zero = @import("zero"); // of zero.h, by zig translate-c
+const zero = @import("zero"); // zero.h, translated by zig translate-c
 
 const context = 8;
 const embed = 16;
@@ -46,13 +46,13 @@ fn fail(comptime format: []const u8, values: anytype) noreturn {
     std.process.exit(1);
 }
 
-/// Every call of libzero that has a status goes through here.
+/// Checks the status of every libzero call.
 fn call(comptime name: []const u8, arguments: anytype) void {
     const status = @call(.auto, @field(zero, name), arguments);
     if (status < 0) fail(name ++ ": {s}: {s}", .{ zero.zero_status_name(status), zero.zero_last_error() });
 }
 
-/// Warnings, such as of a rank for which the others have been waiting for ten seconds.
+/// Prints warnings, for example that the other ranks have waited ten seconds for one rank.
 fn printLog(_: ?*anyopaque, level: i32, message: [*c]const u8) callconv(.c) void {
     std.debug.print("libzero: {s}: {s}\n", .{ if (level == zero.ZERO_LOG_ERROR) "error" else "warning", message });
 }
@@ -63,12 +63,12 @@ fn mix(x: u64) u64 {
     return z ^ z >> 31;
 }
 
-/// 64 random bits, the same on every rank and in every language.
+/// Returns 64 random bits, the same on every rank and in every language.
 fn draw(seed: u64, a: u64, b: u64) u64 {
     return mix(mix(mix(seed +% 0x9e3779b97f4a7c15) +% a) +% b);
 }
 
-/// Uniform in +-1/sqrt(fan in). Arenas begin as zeros, as biases do.
+/// Draws weights uniformly in +-1/sqrt(fan in). Biases stay zero, because arenas are zero at first.
 fn initialize(all: Tensors, seed: u64) void {
     for (model, all, 0..) |tensor, values, p| {
         if (tensor.fan_in != 0) for (values, 0..) |*value, i| {
@@ -78,7 +78,7 @@ fn initialize(all: Tensors, seed: u64) void {
     }
 }
 
-/// exp for x <= 0 in + and * alone, since math libraries differ in the last bits: its series at x/1024, then
+/// exp for x <= 0 with only + and *, because math libraries differ in the last bits: its series at x/1024,
 /// squared ten times.
 fn exponential(x: f64) f64 {
     if (x < -100) return 0;
@@ -107,12 +107,12 @@ fn addScaled(out: []f32, in: []const f32, scale: f32) void {
     for (out, in) |*sum, x| sum.* += x * scale;
 }
 
-/// Row number i of a matrix.
+/// Returns row i of a matrix.
 fn row(matrix: []f32, i: usize, columns: usize) []f32 {
     return matrix[i * columns ..][0..columns];
 }
 
-/// Probabilities of the next character into `out`.
+/// Writes the probabilities of the next character to `out`.
 fn forward(all: Tensors, text: []const u8, input: *[inputs]f32, hidden: *[hiddens]f32, out: *[symbols]f32) void {
     for (text[0..context], 0..) |symbol, c| @memcpy(row(input, c, embed), row(all[embedding], symbol, embed));
     @memcpy(hidden, all[b1]);
@@ -129,8 +129,8 @@ fn forward(all: Tensors, text: []const u8, input: *[inputs]f32, hidden: *[hidden
     for (out) |*x| x.* /= total;
 }
 
-/// The loss of one example, `text` being its context and the character after that; its gradient times
-/// `weight` is added to `grads`.
+/// Returns the loss of one example, and adds its gradient times `weight` to `grads`. `text` is its context and
+/// the character after that.
 fn example(all: Tensors, grads: Tensors, text: []const u8, weight: f32) f64 {
     var input: [inputs]f32 = undefined;
     var hidden: [hiddens]f32 = undefined;
@@ -138,9 +138,9 @@ fn example(all: Tensors, grads: Tensors, text: []const u8, weight: f32) f64 {
     var out: [symbols]f32 = undefined;
     const target = text[context];
     forward(all, text, &input, &hidden, &out);
-    const loss = -@log(@as(f64, out[target]) + 1e-30); // is only printed
+    const loss = -@log(@as(f64, out[target]) + 1e-30); // only printed
 
-    out[target] -= 1; // from here on: the gradient of the loss by the logits
+    out[target] -= 1; // now the gradient of the loss by the logits
     for (&out) |*x| x.* *= weight;
     addScaled(grads[b2], &out, 1);
     for (hidden, &slope, 0..) |x, *s, h| {
@@ -155,8 +155,8 @@ fn example(all: Tensors, grads: Tensors, text: []const u8, weight: f32) f64 {
     return loss;
 }
 
-/// This rank's part of the batch. Gradients are weighted so that their mean over ranks is the mean over the
-/// batch, also where the number of ranks does not divide it.
+/// Trains on this rank's part of the batch. Gradients are weighted so that their mean over ranks is the mean
+/// over the batch, even if the number of ranks does not divide it.
 fn forwardBackward(set: Settings, text: []const u8, all: Tensors, grads: Tensors, step: i64, rank: i32, world: i32) f64 {
     const batch: f32 = @floatFromInt(set.batch);
     const weight = @as(f32, @floatFromInt(world)) / batch;
@@ -170,7 +170,7 @@ fn forwardBackward(set: Settings, text: []const u8, all: Tensors, grads: Tensors
     return loss / batch;
 }
 
-/// FNV-1a: equal where all bits are.
+/// FNV-1a over the bytes of all parameters.
 fn checksum(all: Tensors) u64 {
     var sum: u64 = 0xcbf29ce484222325;
     for (all) |values| for (std.mem.sliceAsBytes(values)) |byte| {
@@ -199,7 +199,7 @@ const Rank = struct {
     all: Tensors = undefined,
     grads: Tensors = undefined,
 
-    /// Parameters and gradients lie where zero_partition_plan says: then libzero copies nothing.
+    /// Places parameters and gradients where zero_partition_plan puts them, so that libzero copies nothing.
     fn build(self: *Rank, set: Settings) void {
         call("zero_set_log_callback", .{ printLog, null, zero.ZERO_LOG_WARNING });
         call("zero_comm_create_env", .{ &self.comm, null });

@@ -1,16 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""meson-python, for `pip install .` in the root of the checkout and in this folder, with a word before it where
-nothing can be compiled, and with all files of a wheel where indexes want those of one platform."""
+"""meson-python, for `pip install .` in the root of the checkout and in this folder. Added to it: metadata without a build,
+a sentence where nothing can be compiled, and all files of a wheel where an index wants those of one platform."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import mesonpy
+from packaging.version import Version
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -22,10 +30,14 @@ def _from_root(hook: str, folder: str, *arguments: Any) -> Any:
 
 
 def _need_compiler() -> None:
+    if sys.platform != "linux":
+        raise SystemExit(
+            f"libzero runs on Linux, and this system is {sys.platform}: install it in a Linux machine, container or WSL 2"
+        )
     if "CXX" not in os.environ and not any(map(shutil.which, ("c++", "g++", "clang++"))):
         raise SystemExit(
-            "libzero is compiled here, and there is no C++ compiler: install g++ 12 or clang 14 or newer, or take "
-            "a wheel of scripts/wheels, which needs none"
+            "libzero is compiled here, and there is no C++ compiler: install GCC 11 or Clang 14 or newer "
+            "(apt install g++, dnf install gcc-c++), or take a wheel of scripts/wheels, which needs none"
         )
 
 
@@ -45,21 +57,30 @@ def _as_platlib(wheel: Path) -> None:
     whole.replace(wheel)
 
 
-def get_requires_for_build_wheel(settings: Any = None) -> Any:
-    _need_compiler()
-    return mesonpy.get_requires_for_build_wheel(settings)
+def prepare_metadata_for_build_wheel(folder: str, _settings: Any = None) -> str:
+    """Write what a wheel would say of itself, which takes no compiler and no time."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    metadata = mesonpy.Metadata.from_pyproject(project, ROOT)
+    version = re.search(r"^  version: '(.*)'", (ROOT / "meson.build").read_text(encoding="utf-8"), re.MULTILINE)
+    metadata.version = Version(version[1])
+    target = Path(folder) / f"{metadata.distribution_name}-{metadata.version}.dist-info"
+    target.mkdir()
+    (target / "METADATA").write_bytes(bytes(metadata.as_rfc822()))
+    for notice in metadata.license_files:
+        copy = target / "licenses" / notice
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / notice, copy)
+    return target.name
 
 
-def get_requires_for_build_editable(settings: Any = None) -> Any:
-    _need_compiler()
-    return mesonpy.get_requires_for_build_editable(settings)
-
-
-def get_requires_for_build_sdist(settings: Any = None) -> Any:
-    return mesonpy.get_requires_for_build_sdist(settings)
+prepare_metadata_for_build_editable = prepare_metadata_for_build_wheel
+get_requires_for_build_wheel = mesonpy.get_requires_for_build_wheel
+get_requires_for_build_editable = mesonpy.get_requires_for_build_editable
+get_requires_for_build_sdist = mesonpy.get_requires_for_build_sdist
 
 
 def build_wheel(folder: str, settings: Any = None, _metadata: Any = None) -> Any:
+    _need_compiler()
     folder = os.path.abspath(folder)  # before the working directory changes
     name = _from_root("build_wheel", folder, settings)
     _as_platlib(Path(folder) / name)
@@ -67,6 +88,7 @@ def build_wheel(folder: str, settings: Any = None, _metadata: Any = None) -> Any
 
 
 def build_editable(folder: str, settings: Any = None, _metadata: Any = None) -> Any:
+    _need_compiler()
     return _from_root("build_editable", folder, settings)
 
 

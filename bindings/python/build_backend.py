@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import mesonpy
-from packaging.version import Version
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -60,9 +59,9 @@ def _as_platlib(wheel: Path) -> None:
 def prepare_metadata_for_build_wheel(folder: str, _settings: Any = None) -> str:
     """Write what a wheel would say of itself, which takes no compiler and no time."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    meson = (ROOT / "meson.build").read_text(encoding="utf-8")
+    project["project"] |= {"version": re.search(r"^  version: '(.*)'", meson, re.MULTILINE)[1], "dynamic": []}
     metadata = mesonpy.Metadata.from_pyproject(project, ROOT)
-    version = re.search(r"^  version: '(.*)'", (ROOT / "meson.build").read_text(encoding="utf-8"), re.MULTILINE)
-    metadata.version = Version(version[1])
     target = Path(folder) / f"{metadata.distribution_name}-{metadata.version}.dist-info"
     target.mkdir()
     (target / "METADATA").write_bytes(bytes(metadata.as_rfc822()))

@@ -217,10 +217,21 @@ def of_cargo(stage: Path) -> None:
         trains(stage / "target/debug/consumer", env=env)
 
 
+def needs_clone() -> None:
+    needs("git")
+    if subprocess.run(["git", "rev-parse", "--verify", "HEAD"], cwd=SOURCE, capture_output=True).returncode:
+        print("this is no clone")
+        sys.exit(77)
+
+
+# Meson takes the headers that an archive carries, and no other ones.
+CARRIED = ("--wrap-mode=nodownload", "--force-fallback-for=cli11,libxxhash,nlohmann_json")
+
+
 def vendor_crates(stage: Path) -> None:
-    """What `cargo package` makes of both crates is all that cargo finds."""
-    run("cargo", "package", "--workspace", "--no-verify", "--offline", "--allow-dirty", "--quiet",
-        "--target-dir", stage / "packaged", cwd=SOURCE / "bindings/rust")
+    """What scripts/crates packs is all that cargo finds."""
+    needs_clone()
+    run(SOURCE / "scripts/crates", stage / "packaged")
     for crate in stage.glob("packaged/package/*.crate"):
         shutil.unpack_archive(crate, stage / "vendor", "gztar")
     for folder in (stage / "vendor").iterdir():
@@ -260,7 +271,7 @@ def of_cargo_vendored(stage: Path) -> None:
     says_what_it_needs(stage)
     library, = stage.glob("vendor/libzero-sys-*/library")
     if "ZERO_TEST_NIGHTLY" not in os.environ:
-        run(meson, "setup", stage / "build", library, "--default-library=static")
+        run(meson, "setup", stage / "build", library, "--default-library=static", *CARRIED)
         print("the library is set up, not built")
         return
     cargo_builds(stage, CLEAN)
@@ -292,12 +303,23 @@ def two_ranks_meet(python: Path, package: Path, zero_run: Path, env: dict = CLEA
         sys.exit(f"two ranks said:\n{said}")
 
 
+def refuses_other_headers(root: Path) -> None:
+    """An archive carries no header but those that are pinned, by a script that is in it."""
+    pins = root / "subprojects/headers.sha256"
+    kept = pins.read_text(encoding="utf-8")
+    pins.write_text(re.sub(".{64}(?=.*xxhash.h)", "0" * 64, kept), encoding="utf-8")
+    (root / "bin").mkdir()
+    (root / "bin/meson").symlink_to(shutil.which("true"))
+    env = CLEAN | {"PATH": os.pathsep.join((str(root / "bin"), os.environ["PATH"]))}
+    done = subprocess.run([root / "scripts/bundle-headers", root / "bundled"], capture_output=True, text=True, check=False, env=env)
+    pins.write_text(kept, encoding="utf-8")
+    if done.returncode != 1 or "xxhash.h is not of that version, and xxHash-0.8.1 is needed" not in done.stderr:
+        sys.exit(f"of another xxhash.h bundle-headers says:\n{done.stderr}")
+
+
 def of_sdist(stage: Path) -> None:
     """The source distribution of the last commit is set up, and by night made and built by pip."""
-    needs("git")
-    if subprocess.run(["git", "rev-parse", "--verify", "HEAD"], cwd=SOURCE, capture_output=True).returncode:
-        print("this is no clone")
-        sys.exit(77)
+    needs_clone()
     run(meson, "dist", "-C", BUILD, "--no-tests", "--allow-dirty", "--formats", "gztar")
     shutil.unpack_archive(next((BUILD / "meson-dist").glob("*.tar.gz")), stage)
     root, = stage.glob("libzero-*")
@@ -305,16 +327,21 @@ def of_sdist(stage: Path) -> None:
                 or path.match("test*.py") or path.match("*_test.*")]
     if unwanted:
         sys.exit(f"it has {unwanted}")
-    run(meson, "setup", stage / "build", root, "-Dpython=enabled", "-Dcuda=disabled")
+    run("sha256sum", "--check", "--quiet", "headers.sha256", cwd=root / "subprojects")
+    refuses_other_headers(root)
+    run(meson, "setup", stage / "build", root, "-Dpython=enabled", "-Dtools=enabled", "-Dcuda=disabled", *CARRIED)
     if "ZERO_TEST_NIGHTLY" not in os.environ:
         print("it is set up, not built")
         return
     run(sys.executable, "-m", "venv", stage / "venv")
     pip, python = stage / "venv/bin/pip", stage / "venv/bin/python"
-    run(pip, "install", "meson-python")
+    run(pip, "install", "meson-python", "meson", "ninja")
     make = f"import build_backend; build_backend.build_sdist({str(stage)!r})"
     run(python, "-c", make, cwd=SOURCE / "bindings/python")
-    run(pip, "install", *stage.glob("*.tar.gz"))
+    alone = ("unshare", "-rn") if not subprocess.run(["unshare", "-rn", "true"], capture_output=True).returncode else ()
+    path = {"PATH": os.pathsep.join((str(pip.parent), os.environ["PATH"])), "PKG_CONFIG_LIBDIR": "/nonexistent"}
+    run(*alone, pip, "install", "--no-build-isolation", *(f"-Csetup-args={option}" for option in CARRIED),
+        *stage.glob("*.tar.gz"), env=CLEAN | path)
     two_ranks_meet(python, found(stage / "venv", "_abi.py").parent, stage / "venv/bin/zero-run")
 
 

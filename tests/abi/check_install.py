@@ -342,6 +342,8 @@ def of_sdist(stage: Path) -> None:
     path = {"PATH": os.pathsep.join((str(pip.parent), os.environ["PATH"])), "PKG_CONFIG_LIBDIR": "/nonexistent"}
     run(*alone, pip, "install", "--no-build-isolation", *(f"-Csetup-args={option}" for option in CARRIED),
         *stage.glob("*.tar.gz"), env=CLEAN | path)
+    if any(b"\0.symtab\0" in found(stage / "venv", name).read_bytes() for name in ("libzero.so", "zero", "zero-run")):
+        sys.exit("pip installs files that are not stripped")
     two_ranks_meet(python, found(stage / "venv", "_abi.py").parent, stage / "venv/bin/zero-run")
 
 

@@ -347,8 +347,46 @@ def of_sdist(stage: Path) -> None:
     two_ranks_meet(python, found(stage / "venv", "_abi.py").parent, stage / "venv/bin/zero-run")
 
 
-def of_recipes(_stage: Path) -> None:
+PUBLISHER = {"name": "Ada Example", "email": "ada@example.org", "homepage": "https://example.org/", "issues": "https://example.org/i",
+             "repository": "https://example.org/libzero.git", "releases": "https://example.org/r", "conda_maintainers": "ada bob"}
+PUBLISHED = {
+    "pyproject.toml": 'authors = [{ name = "Ada Example", email = "ada@example.org" }]\n\n[project.urls]\n'
+                      'Homepage = "https://example.org/"\nRepository = "https://example.org/libzero.git"\nIssues = "https://example.org/i"\n#',
+    "bindings/rust/libzero-sys/Cargo.toml": 'authors = ["Ada Example <ada@example.org>"]\nhomepage = "https://example.org/"\n'
+                                            'repository = "https://example.org/libzero.git"\n#',
+    "packaging/debian/control": "Maintainer: Ada Example <ada@example.org>\nHomepage: https://example.org/\n"
+                                "Vcs-Git: https://example.org/libzero.git\nVcs-Browser: https://example.org/libzero\n#",
+    "packaging/debian/changelog": " -- Ada Example <ada@example.org>  ",
+    "packaging/debian/watch": "version=4\nhttps://example.org/r ",
+    "packaging/conda/recipe.yaml": "extra:\n  recipe-maintainers:\n    - ada\n    - bob\n",
+    "packaging/vcpkg/vcpkg.json": '"homepage": "https://example.org/",\n  "license"',
+}
+
+
+def publisher_is_told(stage: Path) -> None:
+    """What packaging/publisher.toml says stands in all metadata, and what it does not say in none."""
+    run(SOURCE / "scripts/publisher", "--check")
+    shutil.copytree(SOURCE / "packaging", stage / "packaging")
+    for name in ("scripts/publisher", "pyproject.toml", "bindings/rust/libzero/Cargo.toml", "bindings/rust/libzero-sys/Cargo.toml"):
+        (stage / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(SOURCE / name, stage / name)
+    before = {path: path.read_bytes() for path in stage.rglob("*") if path.is_file()}
+    fields = stage / "packaging/publisher.toml"
+    fields.write_text("".join(f'{key} = "{value}"\n' for key, value in ({key: "" for key in ("documentation", "changelog")}
+                                                                       | PUBLISHER).items()), encoding="utf-8")
+    run(stage / "scripts/publisher")
+    for name, text in PUBLISHED.items():
+        if text not in (written := (stage / name).read_text(encoding="utf-8")):
+            sys.exit(f"scripts/publisher wrote in {name}:\n{written}")
+    fields.write_bytes(before[fields])
+    run(stage / "scripts/publisher")
+    if before != {path: path.read_bytes() for path in stage.rglob("*") if path.is_file()}:
+        sys.exit("something of a publisher stays in the metadata when publisher.toml is empty again")
+
+
+def of_recipes(stage: Path) -> None:
     """They are of this version, and know the options of this build."""
+    publisher_is_told(stage)
     version = json.loads(run(meson, "introspect", "--projectinfo", BUILD))["version"]
     options = {option["name"] for option in json.loads(run(meson, "introspect", "--buildoptions", BUILD))}
     for name, said in (("debian/changelog", f"libzero ({version}-"), ("debian/rules", ""), ("vcpkg/portfile.cmake", ""),

@@ -21,5 +21,5 @@ def initialize(data):
 assert optimizer.result().step == 3 and np.all(memory.data["w"] != 1)
 optimizer.close()
 shutil.rmtree("run")
-#include "python/libzero-for-python-1.py"
+#include "python/numpy-1.py"
 assert optimizer.result().step == 3 and np.all(memory.data["b"] != 0)

@@ -384,13 +384,26 @@ def publisher_is_told(stage: Path) -> None:
         sys.exit("something of a publisher stays in the metadata when publisher.toml is empty again")
 
 
+def symbols_are_listed() -> None:
+    """Debian's list has each function of zero.h, with the version that it came in."""
+    header = re.sub(r"/\*.*?\*/", "", (SOURCE / "include/zero.h").read_text(encoding="utf-8"), flags=re.S)
+    declared = set(re.findall(r"^ZERO_API\s[^;(]*?(zero_\w+)\s*\(", header, flags=re.M))
+    listed, = SOURCE.glob("packaging/debian/*.symbols")
+    known = set(re.findall(r"^ (zero_\w+)@Base \d+\.\d+\.\d+$", listed.read_text(encoding="utf-8"), flags=re.M))
+    if known != declared:
+        sys.exit(f"{listed} lacks {sorted(declared - known)} and has {sorted(known - declared)}: each line is ` NAME@Base VERSION`")
+
+
 def of_recipes(stage: Path) -> None:
     """They are of this version, and know the options of this build."""
     publisher_is_told(stage)
+    symbols_are_listed()
     version = json.loads(run(meson, "introspect", "--projectinfo", BUILD))["version"]
     options = {option["name"] for option in json.loads(run(meson, "introspect", "--buildoptions", BUILD))}
+    manual = f'" "libzero {version}" "'
     for name, said in (("debian/changelog", f"libzero ({version}-"), ("debian/rules", ""), ("vcpkg/portfile.cmake", ""),
-                       ("vcpkg/vcpkg.json", f'"version": "{version}"'), ("conda/recipe.yaml", f'version: "{version}"')):
+                       ("vcpkg/vcpkg.json", f'"version": "{version}"'), ("conda/recipe.yaml", f'version: "{version}"'),
+                       *((f"man/{page.name}", manual) for page in SOURCE.glob("packaging/man/*.[13]"))):
         recipe = (SOURCE / "packaging" / name).read_text(encoding="utf-8")
         unknown = set(re.findall(r"-D(\w+)=", recipe)) - options
         if said not in recipe or unknown:

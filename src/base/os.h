@@ -34,6 +34,18 @@
 
 #include "base/fork.h"
 
+// Missing from the headers of glibc 2.28 and Linux 4.18 (RHEL 8); a kernel that lacks one of them
+// answers EINVAL or ENOSYS. The numbers are the same on x86-64 and ARM64.
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+
 namespace zero {
 
 /// The first version of pidfd_info in linux/pidfd.h.

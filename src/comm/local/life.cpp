@@ -17,10 +17,6 @@
 #include "base/worker_thread.h"
 #include "comm/process.h"
 
-#ifndef F_SEAL_FUTURE_WRITE
-#define F_SEAL_FUTURE_WRITE 0x0010
-#endif
-
 namespace zero::local {
 namespace {
 

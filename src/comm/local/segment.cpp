@@ -17,10 +17,6 @@
 #include "base/file_size_signal.h"
 #include "base/text.h"
 
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
-
 namespace zero::local {
 namespace {
 

@@ -10,12 +10,14 @@ static inline __attribute__((always_inline)) void widen_few(Vector<float, n>& to
   to = *reinterpret_cast<const InMemory<float, n>*>(from);
 }
 
+#if !defined(__clang__) && __GNUC__ >= 12
 template <size_t n, size_t... k>
 static inline __attribute__((always_inline)) void interleave_with_zeros(
     Vector<uint32_t, n>& to, const Vector<uint16_t, n>& halves, Numbers<k...>) {
   const Vector<uint16_t, n> zeros = {};
   to = (Vector<uint32_t, n>)__builtin_shufflevector(halves, zeros, (k / 2 + k % 2 * n)...);
 }
+#endif
 
 /// Reads halves into words, with zeros above. gcc before 14 converts in two parts, but recognizes
 /// interleaving with zeros.
@@ -23,7 +25,8 @@ template <size_t n>
 static inline __attribute__((always_inline)) void read_words(Vector<uint32_t, n>& to,
                                                              const void* from) {
   const Vector<uint16_t, n> halves = *static_cast<const InMemory<uint16_t, n>*>(from);
-#if !defined(__clang__) && defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#if !defined(__clang__) && __GNUC__ >= 12 && defined(__BYTE_ORDER__) && \
+    __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
   if constexpr (n > 2)
     return interleave_with_zeros<n>(to, halves, std::make_index_sequence<2 * n>());
 #endif

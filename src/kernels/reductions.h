@@ -20,7 +20,12 @@ static inline __attribute__((always_inline)) void widen_half(WideVector& out,
                                                              const Vector<float, kWidth<float>>& in,
                                                              Numbers<k...>) {
   constexpr size_t first = half * sizeof...(k);
+#if !defined(__clang__) && __GNUC__ < 12  // has no __builtin_shufflevector
+  Vector<float, sizeof...(k)> part;
+  ((part[k] = in[first + k]), ...);
+#else
   const Vector<float, sizeof...(k)> part = __builtin_shufflevector(in, in, (first + k)...);
+#endif
   out = __builtin_convertvector(part, WideVector);
 }
 

@@ -76,7 +76,7 @@ __all__ = [
 
 
 def library_version() -> str:
-    """The version of the C library that was loaded, as major.minor.patch.
+    """Return the version of the loaded C library, as major.minor.patch.
 
     >>> libzero.library_version() == libzero.__version__
     True
@@ -85,7 +85,8 @@ def library_version() -> str:
 
 
 def library_path() -> str:
-    """The file that it was loaded from. LibraryNotFoundError lists where it was looked for.
+    """Return the file that the C library was loaded from. LibraryNotFoundError lists the places
+    searched.
 
     >>> "libzero" in libzero.library_path()
     True
@@ -94,8 +95,8 @@ def library_path() -> str:
 
 
 def build_info() -> dict[str, str]:
-    """What the C library can do: its comms, devices and instruction sets, and which this machine
-    uses.
+    """Return what the C library supports: its comms, devices and instruction sets, and which of
+    them this machine uses.
 
     >>> "solo" in libzero.build_info()["comms"]
     True

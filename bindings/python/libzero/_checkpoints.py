@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saves, loads, and a rank's own bytes in checkpoints: what Optimizer has of them."""
+"""The Optimizer's methods that save, load, and keep a rank's own bytes in checkpoints."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from .comm import Comm
 
 
 class Checkpoints:
-    """Checkpoints of parameters and state, with bytes of each rank by names: random states, the
-    position in the data, a configuration."""
+    """Checkpoints of parameters and state, with bytes of each rank by name, like random states, the
+    position in the data, or a configuration."""
 
     _handle: OptimHandle
     _comm: Comm
 
     def save(self, directory: str | os.PathLike[str], *, replace: bool = False) -> None:
         """Save parameters, rank 0's buffers, state, settings and step as the checkpoint
-        `directory`, the same on every rank: complete and on stable storage, or not there. `replace`
-        one that is there. Collective. CheckpointError names the file, the operation and the reason.
+        `directory`, the same path on every rank. The checkpoint is either complete and on stable
+        storage, or does not exist. `replace` replaces an existing checkpoint. Collective.
+        CheckpointError names the file, the operation and the reason.
 
         >>> optimizer.save("run/step-1000")
         """
         lib().zero_state_save(self._handle.open(), _values.path(directory), _save_options(replace))
 
     def save_begin(self, directory: str | os.PathLike[str], *, replace: bool = False) -> None:
-        """Begin a `save` of the state as it is now, which threads write while training goes on.
-        What a step is about to change is copied first: memory for a copy of what this rank writes
-        must be there, and stays for the next save. Until `save_wait`, change parameters by this
-        package's calls only. The checkpoint appears once a later collective call has found that all
-        ranks have written.
-        Collective. ZeroError: another save has begun.
+        """Begin a `save` of the current state; threads write it while training continues. Data that
+        a step is about to change is copied first. This needs memory for a copy of everything that
+        this rank writes, which is kept for the next save. Until `save_wait`, change parameters only
+        through this package's calls. The checkpoint appears once a later collective call has found
+        that all ranks have written. Collective. ZeroError: a save is already in progress.
 
         >>> optimizer.save_begin("run/step-1000")
         >>> result = optimizer.step()
@@ -45,15 +45,16 @@ class Checkpoints:
 
     @property
     def save_ended(self) -> bool:
-        """Whether collective calls have found that the save which has begun is complete or failed,
-        on all ranks alike; `save_wait` tells which. Local. ZeroError: none has begun."""
+        """Return whether collective calls have found that the save in progress is complete or has
+        failed, with the same result on all ranks. `save_wait` reports which. Local. ZeroError: no
+        save is in progress."""
         done = c.c_int32()
         lib().zero_state_save_poll(self._handle.open(), c.byref(done))
         return done.value != 0
 
     def save_wait(self) -> None:
-        """Wait until the save that has begun is on stable storage. Collective. CheckpointError: why
-        there is no checkpoint; training may go on.
+        """Wait until the save in progress is on stable storage. Collective. CheckpointError gives
+        the reason if there is no checkpoint; training may continue.
 
         >>> optimizer.save_begin("run/step-2000")
         >>> optimizer.save_wait()
@@ -61,10 +62,11 @@ class Checkpoints:
         lib().zero_state_save_wait(self._handle.open())
 
     def load(self, directory: str | os.PathLike[str], *, keep_settings: bool = False) -> None:
-        """Load a checkpoint, or the latest sound one of a folder of them, whatever number of ranks
-        saved it, bit for bit. `keep_settings`: lr and the rest stay. Collective. CheckpointError:
-        it is damaged, or of another model, with every difference; nothing has changed, or steps
-        raise it until a load succeeds.
+        """Load a checkpoint, or the latest sound one in a folder of checkpoints, bit for bit, saved
+        by any number of ranks. With `keep_settings`, lr and the other settings keep their values.
+        Collective. CheckpointError: the checkpoint is damaged, or belongs to another model, with
+        every difference listed. Either nothing has changed, or steps raise CheckpointError until a
+        load succeeds.
 
         >>> optimizer.save("run/step-1000")
         >>> optimizer.load("run")
@@ -76,10 +78,10 @@ class Checkpoints:
     def state_extra_set(
         self, name: str, value: Optional[Union[bytes, bytearray, memoryview]]
     ) -> None:
-        """Let every later save hold these bytes of this rank under `name`, in place of those before;
-        None removes them. A rank has at most 256 names of 1 to 255 bytes, and 16 MiB, all ranks
-        together 1 GiB. What all ranks
-        shall read one rank sets. Local. ArgumentError for an empty value, and for too much.
+        """Store these bytes of this rank under `name` in every later save; they replace the bytes
+        stored before, and None removes them. A rank has at most 256 names of 1 to 255 bytes, and 16
+        MiB; all ranks together have 1 GiB. Set a value on one rank to make it available to all.
+        Local. ArgumentError if the value is empty or a limit is exceeded.
 
         >>> import json
         >>> optimizer.state_extra_set("position", json.dumps({"epoch": 3, "batch": 17}).encode())
@@ -89,11 +91,11 @@ class Checkpoints:
         lib().zero_state_extra_set(self._handle.open(), word, given, count)
 
     def state_extra_get(self, name: str, rank: int | None = None) -> bytes:
-        """After a load, what `rank` of those that saved had set; the rank of the same number as this
-        one by default. Local. ArgumentError for what was not loaded.
+        """Return the bytes that `rank` had stored in the loaded checkpoint, by default the rank of
+        the same number as this one. Local. ArgumentError if the checkpoint has no such bytes.
 
-        A load also sets, in place of all that this rank has set, what the rank of the same number
-        saved: set after it what shall differ.
+        A load replaces this rank's stored bytes by the bytes that the rank of the same number
+        saved. Set anything that should differ after the load.
 
         >>> optimizer.state_extra_set("position", b"17")
         >>> optimizer.save("run/step-1")
@@ -110,7 +112,7 @@ class Checkpoints:
         return value.raw
 
     def state_extra_list(self) -> list[tuple[int, str]]:
-        """The rank and the name of all that was loaded, sorted. Local.
+        """Return the rank and the name of all stored bytes in the loaded checkpoint, sorted. Local.
 
         >>> optimizer.state_extra_set("position", b"17")
         >>> optimizer.save("run/step-1")

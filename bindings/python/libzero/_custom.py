@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Update rules written in Python, behind the C library's function pointer."""
+"""Update rules written in Python, called through the C library's function pointer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from .typing import RuleName
 
 
 def _check_same(place: str, held: Any, given: Any) -> None:
-    """`array -= x` ends in an assignment of the same array; another one would be lost."""
+    """Refuse an array other than the lent one, because its values would be lost. `array -= x` ends
+    in an assignment of the same array."""
     if given is not held:
         raise TypeError(f"{place} is lent by the library: write into it, {place}[:] = ...")
 
@@ -31,19 +32,23 @@ class Slots(dict[str, Any]):
 
 @dataclass(eq=False)
 class Update:
-    """What one call of a rule is given: elements `first` to first + count - 1, row-major, of the
-    parameter `name`, number `param` in order of registration, whose shape is `shape`.
+    """The arguments of one call of a custom rule. It updates elements `first` to first + count - 1,
+    in row-major order, of the parameter `name`. `param` is the parameter's number in order of
+    registration, and `shape` is its shape.
 
-    `values` (in and out: what is updated; of 16-bit parameters the float32 masters), `gradient`
-    (averaged, unscaled, clipped; may be written over) and each of `slots` (in and out: the state by
-    name, zeros at first) are arrays of `count` elements, with whole_tensors of the parameter's
-    shape: numpy arrays, or memoryviews where there is no numpy. Their dtype is "float64" for
-    parameters of that, and "float32" for all others. Write into them, as `values -= ...` and
-    `values[:] = ...` do; another array in their place is a TypeError. What stands there when the
-    call returns counts; who keeps them keeps a copy.
+    `values`, `gradient` and each of `slots` are arrays of `count` elements; with whole_tensors they
+    have the parameter's shape. They are numpy arrays, or memoryviews if numpy is not installed.
+    Their `dtype` is "float64" for float64 parameters, and "float32" for all others. Write into
+    them, for example by `values -= ...` or `values[:] = ...`; assigning another array raises
+    TypeError. The library takes the contents when the call returns. To keep an array for longer,
+    copy it.
 
-    `step` is this parameter's own count, 1 for its first. `lr` has its lr_scale in it;
-    `weight_decay` is its own, or its group's; `settings` are all of them by name.
+    values    in and out: the values to update; the float32 masters of 16-bit parameters
+    gradient  in: averaged, unscaled and clipped; it may be overwritten
+    slots     in and out: the state by name, zeros at first
+
+    `step` is this parameter's own count, 1 for its first. `lr` includes its lr_scale;
+    `weight_decay` is its own, or its group's; `settings` holds all settings by name.
     """
 
     param: int
@@ -69,7 +74,7 @@ class Update:
 
 @dataclass(frozen=True)
 class CustomOptimizer:
-    """An update rule of your own, for Optimizer(comm, rule).
+    """An update rule that you write, for Optimizer(comm, rule).
 
         def sgd(update):
             update.slots["momentum"] *= 0.9
@@ -79,19 +84,19 @@ class CustomOptimizer:
         optimizer = Optimizer(comm, CustomOptimizer(sgd, slots=["momentum"]), lr=0.1)
 
     `update` is called inside Optimizer.step, on its thread, for each range of elements that this
-    rank owns and that has a gradient, and works on copies (see Update). What it raises comes out of
-    that step as it is; the other ranks get PeerError with its words, and nothing has changed on any
-    rank. What it returns is not looked at. It may ask the optimizer for settings, result(),
-    stats(), owned_ranges() and param_index(); other calls of it are refused as busy.
+    rank owns and that has a gradient. It works on copies (see Update). If it raises, the step
+    raises the same exception; the other ranks raise PeerError with its text, and nothing has
+    changed on any rank. Its return value is ignored. It may call the optimizer's settings,
+    result(), stats(), owned_ranges() and param_index(); other calls are refused as busy.
 
-    Where ranges end depends on world, partition and bucket_bytes: what looks at more than single
-    elements needs `whole_tensors`, and a partition that never cuts ("greedy", "greedy_in_order",
-    "manual").
+    The ends of ranges depend on world, partition and bucket_bytes. A rule that looks at more than
+    single elements needs `whole_tensors`, and a partition that never splits tensors ("greedy",
+    "greedy_in_order", "manual").
 
-    `slots` are the names of its state, at most 8, which is saved and loaded as any. `settings`, at
-    most 14, are names and defaults beside lr (1e-3) and weight_decay (0), or new defaults for these
-    two. Checkpoints know it as "custom:" and `name`, by default that of the function: letters,
-    digits and "_-.". Every rank declares the same.
+    `slots` are the names of its state, at most 8; state is saved and loaded like any other.
+    `settings`, at most 14, are names and defaults in addition to lr (1e-3) and weight_decay (0), or
+    new defaults for these two. Checkpoints identify the rule by "custom:" and `name`, by default
+    the function's name: letters, digits and "_-.". Every rank declares the same rule.
     """
 
     update: Callable[[Update], object]
@@ -106,7 +111,7 @@ Rule = Union[RuleName, CustomOptimizer]
 
 
 def defaults_of(rule: Union[str, CustomOptimizer]) -> Mapping[str, float]:
-    """Those of its settings."""
+    """Return the defaults of the rule's settings."""
     if isinstance(rule, CustomOptimizer):
         return {"lr": 1e-3, "weight_decay": 0.0, **rule.settings}
     return rules()[rule].settings
@@ -117,7 +122,7 @@ _numbers = itertools.count(1)
 
 
 def set_rule(options: Any, rule: Rule) -> None:
-    """Fill `optimizer` and `custom` of zero_options; `ctx` is yet to be set, by `enter`."""
+    """Fill `optimizer` and `custom` of zero_options. `enter` sets `ctx` later."""
     if not isinstance(rule, CustomOptimizer):
         _values.check_word(rule, "optimizer", rules())
         options.optimizer = rules()[rule].number
@@ -140,7 +145,8 @@ def set_rule(options: Any, rule: Rule) -> None:
 
 
 def enter(options: Any, rule: Rule) -> int:
-    """Let C find the rule under the number that this returns, until `leave`; 0 for none."""
+    """Register the rule under the number that this returns, so that C finds it until `leave`; 0 if
+    the rule is not a custom one."""
     if not isinstance(rule, CustomOptimizer):
         return 0
     number = next(_numbers)
@@ -157,7 +163,8 @@ _GUARD = 64  # bytes on either side of an array, which C looks at afterwards
 
 
 class _Lent:
-    """Memory of Python's in place of C's, which the rule may keep; what it leaves there goes back."""
+    """Copies of C's arrays in Python's own memory, which the rule may keep. `give_back` copies the
+    contents to C."""
 
     def __init__(self, dtype: str, shape: tuple[int, ...], count: int) -> None:
         self._dtype = dtype
@@ -210,7 +217,7 @@ def _update_of(given: Any, rule: CustomOptimizer) -> tuple[Update, _Lent]:
 
 
 def _say(given: Any, error: BaseException) -> None:
-    """The words of `error`, for the other ranks."""
+    """Write the text of `error` for the other ranks."""
     try:
         said = str(error)
     except Exception:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the library refuses, as exceptions: one class, and a subclass where a caller acts on it."""
+"""The library's errors as exceptions: one class, and a subclass for each error that a caller acts
+on."""
 
 from __future__ import annotations
 
@@ -8,10 +9,13 @@ from collections.abc import Callable
 
 
 class ZeroError(Exception):
-    """A call of the C library failed: `code` and its `name` of zero.h, and `message`, which says
-    which call, what is wrong with what, and what to do. Classes derived of it are for errors that a
-    program may act on; all others are this one, as ZERO_ERR_STATE (a right call at the wrong
-    moment), ZERO_ERR_BUSY (another thread is inside), ZERO_ERR_UNSUPPORTED and ZERO_ERR_MEMORY."""
+    """A call of the C library failed. `code` is the status and `name` its name in zero.h. `message`
+    names the call, the argument and the fault, and how to fix it.
+
+    Subclasses are for errors that a program may act on. All others have this class, like
+    ZERO_ERR_STATE (a correct call at the wrong moment), ZERO_ERR_BUSY (another thread is inside a
+    call), ZERO_ERR_UNSUPPORTED and ZERO_ERR_MEMORY.
+    """
 
     def __init__(self, code: int, name: str, message: str) -> None:
         super().__init__(code, name, message)
@@ -24,37 +28,39 @@ class ZeroError(Exception):
 
 
 class ArgumentError(ZeroError, ValueError):
-    """A wrong argument or setting; nothing has happened. It is a ValueError, too."""
+    """An argument or a setting is wrong. Nothing has changed. Also a ValueError."""
 
 
 class MismatchError(ZeroError):
-    """This rank passed or registered something else than the others; the comm stays usable."""
+    """This rank's arguments or registrations differ from the other ranks'; the comm stays
+    usable."""
 
 
 class PeerError(ZeroError):
-    """Another rank failed in this call; nothing has changed and the comm stays usable."""
+    """Another rank failed in this call. Nothing has changed, and the comm stays usable."""
 
 
 class NonfiniteError(ZeroError, ArithmeticError):
-    """Gradients were not finite, and nonfinite="error"; nothing has changed. An ArithmeticError,
-    too."""
+    """Gradients were not finite, and nonfinite="error". Nothing has changed. Also an
+    ArithmeticError."""
 
 
 class CallbackError(ZeroError):
-    """The update function of a CustomOptimizer wrote outside of its arrays; nothing has changed.
-    (What such a function raises comes out as it is.)"""
+    """The update function of a CustomOptimizer wrote outside of its arrays. Nothing has changed.
+    (Exceptions of the function itself are raised unchanged.)"""
 
 
 class CheckpointError(ZeroError):
-    """A checkpoint could not be written, is damaged, or is of another model."""
+    """A checkpoint could not be written, is damaged, or belongs to another model."""
 
 
 class CommError(ZeroError):
-    """The group is broken, or never formed: make a new comm, load, and go on from there."""
+    """The group is broken, or was never formed. Create a new comm, load a checkpoint, and continue
+    from there."""
 
 
 class InterruptedCallError(CommError):
-    """A signal ended a wait for other ranks, and its handler raised nothing."""
+    """A signal ended a wait for other ranks, and its handler raised no exception."""
 
 
 _CLASSES: dict[int, type[ZeroError]] = {
@@ -74,7 +80,7 @@ def error_of(code: int, name: str, message: str) -> ZeroError:
 
 
 class LibraryNotFoundError(ImportError):
-    """libzero.so is in none of the places tried, or is of another major or minor version."""
+    """libzero.so is in none of the places searched, or has another major or minor version."""
 
 
 class _Pending(threading.local):
@@ -87,8 +93,8 @@ pending = _Pending()
 
 
 def guarded(run: Callable[[], object], failure: int) -> int:
-    """Run a callback; keep what it raises for the call that is under way on this thread, and give
-    C the status `failure` then."""
+    """Run a callback. If it raises, keep the exception for the call in progress on this thread, and
+    return the status `failure` for C."""
     before, pending.exception = pending.exception, None
     try:
         run()
@@ -100,7 +106,7 @@ def guarded(run: Callable[[], object], failure: int) -> int:
 
 
 def raise_failure(error: ZeroError) -> None:
-    """Raise `error`, or in its place the callback's exception that caused it."""
+    """Raise `error`, or the callback's exception that caused it."""
     cause, pending.exception = pending.exception, None
     try:
         if cause is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients of all ranks: reduced, clipped, unscaled."""
+"""Gradients of all ranks: reducing, clipping and unscaling."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .typing import NumberDtype, Reduction
 
 
 class Gradients(Overlap, Ranks):
-    """What Optimizer has of these."""
+    """The Optimizer's methods for gradients."""
 
     def reduce_grads(
         self,
@@ -25,13 +25,16 @@ class Gradients(Overlap, Ranks):
         *,
         stream: Any = None,
     ) -> None:
-        """Sum every gradient over the ranks, in rank order, to its owners; "mean" divides by their
-        number, "none" says that they are reduced already. No `grads` means the registered ones;
-        else one array, or None for none on this rank, for each parameter in order of registration,
-        or by name, of the parameter's shape and gradient dtype. A parameter that no rank has a
-        gradient of is left alone; where only some have one, the others count as zeros.
-        `accumulate`: the owners keep the sum and add to what such calls before left, one call for
-        each micro-batch. Collective. ZERO_ERR_STATE to reduce twice without it.
+        """Sum every gradient over the ranks, in rank order, to its owners. "mean" divides the sum
+        by the number of ranks; "none" means that gradients are already reduced.
+
+        Without `grads`, the registered gradients are reduced. Otherwise `grads` gives one array for
+        each parameter in order of registration, or a mapping by name. None means that this rank has
+        no gradient. Arrays have the parameter's shape and gradient dtype. If no rank has a gradient
+        of a parameter, it is not updated; if only some ranks have one, the others count as zeros.
+        With `accumulate`, owners keep the sum and add to the sums of earlier such calls, one call
+        per micro-batch. Collective. ZERO_ERR_STATE if gradients are reduced twice without
+        `accumulate`.
 
         >>> optimizer.reduce_grads({"w": gradient}, "sum")
         >>> optimizer.step()
@@ -53,11 +56,12 @@ class Gradients(Overlap, Ranks):
         *,
         stream: Any = None,
     ) -> float:
-        """Scale the gradients so that their p-norm, as one vector, is at most `max_norm`; returns
-        it from before, with the same bits on every rank. `norm_type` is p, above 0 or math.inf.
-        `params`: names or numbers, each once and the same on every rank, of which alone the norm is
-        taken, and which alone are scaled. Reduces first if nothing is reduced. Waits for the norm,
-        also on a GPU, where Optimizer(max_grad_norm=...) clips without a wait. Collective.
+        """Scale the gradients so that their p-norm, taken over all of them as one vector, is at
+        most `max_norm`. Returns the norm before scaling, with the same bits on every rank.
+        `norm_type` is p, above 0 or math.inf. `params` limits both the norm and the scaling to
+        these names or numbers, each listed once and the same on every rank. Reduces first if
+        gradients are not reduced. Waits for the norm, even on a GPU; Optimizer(max_grad_norm=...)
+        clips there without waiting. Collective.
 
         >>> optimizer.clip_grad_norm(1.0)
         3.4641016151377544
@@ -73,8 +77,8 @@ class Gradients(Overlap, Ranks):
         return norm.value
 
     def clip_grad_value(self, max_value: float, *, stream: Any = None) -> None:
-        """Bring every element of the gradients into [-max_value, max_value]. Reduces first if
-        nothing is reduced. Collective.
+        """Clamp every element of the gradients to [-max_value, max_value]. Reduces first if
+        gradients are not reduced. Collective.
 
         >>> optimizer.clip_grad_value(0.5)
         """
@@ -83,9 +87,9 @@ class Gradients(Overlap, Ranks):
 
     @property
     def loss_scale(self) -> float:
-        """What the next loss is to be multiplied with, and its gradients are divided by. Setting it
-        is for scalers of one's own, or restarts the one that `loss_scale=` made; local, and the
-        same on every rank. From 2**-100 to 2**100.
+        """The factor to multiply the next loss by; gradients are divided by it. Set it from your
+        own scaler, or to restart the dynamic scale of `loss_scale=`. Setting it is local; set the
+        same value on every rank. From 2**-100 to 2**100.
 
         >>> optimizer.loss_scale = 1024
         """
@@ -99,8 +103,9 @@ class Gradients(Overlap, Ranks):
         lib().zero_group_set(self._handle.open(), _abi.ALL_GROUPS, b"loss_scale", value)
 
     def read_loss_scale_from(self, address: Optional[int], dtype: NumberDtype = "float32") -> None:
-        """As Group.read_from, of the loss scale, where it is not dynamic: what each reduction reads
-        there its gradients are divided by. None: what it was last.
+        """Read the loss scale from GPU memory, like Group.read_from, if it is not dynamic. Each
+        reduction divides its gradients by the value that it reads there. None returns to the last
+        value set.
 
         >>> optimizer.read_loss_scale_from(scale_on_gpu.data_ptr())  # doctest: +SKIP
         """
@@ -108,7 +113,7 @@ class Gradients(Overlap, Ranks):
         lib().zero_group_set_from(self._handle.open(), _abi.ALL_GROUPS, b"loss_scale", *at)
 
     def drop_grads(self) -> None:
-        """Forget what is reduced; writes no gradient. Local, on every rank.
+        """Discard the reduced sums; writes no gradient. Local, on every rank.
 
         >>> optimizer.reduce_grads()
         >>> optimizer.drop_grads()

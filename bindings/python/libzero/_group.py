@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 
 class Group:
-    """Settings of the parameters of one register(), the same on every rank before the next step.
-    Optimizer.settings is that of all groups together. Values are floats; flags are 0 or 1.
+    """Settings of the parameters of one register() call. They must be the same on every rank before
+    the next step. Optimizer.settings is the Group of all groups together. Values are floats; flags
+    are 0 or 1.
 
     >>> optimizer = Optimizer(Comm.solo(), "sgd", lr=0.5)
     >>> group = optimizer.register({"w": np.ones(3, np.float32)}, momentum=0.9)
@@ -34,7 +35,7 @@ class Group:
         self.number = number
 
     def __getitem__(self, name: str) -> float:
-        """A setting's value. ArgumentError for a name that the rule has not.
+        """Return a setting's value. ArgumentError for a name that the rule does not have.
 
         >>> group["momentum"]
         0.9
@@ -45,9 +46,9 @@ class Group:
         return value.value
 
     def __setitem__(self, name: str, value: float) -> None:
-        """Set it from the next step on; local, and the same on every rank. ArgumentError: a name
-        that the rule has not, or a value out of range; ZERO_ERR_STATE for amsgrad and centered,
-        which are fixed when parameters are registered.
+        """Set a setting, starting with the next step. Local; set the same value on every rank.
+        ArgumentError for a name that the rule does not have, or a value out of range.
+        ZERO_ERR_STATE for amsgrad and centered, which are fixed when parameters are registered.
 
         >>> group["lr"] = 0.1
         """
@@ -56,7 +57,7 @@ class Group:
         lib().zero_group_set(self._handle.open(), self.number, encoded, number)
 
     def update(self, **settings: Unpack[Settings]) -> None:
-        """Set several, as by group[name] = value, one after the other.
+        """Set several settings, one after another, like group[name] = value.
 
         >>> group.update(lr=0.05, weight_decay=0.01)
         """
@@ -65,10 +66,11 @@ class Group:
             self[name] = value
 
     def read_from(self, name: str, address: Optional[int], dtype: NumberDtype = "float32") -> None:
-        """Read a setting from memory of the GPU on: one number of dtype "float32" or "float64" at
-        `address` (tensor.data_ptr()), which each step reads when it is made, by a launch of a
-        captured step too. None: the value that was set, as before. The memory stays there, and
-        every rank reads the same number. On the host ZeroError (ZERO_ERR_UNSUPPORTED).
+        """Read a setting from GPU memory, starting with the next step. `address`
+        (tensor.data_ptr()) holds one number of dtype "float32" or "float64", which each step reads
+        when it runs, including launches of a captured step. None returns to the value that was set.
+        The memory must stay valid, and every rank must read the same number. ZeroError
+        (ZERO_ERR_UNSUPPORTED) on the host.
 
         >>> group.read_from("lr", lr_on_gpu.data_ptr())  # doctest: +SKIP
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The library's log, into Python's logging."""
+"""Forwards the library's log to Python's logging."""
 
 from __future__ import annotations
 
@@ -47,11 +47,13 @@ def _show(level: int) -> None:
 
 def set_log_level(level: int | str | None = logging.INFO) -> None:
     """Send the library's messages of `level` and above to the logger "libzero", for the whole
-    process. None: none, as at the start; then ZERO_LOG of the environment ("error", "warning" or
-    "info"), which has no say otherwise, prints them on standard error. A level is one of the module
-    logging, by its number or by its name in any case, "info". ValueError for another name. The
-    logger takes this level if it has none of its own; what it shows where is for handlers, as
-    logging.basicConfig sets one up.
+    process. `level` is a level of the module logging, by its number or by its name in any case,
+    like "info". ValueError for another name.
+
+    None sends no messages, which is the initial state. The environment variable ZERO_LOG ("error",
+    "warning" or "info") then prints them on standard error; it has no effect otherwise. The logger
+    is set to this level unless it already has a level. Handlers, for example from
+    logging.basicConfig, decide where messages are shown.
 
     >>> set_log_level("warning")
     >>> set_log_level(None)

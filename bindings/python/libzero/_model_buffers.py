@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Buffers of the model in Python's words, and their way into the C structs."""
+"""Buffers of the model in Python, and their conversion to the C structs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .typing import Array, Dtype, Several
 
 @dataclass
 class ModelBuffer:
-    """A tensor of the model that is not trained: `name`, unique among parameters and buffers, and
-    `data`, memory as Optimizer says, of any shape. `dtype`, where the memory does not say it, is
+    """A tensor of the model that is not trained. `name` is unique among parameters and buffers.
+    `data` is memory of any shape (see Optimizer). `dtype` is used if the memory does not report it:
     "float32" (default), "float64", "int32", "int64", "bfloat16" or "float16"."""
 
     name: str
@@ -48,7 +48,7 @@ def memory_of(buffer: ModelBuffer, *, gpu: bool) -> Buffer:
 
 
 def c_buffers(buffers: Sequence[ModelBuffer], memory: Sequence[Buffer]) -> Any:
-    """The array for C. It keeps names and shapes."""
+    """Return the array for C. It keeps names and shapes alive."""
     array = (_structs.ModelBuffer * len(buffers))()
     default = _abi.create(_structs.ModelBuffer)
     for entry, buffer, found in zip(array, buffers, memory):

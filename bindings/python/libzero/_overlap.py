@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes on beside the backward and the forward: gradients that are announced one by one, steps
-that begin before them, and parameters that are waited for one by one."""
+"""Overlap with the backward and forward passes: gradients announced one by one, steps that begin
+before them, and waiting for single parameters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REGISTERED: Any = object()
 
 
 class Overlap(StateAccess):
-    """What Optimizer has of these."""
+    """The Optimizer's methods for overlapping steps with computation."""
 
     _names: list[str]
     _shapes: list[tuple[int, ...]]
@@ -29,11 +29,12 @@ class Overlap(StateAccess):
     _overlap_gather: bool
 
     def step_begin(self, reduction: Reduction = "mean", *, stream: Any = None) -> None:
-        """Begin a step before the backward: settings are fixed now, and a parameter whose gradient
-        every rank has announced by grad_ready is updated at once, on a local comm. So it is neither
-        read nor written from its announcement until step() returns, which does the rest, with the
-        same bits. Collective. ZERO_ERR_STATE with max_grad_norm, a dynamic loss scale, nonfinite
-        "skip" and "error", LAMB, LARS and rules of your own, which need all gradients first.
+        """Begin a step before the backward pass. Settings are fixed now. On a local comm, a
+        parameter is updated as soon as every rank has announced its gradient with grad_ready. Do
+        not read or write it between its announcement and the return of step(), which completes the
+        step with the same bits. Collective. ZERO_ERR_STATE with max_grad_norm, a dynamic loss
+        scale, nonfinite "skip" and "error", LAMB, LARS and custom rules, which need all gradients
+        first.
 
         >>> optimizer.step_begin()
         >>> optimizer.grad_ready("w")
@@ -48,11 +49,12 @@ class Overlap(StateAccess):
     def grad_ready(
         self, param: Union[str, int], grad: Array | None = REGISTERED, *, stream: Any = None
     ) -> None:
-        """Announce, during the backward, that this rank's gradient of a parameter is final: the
-        registered one, or `grad`, of the parameter's shape, of which None says that there is none.
-        It stays as it is until the next reduce_grads, clip or step returns, which takes it; on a
-        local comm it may be summed before. `stream` is that whose work so far makes the gradient.
-        Local; from any thread. ValueError where none is registered.
+        """Announce during the backward pass that this rank's gradient of a parameter is final. By
+        default this is the registered gradient. `grad` passes a different one, of the parameter's
+        shape; None means that there is no gradient. Do not change the gradient until the next
+        reduce_grads, clip or step returns, which uses it; on a local comm it may be summed earlier.
+        `stream` is the stream whose queued work produces the gradient. Local; from any thread.
+        ValueError if no gradient is registered.
 
         >>> optimizer.grad_ready("w", np.zeros(3, np.float32))
         """
@@ -73,13 +75,13 @@ class Overlap(StateAccess):
         self._announced[chosen] = memory
 
     def param_wait(self, param: Union[str, int, None] = None, *, stream: Any = None) -> None:
-        """Wait until a parameter, by name or number, may be read (None: all of them). With
-        Optimizer(overlap_gather=True) step() returns as soon as nothing can refuse the step any
-        more, and on local comms and alone parameters are updated meanwhile, first those that were
-        registered first. Until this returns for it, a parameter is neither read nor written, and
-        its gradient not written. Every other method first waits for the whole step. On a GPU what
-        is queued on `stream` later waits, and the host does not. Raises what broke the comm
-        meanwhile. Local; from any thread. KeyError for a name that no parameter has.
+        """Wait until a parameter, given by name or number, may be read; None waits for all
+        parameters. With Optimizer(overlap_gather=True), step() returns once nothing can refuse the
+        step any longer. On local and solo comms, parameters are then updated in the background, in
+        order of registration. Do not read or write a parameter, or write its gradient, until this
+        call has returned for it. Every other method first waits for the whole step. On a GPU, later
+        work on `stream` waits, and the host does not. Raises the failure that broke the comm in the
+        meantime. Local; from any thread. KeyError for an unknown name.
 
         >>> optimizer.step()
         True
@@ -93,8 +95,8 @@ class Overlap(StateAccess):
         lib().zero_param_wait(self._handle.open(), chosen, _values.stream(stream))
 
     def _keep_until_next_step(self, grads: Sequence[Optional[Buffer]] | None) -> None:
-        """A step that ends in the background reads gradients after it has returned; after any other
-        their memory is the caller's."""
+        """Keep gradients alive if the step reads them after it returns, because it ends in the
+        background. After any other step, the memory is the caller's."""
         if self._overlap_gather:
             self._ending = [*self._announced.values(), *(grads or ())]
         self._announced.clear()

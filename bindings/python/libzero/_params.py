@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters and optimizer options in Python's words, and their way into the C structs."""
+"""Parameters and optimizer options in Python, and their conversion to the C structs."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from .typing import Array, Dtype, FloatingDtype, Several, Shape
 
 @dataclass
 class Param:
-    """A parameter: its memory (see Optimizer), or its shape where the memory comes later.
+    """A parameter: its memory (see Optimizer), or its shape if the memory is given later.
 
     name          unique among parameters and buffers of an optimizer; the same on every rank
     data          its memory, in C order
-    grad          that of its gradient, of the same shape
-    shape         a number of elements or a tuple; needed where there is no data
-    order         its place in the forward pass; by default that of registration
+    grad          its gradient's memory, of the same shape
+    shape         a number of elements or a tuple; required without data
+    order         its place in the forward pass; by default the order of registration
     owner         its rank, with partition "manual"
-    padded        data and grad may be read and written behind their end, up to the next multiple of
-                  16 elements, as allocate() lays them out
-    dtype         "float32", "float64", "bfloat16" or "float16", frozen also "int32" or "int64".
-                  Memory says it by itself, but for uint16 (numpy has no bfloat16) and
-                  (address, shape); where nobody says it, it is float32. Integers must say it
-    grad_dtype    for gradients that come later and are of another dtype than the parameter
-    frozen        not trained until Optimizer.set_trainable says so
+    padded        data and grad may be read and written past their end, up to the next multiple of
+                  16 elements, as in the layout of allocate()
+    dtype         "float32", "float64", "bfloat16" or "float16"; frozen parameters also "int32" or
+                  "int64". Memory reports its dtype, except for uint16 (numpy has no bfloat16) and
+                  (address, shape). The default is float32; integers must be declared
+    grad_dtype    for gradients that are given later and whose dtype differs from the parameter's
+    frozen        not trained until Optimizer.set_trainable enables it
     lr_scale      multiplies the group's lr; not saved
-    weight_decay  stands instead of the group's; not saved
+    weight_decay  replaces the group's value; not saved
 
     >>> Param("w", shape=(784, 10), dtype="bfloat16").frozen
     False
@@ -60,7 +60,7 @@ Params = Union[Mapping[str, Array], Several[One]]
 
 @dataclass(frozen=True)
 class Prepared:
-    """A parameter that was looked at: what goes to C, and what keeps its memory alive."""
+    """A checked parameter: the values for C, and the objects that keep its memory alive."""
 
     param: Param
     shape: tuple[int, ...]
@@ -81,7 +81,7 @@ def params_of(params: Params) -> list[Param]:
 
 
 def prepare(param: Param, *, gpu: bool) -> Prepared:
-    """`gpu`: its memory may be on one."""
+    """Check a parameter. With `gpu`, its memory may be on a GPU."""
     what, grad_dtype = f"parameter {param.name!r}", param.grad_dtype
     dtype: Optional[str] = param.dtype
     known = _abi.DTYPES if param.frozen else FLOATING
@@ -118,8 +118,8 @@ def memory_of(
     gpu: bool,
     written: bool,
 ) -> Optional[Buffer]:
-    """The memory of `value`, which must have the elements of `shape`; None is none. For the rest
-    see typed_of. Gradients outside of arenas are not `written`."""
+    """Return the memory of `value`, which must have the shape `shape`; None stays None. See
+    typed_of for the other arguments. Gradients outside of arenas are not `written`."""
     if value is None:
         return None
     buffer = typed_of(value, what, wanted, untyped, gpu=gpu, written=written)
@@ -137,7 +137,7 @@ def refuse_unknown(given: Mapping[str, object] | None, known: set[str]) -> None:
 
 
 def c_params(params: Sequence[Prepared]) -> Any:
-    """The array for C. It keeps names and shapes; the memory is kept by `params`."""
+    """Return the array for C. It keeps names and shapes alive; `params` keeps the memory."""
     array = (_structs.Param * len(params))()
     default = _abi.create(_structs.Param)
     for entry, prepared in zip(array, params):
@@ -211,7 +211,7 @@ def _option(name: str, value: Any) -> Any:
 
 
 def c_options(*, optimizer: Rule, settings: Mapping[str, Any], **options: Any) -> Any:
-    """zero_options with these fields."""
+    """Return zero_options with these fields."""
     made = _abi.create(_structs.Options)
     _custom.set_rule(made, optimizer)
     for name, value in options.items():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rank does what: ranges that each owns, and ranks whose inputs end first."""
+"""The ranges that each rank owns, and ranks that run out of inputs first."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Arrays = Union[Sequence[Optional[Array]], Mapping[str, Optional[Array]]]
 
 
 class OwnedRange(NamedTuple):
-    """Elements that one rank owns: `count` from `first` on, row by row, of the parameter with the
-    number `param` in order of registration."""
+    """Elements that one rank owns: `count` elements in row-major order, starting at `first`, of the
+    parameter with the number `param` in order of registration."""
 
     param: int
     first: int
@@ -29,7 +29,7 @@ class OwnedRange(NamedTuple):
 
 
 class Ranks:
-    """What Optimizer has of these."""
+    """The Optimizer's methods for ownership and uneven inputs."""
 
     _handle: OptimHandle
     _comm: Comm
@@ -39,8 +39,8 @@ class Ranks:
         raise NotImplementedError
 
     def owned_ranges(self, rank: int | None = None) -> list[OwnedRange]:
-        """What `rank`, or this one, owns, in order; of what is sealed. Local. ArgumentError for a
-        rank that there is not.
+        """Return the ranges of sealed parameters that `rank`, by default this rank, owns, in order.
+        Local. ArgumentError for a rank out of range.
 
         >>> optimizer.seal()
         >>> optimizer.owned_ranges()
@@ -56,13 +56,13 @@ class Ranks:
     def rebalance(
         self, owners: Sequence[int] | Mapping[str, int] | None = None, *, stream: Any = None
     ) -> None:
-        """Deal out all parameters anew, by the partition rule: first those that are trained now,
-        then the frozen ones. State moves with ownership, bit for bit, and training has the same
-        bits as without the call; nothing else ever moves owners.
+        """Assign all parameters to owners again, by the partition rule: first the parameters that
+        are trained now, then the frozen ones. State moves with ownership, bit for bit, and training
+        produces the same bits as without the call. Owners never change in any other way.
 
-        `owners` is for partition="manual" (ArgumentError otherwise): a rank for each parameter in
-        order of registration, or by name for all of them. Collective, between steps; MismatchError
-        where ranks pass different ones. A call that fails leaves all as it was.
+        `owners` is for partition="manual" (ArgumentError otherwise): one rank per parameter in
+        order of registration, or a mapping that names all of them. Collective, between steps;
+        MismatchError if ranks pass different owners. A call that fails changes nothing.
 
         >>> optimizer.rebalance()
         """
@@ -75,23 +75,27 @@ class Ranks:
         lib().zero_rebalance(self._handle.open(), array, len(numbers), behind)
 
     def join(self, grads: Arrays | None = None, *, stream: Any = None) -> int:
-        """This rank has no more inputs, maybe from the start: make the others' calls on this
-        optimizer with them until every rank is here, with zeros for gradients. Then training goes
-        on as before, with the buffers of the rank that is returned, the highest of those that came
-        last; follow it in what the optimizer does not hold.
+        """Call this when this rank runs out of inputs, which may be at the start. It makes the
+        other ranks' calls on this optimizer with them, with zeros for gradients, until every rank
+        has joined. It then copies the buffers of one rank to all: the highest rank among the last
+        to join. It returns that rank; take from it anything else that the optimizer does not hold.
+        Training then continues as before.
 
             for batch in batches:  # not as many on each rank
                 forward_backward(batch)
                 optimizer.step()
             optimizer.join()
 
-        `grads`, of the shapes and dtypes of registered gradients: what this rank added up for a
-        step that it cannot finish, which is part of the first reduction made from here. Needs
-        Optimizer(uneven_inputs="world"), whose means divide by the number of ranks as ever,
-        "active", where by that of ranks that still have inputs, or "error", where every rank's next
-        call raises ZERO_ERR_STATE as soon as one rank is here. Parameters and gradients are
-        libzero's until it returns. It raises what breaks the comm; what fails in a call of the
-        others is raised there."""
+        `grads` are the gradients that this rank accumulated for a step it cannot finish, in the
+        shapes and dtypes of the registered ones. They are part of the first reduction made while
+        joined.
+
+        Needs Optimizer(uneven_inputs=...). With "world", means divide by the number of ranks, as
+        usual. With "active", they divide by the number of ranks that still have inputs. With
+        "error", every rank's next call raises ZERO_ERR_STATE as soon as one rank has joined.
+        Parameters and gradients belong to libzero until this returns. It raises the failures that
+        break the comm; the rank that made a call raises that call's other errors.
+        """
         options = _abi.create(_structs.JoinOptions)
         memory = None if grads is None else self._gradients(grads)
         if memory is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an optimizer tells of its steps."""
+"""The figures that an optimizer reports about its steps."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from . import _structs
 
 @dataclass(frozen=True)
 class Result:
-    """What the ranks agreed in the last step that was made or skipped; the same on every rank but
-    for `status`.
+    """The outcome that the ranks agreed on in the last step that was made or skipped. It is the
+    same on every rank, except for `status`.
 
     step         steps made since the start, without skipped ones; saved with the state
-    skipped      steps skipped since the optimizer was made
+    skipped      steps skipped since the optimizer was created
     nonfinite    elements that were not finite in the last step's reduced gradients
-    grad_norm    the norm of all reduced gradients, before clipping; -1 where none was taken
-    clip_factor  what clipping by that norm multiplied gradients with; 1 if nothing
-    status       of this rank's latest step: 0, 1 if it was skipped, or its error's code
-    loss_scale   what the next loss is multiplied with; 1 without loss scaling
+    grad_norm    the norm of all reduced gradients, before clipping; -1 if it was not computed
+    clip_factor  the factor by which clipping multiplied the gradients; 1 if they were not clipped
+    status       status of this rank's latest step: 0, 1 if it was skipped, or its error code
+    loss_scale   the factor for the next loss; 1 without loss scaling
     """
 
     step: int
@@ -34,36 +34,36 @@ class Result:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Of this rank, since the optimizer was made. Times are seconds of wall clock, of all calls
-    together; sizes are bytes, of what is allocated now, or moved since then.
+    """Figures of this rank, since the optimizer was created. Times are wall-clock seconds, summed
+    over all calls. Sizes are bytes, either allocated now or moved since then.
 
-    parameter_elements  elements of all parameters that are registered
-    owned_elements      of them, this rank's
-    state_bytes         optimizer state, with masters
-    staging_bytes       for parameters and gradients outside of arenas, reduction and your own rules
-    control_bytes       tables that ranks read of each other
-    copied_bytes        copied so far into and out of staging and the host's memory
-    moved_bytes         read and written so far by reducing, updating and sharing
+    parameter_elements  elements of all registered parameters
+    owned_elements      elements that this rank owns
+    state_bytes         optimizer state, including masters
+    staging_bytes       memory for parameters and gradients outside of arenas, reduction and custom
+                        rules
+    control_bytes       tables that ranks read from each other
+    copied_bytes        copied into and out of staging and host memory
+    moved_bytes         read and written by reducing, updating and publishing
     steps               steps made
     skipped             steps skipped
-    nonfinite_elements  elements of gradients that were not finite, over all steps
-    gather_seconds      summing gradients
-    vote_seconds        waiting for the other ranks
-    apply_seconds       updating what this rank owns
-    publish_seconds     putting new parameters on every rank
-    save_seconds        in save()
-    load_seconds        in load()
-    early_elements      elements of gradients that were summed before a call needed them
-    early_updates       elements of parameters that were updated before their step()
-    host_waits          on a GPU: how often a call let the host wait for a stream
-    idle_ranks          ranks that own nothing, as the model is too small to be split so far
+    nonfinite_elements  gradient elements that were not finite, over all steps
+    gather_seconds      time spent summing gradients
+    vote_seconds        time spent waiting for the other ranks
+    apply_seconds       time spent updating the elements that this rank owns
+    publish_seconds     time spent copying new parameters to every rank
+    save_seconds        time spent in save()
+    load_seconds        time spent in load()
+    early_elements      gradient elements that were summed before a call needed them
+    early_updates       parameter elements that were updated before their step()
+    host_waits          on a GPU: how often the host waited for a stream in a call
+    idle_ranks          ranks that own nothing because the model is too small
 
-    Of the comm, to and from ranks of other hosts, so far (a user comm knows no hosts: other ranks):
-
-    sent_data_bytes, sent_data_messages, received_data_bytes, received_data_messages
-                        gradients and parameters
-    sent_control_bytes, sent_control_messages, received_control_bytes, received_control_messages
-                        what ranks agree on, and broadcasts
+    Traffic of the comm with ranks on other hosts (a user comm knows no hosts: with all other
+    ranks). Gradients and parameters are counted by sent_data_bytes, sent_data_messages,
+    received_data_bytes and received_data_messages. Agreements between ranks and broadcasts are
+    counted by sent_control_bytes, sent_control_messages, received_control_bytes and
+    received_control_messages.
     """
 
     parameter_elements: int

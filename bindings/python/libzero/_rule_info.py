@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the C library knows of its update rules."""
+"""Descriptions of the C library's update rules."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ._errors import ArgumentError
 class RuleInfo:
     """An update rule of the library.
 
-    number      its ZERO_OPTIMIZER_ constant in zero.h
-    settings    the default of each setting, by name; flags are 0 or 1
-    ranges      the values that each setting may take, in words
-    slots       the state by name, each of the parameter's shape, with the setting that must not be
-                0 for it, or None where it is always there
+    number    its ZERO_OPTIMIZER_ constant in zero.h
+    settings  the default of each setting, by name; flags are 0 or 1
+    ranges    the values that each setting may take, in words
+    slots     the state by name, each of the parameter's shape, with the setting that must not be 0
+              for it, or None if it always exists
     """
 
     number: int
@@ -32,7 +32,7 @@ class RuleInfo:
 
 @functools.cache
 def rules() -> Mapping[str, RuleInfo]:
-    """Every update rule that Optimizer takes by its name.
+    """Return every update rule that Optimizer accepts by name.
 
     >>> rules()["adamw"].settings["beta1"]
     0.9

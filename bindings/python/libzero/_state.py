@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Single tensors of the state, and steps by hand: what Optimizer has of these. Needs numpy."""
+"""Access to single tensors of the state, and steps by hand. Needs numpy."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ _MOST_NAMES = 16
 
 
 class StateAccess:
-    """Tensors go by torch's names ("exp_avg", "momentum_buffer"), and "master" for parameters of 16
-    bits; None names the values that are updated: the master, or the parameter itself. Arrays are
-    float64 for float64 parameters and float32 for all others."""
+    """The Optimizer's methods for its state. Tensors have torch's names ("exp_avg",
+    "momentum_buffer"), and "master" for 16-bit parameters. None names the values that are updated:
+    the master, or the parameter itself. Arrays are float64 for float64 parameters and float32 for
+    all others."""
 
     _handle: OptimHandle
     _comm: Comm
@@ -33,7 +34,8 @@ class StateAccess:
     _dtypes: list[str]
 
     def state_names(self, param: Which) -> tuple[str, ...]:
-        """The state that a parameter has so far, which is what a save would write. Local.
+        """Return the names of the state that a parameter has now, which is the state that a save
+        would write. Local.
 
         >>> optimizer.step()
         True
@@ -50,9 +52,10 @@ class StateAccess:
     def state_get(
         self, param: Which, name: str | None = None, first: int = 0, count: int | None = None
     ) -> NDArray[Any]:
-        """`count` elements from `first` on, row by row, all of which this rank owns; to the end by
-        default. A flat array of float32, or float64 for float64 parameters. Local. ArgumentError
-        for a name that the parameter has not, and for elements of other ranks.
+        """Return `count` elements in row-major order, starting at `first`, by default up to the
+        end. This rank must own all of them. The result is a flat array of float32, or float64 for
+        float64 parameters. Local. ArgumentError for a name that the parameter does not have, and
+        for elements that other ranks own.
 
         >>> optimizer.step()
         True
@@ -68,9 +71,9 @@ class StateAccess:
         values: ArrayLike | DLPackArray | None = None,
         first: int = 0,
     ) -> None:
-        """Set what this rank owns of the elements from `first` on. Every rank calls it for the same
-        parameters and names, with the whole tensor, any part, or None where it owns nothing. Values
-        are taken row by row, whatever their shape and dtype. Local.
+        """Set the elements from `first` that this rank owns. Every rank calls this for the same
+        parameters and names, with the whole tensor, any part of it, or None if the rank owns no
+        element. Values are read in row-major order, with any shape and dtype. Local.
 
         >>> optimizer.seal()
         >>> optimizer.state_set("w", "momentum_buffer", np.zeros(3))
@@ -92,7 +95,8 @@ class StateAccess:
         )
 
     def state_get_scalar(self, param: Which | None, name: str) -> float:
-        """"step", or with nadam "mu_product", of a parameter; of None, the optimizer's own. Local.
+        """Return a parameter's "step", or "mu_product" with nadam; None selects the optimizer's own
+        value. Local.
 
         >>> optimizer.step()
         True
@@ -105,7 +109,8 @@ class StateAccess:
         return value.value
 
     def state_set_scalar(self, param: Which | None, name: str, value: float) -> None:
-        """Set it, the same on every rank; None is every parameter, and the optimizer's own. Local.
+        """Set a scalar to the same value on every rank; None selects every parameter, and the
+        optimizer's own value. Local.
 
         >>> optimizer.seal()
         >>> optimizer.state_set_scalar(None, "step", 1000)
@@ -123,8 +128,9 @@ class StateAccess:
     def state_gather(
         self, param: Which, name: str | None = None, to: int | None = None
     ) -> Optional[NDArray[Any]]:
-        """A whole tensor in the parameter's shape, in float32, or float64 for float64 parameters,
-        on rank `to` or on all; None on other ranks. Collective.
+        """Return a whole tensor in the parameter's shape, in float32, or float64 for float64
+        parameters. The result is on rank `to`, or on all ranks; other ranks return None.
+        Collective.
 
         >>> optimizer.state_gather("w")
         array([1., 1., 1.], dtype=float32)
@@ -149,9 +155,9 @@ class StateAccess:
     def grad_get(
         self, param: Which, first: int = 0, count: int | None = None
     ) -> NDArray[Any]:
-        """The reduced gradient of elements that this rank owns, as a step would use it: a flat
-        array of float32, or float64 for float64 parameters. Local. ZERO_ERR_STATE where nothing is
-        reduced.
+        """Return the reduced gradient of elements that this rank owns, as a step would use it: a
+        flat array of float32, or float64 for float64 parameters. Local. ZERO_ERR_STATE if gradients
+        are not reduced.
 
         >>> optimizer.reduce_grads()
         >>> optimizer.grad_get("w")
@@ -160,9 +166,9 @@ class StateAccess:
         return self._read(lib().zero_grad_get, param, (), first, count)
 
     def share_params(self, *, keep_masters: bool = False, stream: Any = None) -> None:
-        """In place of step(): put what this rank wrote into its own parameters, in the ranges that
-        it owns, on every rank. Forgets what is reduced. `keep_masters` after state_set of masters.
-        Collective.
+        """Replace step() in a step by hand: copy the values that this rank wrote into its own
+        parameters, in the ranges that it owns, to every rank. Discards the reduced sums. Use
+        `keep_masters` after state_set of masters. Collective.
 
         >>> weight -= 0.1 * gradient
         >>> optimizer.share_params()
@@ -171,8 +177,8 @@ class StateAccess:
         lib().zero_share_params(self._handle.open(), flags, _values.stream(stream))
 
     def param_index(self, name: str) -> int:
-        """The number of a parameter in order of registration. Local. ArgumentError for a name that
-        no parameter has.
+        """Return a parameter's number in order of registration. Local. ArgumentError for an unknown
+        name.
 
         >>> optimizer.param_index("w")
         0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives written in Python, behind the C library's vtable."""
+"""Collectives written in Python, called through the C library's vtable."""
 
 from __future__ import annotations
 
@@ -23,19 +23,21 @@ Move = Callable[[memoryview, memoryview], object]
 
 @dataclass(frozen=True)
 class Collectives:
-    """The functions of a user comm. They raise to fail, and must return: libzero cannot interrupt
-    them. Buffers are memoryviews of bytes, which neither function may use after its return; `send`
-    is read-only, and may lie inside `recv`, at this rank's own place.
+    """The functions of a user comm. They raise an exception to fail, and must return: libzero
+    cannot interrupt them. Buffers are memoryviews of bytes, which the functions must not use after
+    they return. `send` is read-only, and may be the part of `recv` at this rank's own place.
 
-    exchange    gather `send` of every rank into `recv`, in rank order; host memory
-    all_gather  the same, for parameters
-    all_to_all  the r-th piece of `send` goes to rank r; `recv` gets one piece of each rank
-    reduce_scatter  (send, recv, dtype): this rank's part of the sum over ranks into `recv`;
-                "float32", or "float64" for parameters of that dtype
-    split       (color, rank, world) -> the collectives of that sub-group, None for a negative color
-    free        called once, when the comm is gone
+    exchange        gather `send` of every rank into `recv`, in rank order; host memory
+    all_gather      the same, for parameters
+    all_to_all      send the r-th piece of `send` to rank r; `recv` gets one piece from each rank
+    reduce_scatter  (send, recv, dtype): write this rank's part of the sum over ranks to `recv`;
+                    dtype is "float32", or "float64" for float64 parameters
+    split           (color, rank, world) -> the collectives of that sub-group, None for a negative
+                    color
+    free            called once, after the comm is freed
 
-    One of all_to_all and reduce_scatter is needed; with all_to_all, libzero sums in rank order.
+    One of all_to_all and reduce_scatter is required; with all_to_all, libzero sums in rank
+    order.
     """
 
     exchange: Move

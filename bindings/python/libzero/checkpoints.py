@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders of checkpoints: what is in them, and deleting what is old."""
+"""Folders of checkpoints: listing them, and deleting old ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._structs import CheckpointOf
 @dataclass(frozen=True)
 class Checkpoint:
     """A complete checkpoint: the `name` of its directory in the folder, the `step` and the `world`
-    size of its save, and the `bytes` of all its files."""
+    size of its save, and the size of all its files in `bytes`."""
 
     name: str
     step: int
@@ -24,8 +24,9 @@ class Checkpoint:
 
 
 def list_checkpoints(folder: str | os.PathLike[str]) -> list[Checkpoint]:
-    """The complete checkpoints in a folder, newest first, as Optimizer.load takes them; none if there
-    is no such folder. Needs no comm. CheckpointError where one that cannot be read may be the newest.
+    """Return the complete checkpoints in a folder, newest first, in the order in which
+    Optimizer.load takes them. A folder that does not exist has no checkpoints. Needs no comm.
+    CheckpointError if an unreadable checkpoint may be the newest.
 
     >>> list_checkpoints("run")
     []
@@ -46,10 +47,10 @@ def list_checkpoints(folder: str | os.PathLike[str]) -> list[Checkpoint]:
 def prune_checkpoints(
     folder: str | os.PathLike[str], keep_last: int, keep_every: int = 0
 ) -> int:
-    """Delete the complete checkpoints in a folder, but the newest `keep_last` (at least 1) and those
-    whose step is a multiple of `keep_every`; returns how many. First every byte of the newest is
-    verified. Nothing but checkpoints is deleted. One rank calls it, after a save. Needs no comm.
-    CheckpointError if the newest is damaged, and then all stay.
+    """Delete the complete checkpoints in a folder, except the newest `keep_last` (at least 1) and
+    any whose step is a multiple of `keep_every`. Returns the number of deleted checkpoints. Every
+    byte of the newest is verified first; if it is damaged, CheckpointError is raised and nothing is
+    deleted. Only checkpoints are deleted. Call it on one rank, after a save. Needs no comm.
 
     >>> prune_checkpoints("run", keep_last=3, keep_every=1000)
     0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Comm: one rank's seat in a group of ranks."""
+"""Comm: one rank's handle on a group of ranks."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _REDUCIBLE = ("float32", "float64", "int32", "int64")
 
 @dataclass(frozen=True)
 class Failure:
-    """What broke a comm, as every rank sees it.
+    """Why a comm broke; the same on every rank, except for `params_consistent`.
 
-    code               the zero_status, and `name` what zero.h calls it
-    rank               whose death, absence or abort did it; -1 if nobody's
-    step               steps that were made by then, on the rank that found out
-    params_consistent  nothing or everything of the last step has happened here; else load before
-                       going on
-    phase              the call and what it did
-    message            what happened
+    code               the zero_status, and `name` its name in zero.h
+    rank               the rank whose death, absence or abort broke the comm; -1 if it was no rank
+    step               steps completed by then, on the rank that detected the failure
+    params_consistent  True if this rank applied the last step completely or not at all; if False,
+                       load a checkpoint before you continue
+    phase              the call that failed, and its phase
+    message            the reason
     """
 
     code: int
@@ -51,19 +51,24 @@ class Failure:
 
 
 class Comm(Closing):
-    """One rank's seat in a group of ranks: the class methods make one.
+    """One rank's handle on a group of ranks. The class methods create it.
 
     Every rank calls the collective methods in the same order, one thread at a time; abort() and
-    failure() may come from any thread. A closed comm lives on inside its optimizers and arenas. All
-    deadlines are in milliseconds, 0 is the library's default: `timeout_ms` without progress once
-    all ranks are in a call (300,000), `late_ms` for a rank that is not in it yet (1,800,000),
-    `rendezvous_ms` for all ranks to find each other (120,000). A collective call that another rank
-    keeps from ending raises CommError, as soon as that is known, at the latest at the deadline.
+    failure() may be called from any thread. A closed comm remains in use by its optimizers and
+    arenas until they are closed. If another rank keeps a collective call from finishing, the call
+    raises CommError as soon as that is known, and at the latest at the deadline.
 
-    `device` is "host" or "cuda", and `device_ordinal` the number of the GPU, as
-    CUDA_VISIBLE_DEVICES leaves them: parameters, gradients and state of the comm's optimizers are
-    there. All else, as what broadcast() and all_reduce() take, is the host's. ZeroError with
-    ZERO_ERR_UNSUPPORTED says why there is no GPU to be had, ArgumentError that there are fewer.
+    Deadlines are in milliseconds; 0 is the library's default:
+
+    timeout_ms     without progress once all ranks are in a call (300,000)
+    late_ms        for a rank that has not yet entered the call (1,800,000)
+    rendezvous_ms  for all ranks to find each other (120,000)
+
+    `device` is "host" or "cuda". It is where the parameters, gradients and state of the comm's
+    optimizers are; everything else, like the arguments of broadcast() and all_reduce(), is in host
+    memory. `device_ordinal` is the GPU's number after CUDA_VISIBLE_DEVICES is applied. If no GPU
+    can be used, ZeroError (ZERO_ERR_UNSUPPORTED) gives the reason. ArgumentError: the ordinal is
+    too high.
 
     >>> comm = Comm.solo()
     >>> comm
@@ -85,7 +90,7 @@ class Comm(Closing):
         late_ms: int = 0,
         rendezvous_ms: int = 0,
     ) -> Comm:
-        """A group of one.
+        """Create a group of one rank.
 
         >>> with Comm.solo() as comm:
         ...     comm.world
@@ -109,9 +114,9 @@ class Comm(Closing):
         late_ms: int = 0,
         rendezvous_ms: int = 0,
     ) -> Comm:
-        """Join the `world` ranks of this host, processes or threads, that pass the same name; all
-        on the host, or all on GPUs that reach each other's memory, several on one if need be.
-        Collective. CommError says which ranks did not come.
+        """Join the `world` ranks on this host that pass the same name. Ranks are processes or
+        threads. All of them are on the host, or all on GPUs that reach each other's memory; several
+        ranks may use one GPU. Collective. CommError names the missing ranks.
 
         >>> comm = Comm.local("my-run", rank=0, world=1)
         """
@@ -135,12 +140,15 @@ class Comm(Closing):
         reduce_ctas: int = 0,
         gather_on_kernels: bool = False,
     ) -> Comm:
-        """Join the ranks that zero-run, torchrun, mpirun or srun started; alone without them. With
-        device="host" those on several hosts talk by MPI, where the launcher brings it. On GPUs they
-        talk by NCCL, and each has the GPU of `device_ordinal`; None is the only one that this
-        process sees, else the one with the rank's number on its host. zero.h says which variables
-        are read, and which tell where ranks of several hosts meet. Collective. ArgumentError names
-        a variable that is wrong or missing.
+        """Join the ranks that zero-run, torchrun, mpirun or srun started, or create a group of one
+        if no launcher did.
+
+        With device="host", ranks on several hosts communicate over MPI if the launcher provides it.
+        On GPUs, ranks communicate over NCCL, and each uses the GPU `device_ordinal`. None selects
+        the only GPU that this process sees. If it sees several, None selects the GPU whose number
+        is the rank's number on its host. See zero.h for the environment variables that are read,
+        including the ones that give the address at which ranks of several hosts meet. Collective.
+        ArgumentError names a variable that is wrong or missing.
 
         >>> comm = Comm.from_env()
         >>> comm.rank, comm.world
@@ -172,9 +180,10 @@ class Comm(Closing):
         late_ms: int = 0,
         rendezvous_ms: int = 0,
     ) -> Comm:
-        """A group whose collectives are Python functions. What one of them raises comes out of the
-        call that ran it, and the comm is broken, as after a failure of any transport. Local: the
-        first collective call meets the others. ArgumentError where a function is missing.
+        """Create a group whose collectives are Python functions. The call that ran such a function
+        raises its exception, and the comm is then broken, like after a failure of any other
+        transport. Local: ranks first communicate in the first collective call. ArgumentError: a
+        function is missing.
 
         >>> def copy(send, recv):
         ...     recv[:] = send
@@ -198,11 +207,11 @@ class Comm(Closing):
         reduce_ctas: int = 0,
         gather_on_kernels: bool = False,
     ) -> Comm:
-        """Join the `world` ranks, on any number of hosts, that pass the same id of
-        nccl_unique_id(), each on a GPU of its own. `reduce_ctas` bounds the thread blocks that
-        reduce, `gather_on_kernels` keeps gathers off the copy engines; the same on all ranks.
-        Collective. ZeroError with ZERO_ERR_UNSUPPORTED says why there is no GPU or no NCCL to be
-        had, CommError which ranks did not come.
+        """Join the `world` ranks that pass the same id from nccl_unique_id(). They may be on any
+        number of hosts. Each rank uses its own GPU. `reduce_ctas` limits the thread blocks that
+        reduce, and `gather_on_kernels` keeps gathers off the copy engines; both must be the same on
+        all ranks. Collective. ZeroError (ZERO_ERR_UNSUPPORTED) gives the reason if there is no
+        usable GPU or NCCL. CommError names the missing ranks.
 
         >>> comm = Comm.nccl(unique_id, rank, world, device_ordinal=local_rank)  # doctest: +SKIP
         """
@@ -234,8 +243,9 @@ class Comm(Closing):
         reduce_ctas: int = 0,
         gather_on_kernels: bool = False,
     ) -> Comm:
-        """The ranks of an engine's ncclComm_t, given as its address, on its GPU. Two communicators
-        are split off it; it stays the engine's, which leaves it alone during the call. Collective.
+        """Join the ranks of an engine's ncclComm_t, given by its address, on its GPU. Two
+        communicators are split off it. The engine keeps it, and must not use it during this call.
+        Collective.
 
         >>> comm = Comm.wrap_nccl(address)  # doctest: +SKIP
         """
@@ -259,10 +269,11 @@ class Comm(Closing):
         late_ms: int = 0,
         rendezvous_ms: int = 0,
     ) -> Comm:
-        """The ranks of an MPI communicator, on any number of hosts: of mpi4py's, or of the Fortran
-        integer of one (what py2f() returns); None is all ranks. It is duplicated and stays the
-        caller's. Collective. ZeroError with ZERO_ERR_UNSUPPORTED says which MPI is missing, and
-        ArgumentError what is wrong with the communicator.
+        """Join the ranks of an MPI communicator, on any number of hosts. `mpi_comm` is an mpi4py
+        communicator, or the Fortran integer of a communicator, which py2f() returns; None stands
+        for all ranks. The communicator is duplicated and stays the caller's. Collective. ZeroError
+        (ZERO_ERR_UNSUPPORTED) names the missing MPI; ArgumentError gives the fault of the
+        communicator.
 
         >>> from mpi4py import MPI  # doctest: +SKIP
         >>> comm = Comm.mpi(MPI.COMM_WORLD)  # doctest: +SKIP
@@ -276,8 +287,9 @@ class Comm(Closing):
         return cls(handle)
 
     def split(self, color: int, key: int = 0) -> Comm | None:
-        """A comm of the ranks with this color, by key, then rank; None for a negative color. It has
-        deadlines and failures of its own, and `self` may be closed first. Collective.
+        """Return a comm of the ranks that pass the same color, ordered by key and then by rank;
+        None for a negative color. It has its own deadlines and failures, and `self` may be closed
+        first. Collective.
 
         >>> half = comm.split(color=comm.rank % 2)
         """
@@ -289,12 +301,12 @@ class Comm(Closing):
 
     @property
     def device(self) -> Device:
-        """Where its optimizers' parameters, gradients and state are: "host" or "cuda"."""
+        """The place of its optimizers' parameters, gradients and state: "host" or "cuda"."""
         return self._device
 
     @property
     def rank(self) -> int:
-        """This rank's number, from 0 on."""
+        """This rank's number, counted from 0."""
         return int(lib().zero_comm_rank(self._handle.open()))
 
     @property
@@ -303,15 +315,16 @@ class Comm(Closing):
         return int(lib().zero_comm_world(self._handle.open()))
 
     def barrier(self) -> None:
-        """Return once every rank has called. Collective.
+        """Return once every rank has called this. Collective.
 
         >>> comm.barrier()
         """
         lib().zero_comm_barrier(self._handle.open())
 
     def broadcast(self, data: Array, root: int = 0) -> None:
-        """Copy the bytes of `data`, an array of any shape and dtype or a writable buffer, as many
-        on every rank, from `root` to every rank. For small values of your own. Collective.
+        """Copy the bytes of `data` from `root` to every rank. `data` is an array of any shape and
+        dtype, or a writable buffer, of the same size in bytes on every rank. Intended for small
+        values. Collective.
 
         >>> seed = np.array([42])
         >>> comm.broadcast(seed, root=0)
@@ -326,10 +339,10 @@ class Comm(Closing):
     @overload
     def all_reduce(self, data: A, operation: Operation = "sum") -> A: ...
     def all_reduce(self, data: Any, operation: Operation = "sum") -> Any:
-        """Combine over all ranks, in rank order, "sum", "min" or "max": an array of float32,
-        float64, int32 or int64 in place, of the same shape on every rank, or a number, which is
-        returned. A number must be an int on every rank or a float on every rank. Collective.
-        TypeError for another dtype.
+        """Combine values over all ranks, in rank order, by "sum", "min" or "max". An array of
+        float32, float64, int32 or int64, of the same shape on every rank, is combined in place. A
+        number is combined and returned; it must be an int on every rank or a float on every rank.
+        Collective. TypeError for another dtype.
 
         >>> comm.all_reduce(0.5, "max")
         0.5
@@ -360,15 +373,15 @@ class Comm(Closing):
         return value.value
 
     def abort(self, reason: str = "") -> None:
-        """Break the comm on every rank, from any thread, at any time: their calls raise CommError
-        with `reason`.
+        """Break the comm on every rank: their calls raise CommError with `reason`. May be called
+        from any thread at any time.
 
         >>> comm.abort("the disk is full")
         """
         lib().zero_comm_abort(self._handle.open(), _values.text(reason, "reason") or None)
 
     def failure(self) -> Failure | None:
-        """What broke the comm, None while it is sound. Local; from any thread.
+        """Return why the comm broke, or None while it is sound. Local; from any thread.
 
         >>> comm.failure()
         >>> comm.abort("the disk is full")
@@ -390,17 +403,18 @@ class Comm(Closing):
         )
 
     def trace_start(self, directory: str | os.PathLike[str]) -> None:
-        """Write what this rank does, and for whom it waits, to a file of its own in `directory`,
-        which is made if it is not there. Perfetto and chrome://tracing show it; `zero trace` and
-        `zero top` sum it up. Local. ZeroError with ZERO_ERR_STATE while there is a trace.
+        """Trace this rank's work, and the ranks that it waits for, to a separate file in
+        `directory`, which is created if necessary. Perfetto and chrome://tracing show it; `zero
+        trace` and `zero top` summarize it. Local. ZeroError (ZERO_ERR_STATE) while a trace is
+        running.
 
         >>> comm.trace_start("trace")
         """
         lib().zero_trace_start(self._handle.open(), _values.path(directory))
 
     def trace_stop(self) -> None:
-        """End the trace, as the end of the comm and the interpreter's do. Local. ZeroError with
-        ZERO_ERR_SYSTEM if the file is not whole.
+        """End the trace. The end of the comm, and of the interpreter, does this too. Local.
+        ZeroError (ZERO_ERR_SYSTEM) if the file is incomplete.
 
         >>> comm.trace_start("trace")
         >>> comm.trace_stop()
@@ -408,14 +422,17 @@ class Comm(Closing):
         lib().zero_trace_stop(self._handle.open())
 
     def arena(self, shape: Shape, kind: MemoryKind = "shared", dtype: Dtype = "float32") -> Any:
-        """Zeroed memory that libzero reduces and updates in place: a numpy array, or a memoryview
-        where there is no numpy. A plain int is a number of bytes. `kind` is "shared" (one copy for
-        all ranks, for parameters) or "per_rank" (for gradients). `dtype` is "float32", "float64",
-        "int32", "int64", "float16", or "bfloat16", which numpy lacks: its array is uint16, and
-        torch.from_numpy(array).view(torch.bfloat16) is a tensor there. Freed with its last view. On
-        a GPU it is an object with __cuda_array_interface__, which cupy.asarray(it) and
-        torch.as_tensor(it, device="cuda") show without a copy. Collective, with the same shape on
-        every rank. ZeroError with ZERO_ERR_MEMORY where there is too little, on all ranks.
+        """Allocate an arena: zeroed memory in which libzero reduces and updates in place. Returns a
+        numpy array, or a memoryview if numpy is not installed. If `shape` is an int, it is a number
+        of bytes.
+
+        `kind` is "shared" (one copy for all ranks, for parameters) or "per_rank" (for gradients).
+        `dtype` is "float32", "float64", "int32", "int64", "float16" or "bfloat16". numpy lacks
+        bfloat16, so that array is uint16; torch.from_numpy(array).view(torch.bfloat16) is a tensor
+        in the same memory. On a GPU, the arena is an object with __cuda_array_interface__, which
+        cupy.asarray(it) and torch.as_tensor(it, device="cuda") show without a copy. The memory is
+        freed with its last view. Collective, with the same shape on every rank. If memory is short
+        on one rank, all ranks raise ZeroError (ZERO_ERR_MEMORY).
 
         >>> weights = comm.arena((784, 10))
         >>> weights.shape, weights.dtype
@@ -432,8 +449,8 @@ class Comm(Closing):
         return ArenaMemory(self._handle.open(), size, kind, gpu=self._device != "host")
 
     def close(self) -> None:
-        """Give the seat back; again is fine. Local. A later collective call of the others names
-        this rank.
+        """Leave the group; closing again has no effect. Local. A later collective call of the other
+        ranks names this rank.
 
         >>> comm.close()
         """
@@ -464,8 +481,9 @@ def _end_traces() -> None:
 
 
 def nccl_unique_id() -> bytes:
-    """128 bytes that make the ranks which pass them to Comm.nccl one group. One rank draws them and
-    sends them to the others. ZeroError with ZERO_ERR_UNSUPPORTED lists where NCCL was looked for.
+    """Return an id of 128 bytes, which joins the ranks that pass it to Comm.nccl into one group.
+    One rank creates the id and sends it to the others. ZeroError (ZERO_ERR_UNSUPPORTED) lists the
+    places searched for NCCL.
 
     >>> unique_id = nccl_unique_id()  # doctest: +SKIP
     """

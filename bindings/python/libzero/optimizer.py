@@ -49,37 +49,46 @@ class Optimizer(Gradients, Checkpoints, Closing):
             forward_backward(batch)
             optimizer.step()
 
-    Memory is float32, float64, bfloat16 or float16 in C order: a numpy array or anything with
-    __array_interface__, a torch tensor, what speaks DLPack, an object with the buffer protocol, or
-    (address, shape); on a GPU also anything with __cuda_array_interface__, as an array of CuPy or
-    Numba. Where it cannot say its dtype, as uint16 or by its address, Param does. A gradient may be of another of these
-    dtypes, and read-only unless it is a view of an arena: nothing else is written to. Arrays of JAX
-    and of other libraries that promise that none ever changes are taken as gradients alone. Memory
-    is kept alive and must not move until close() or a new bind().
+    Memory is float32, float64, bfloat16 or float16 in C order. It is given as a numpy array or
+    another object with __array_interface__, a torch tensor, a DLPack array, an object with the
+    buffer protocol, or (address, shape). On a GPU it may also be an object with
+    __cuda_array_interface__, like a CuPy or Numba array. Use Param to give the dtype of memory that
+    cannot report it, like uint16 or an address. A gradient may have another dtype of these four. It
+    may be read-only, unless it is a view of an arena: no other gradient is written to. Arrays from
+    JAX and other libraries that promise immutability are accepted only as gradients. The optimizer
+    keeps the memory alive; it must not move until close() or a new bind().
 
-    The arguments are those of zero_options (optimizer: ZERO_OPTIMIZER_* in lower case, as
-    "rmsprop", or a CustomOptimizer); 0 is the library's default; **settings are those of every
-    group, as lr. What a step updates of bfloat16 and float16 parameters are float32 masters, which
-    are part of the state. wire_dtype="bfloat16" or "float16" rounds gradients to that before they
-    are summed in float32, divided by predivide_factor (a power of two) first, which their sum is
-    multiplied with. share_dtype, likewise, is what a step rounds float32 parameters to on every
-    rank; they have masters, too. master="remainder" keeps only the 16 bits that a bfloat16
-    parameter lacks of its master: less state, and ties are rounded away from zero instead of to
-    even; "none" keeps no master, and what rounding cuts off is lost. uneven_inputs: see join();
-    overlap_gather: see param_wait(). instances: how often the state is kept, each time divided over
-    world / instances neighbouring ranks.
+    The arguments are the fields of zero_options. 0 is the library's default. `optimizer` is the
+    name of a ZERO_OPTIMIZER_ constant in lower case, like "rmsprop", or a CustomOptimizer.
+    **settings, like lr, apply to every group. A step updates float32 masters of bfloat16 and
+    float16 parameters, which are part of the state.
 
-    On a GPU methods queue their work on `stream`, behind what is queued there: a cudaStream_t as an
-    int, a stream of torch, CuPy or cuda.core, or None for the default stream. Later work on it
-    finds what the method left, and memory is freed in its order. The stream that an array's
-    interface names is not looked at. On the host there is no stream.
+    wire_dtype        "bfloat16" or "float16": gradients are rounded to this dtype before they are
+                      summed in float32
+    predivide_factor  a power of two: gradients are divided by it before they are rounded and
+                      summed, and their sum is multiplied by it
+    share_dtype       "bfloat16" or "float16": a step rounds float32 parameters to this dtype on
+                      every rank; they then have masters, too
+    master            "remainder" keeps only the 16 bits that a bfloat16 parameter lacks of its
+                      master. The state is smaller, and ties are rounded away from zero instead of
+                      to even. "none" keeps no master, and each step loses the bits that rounding
+                      cuts off
+    uneven_inputs     see join()
+    overlap_gather    see param_wait()
+    instances         the number of copies of the state; world / instances neighbouring ranks divide
+                      each copy among them
 
-    Collective methods are called by every rank in the same order; local ones wait for none. A wrong
-    argument is an ArgumentError, or a TypeError or ValueError if Python finds it, which is raised
-    before anything is sent: the other ranks then wait for this one. A right call at the wrong
-    moment is a ZeroError with ZERO_ERR_STATE. What only ranks together can find is a MismatchError
-    on those that differ from the rest, a PeerError where another rank failed: nothing has changed.
-    CommError: the comm is broken.
+    On a GPU, methods queue their work on `stream`, after the work already queued there. `stream` is
+    a cudaStream_t as an int, a torch, CuPy or cuda.core stream, or None for the default stream.
+    Later work on it sees the results, and memory is freed in stream order. The stream in an array's
+    interface is ignored. On the host there is no stream.
+
+    Every rank calls the collective methods in the same order; local methods do not wait for other
+    ranks. A wrong argument raises ArgumentError, or a TypeError or ValueError if Python detects it.
+    It is raised before anything is sent, so the other ranks wait for this one. A correct call at
+    the wrong moment raises ZeroError (ZERO_ERR_STATE). If ranks disagree, the ranks that differ
+    from the rest raise MismatchError. If another rank failed, the call raises PeerError. In both
+    cases nothing has changed. CommError: the comm is broken.
 
     >>> weight, gradient = np.ones(3, np.float32), np.full(3, 2, np.float32)
     >>> comm = Comm.solo()
@@ -162,11 +171,12 @@ class Optimizer(Gradients, Checkpoints, Closing):
         grads: Mapping[str, Array | None] | None = None,
         **settings: Unpack[Settings],
     ) -> Group:
-        """Add parameters as one group, `settings` being where it differs from the others. `params`
-        is name to array, or Params, (name, data), (name, data, grad); `grads` is name to array, of
-        the parameter's shape. The same names, shapes and dtypes on every rank; local, all or none;
-        may be called again, also after steps. ArgumentError names a parameter and what is wrong
-        with it; TypeError and ValueError say why memory cannot be used.
+        """Add parameters as one group; `settings` override the optimizer's. `params` maps names to
+        arrays, or lists Params, (name, data) or (name, data, grad). `grads` maps names to arrays of
+        the parameter's shape. Every rank registers the same names, shapes and dtypes. Local. If the
+        call fails, no parameter is added. It may be called again, even after steps. ArgumentError
+        names the parameter and the fault. TypeError or ValueError: the memory cannot be used, for
+        the reason given.
 
         >>> bias = np.zeros(2, np.float32)
         >>> optimizer.register({"b": bias}, weight_decay=0, lr=0.1)
@@ -204,12 +214,13 @@ class Optimizer(Gradients, Checkpoints, Closing):
         return group
 
     def register_buffers(self, buffers: ModelBuffers) -> None:
-        """Add tensors of the model that are not trained, as running statistics and counters: name
-        to array, or ModelBuffers, (name, data), (name, data, dtype). They may be of any shape, of
-        the dtypes of parameters, int32 and int64, and are kept alive until close(). Steps do not
-        touch them: broadcast_buffers() copies them, and checkpoints hold rank 0's. The same names,
-        shapes and dtypes on every rank; local, all or none. ArgumentError: a name that a parameter
-        or buffer has, memory that overlaps; TypeError: another dtype.
+        """Add tensors of the model that are not trained, like running statistics and counters.
+        `buffers` maps names to arrays, or lists ModelBuffers, (name, data) or (name, data, dtype).
+        Buffers may have any shape, and the dtypes of parameters or int32 and int64. They are kept
+        alive until close(). Steps do not touch them: broadcast_buffers() copies them, and
+        checkpoints contain rank 0's. Every rank registers the same names, shapes and dtypes. Local.
+        If the call fails, no buffer is added. ArgumentError: the name of another parameter or
+        buffer, or memory that overlaps. TypeError: another dtype.
 
         >>> optimizer.register_buffers({"seen": np.zeros(1, np.int64)})
         """
@@ -220,9 +231,9 @@ class Optimizer(Gradients, Checkpoints, Closing):
         self._buffers += memory
 
     def bind(self, data: Arrays | None = None, grads: Arrays | None = None) -> None:
-        """Give all parameters, gradients or both new memory, of the shapes and dtypes that they
-        have; contents are not copied. A None in `data` leaves that one as it is, a None in `grads`
-        says that there is no gradient. Local. ZERO_ERR_STATE while gradients are reduced.
+        """Give new memory to all parameters, gradients or both, with the same shapes and dtypes;
+        contents are not copied. None in `data` keeps that parameter's memory; None in `grads` means
+        no gradient. Local. ZERO_ERR_STATE while reduced gradients are pending.
 
         >>> optimizer.bind(grads={"w": np.zeros(3, np.float32)})
         """
@@ -240,9 +251,9 @@ class Optimizer(Gradients, Checkpoints, Closing):
             self._grads = new_grads
 
     def seal(self) -> None:
-        """Fix owners, compare the registration over all ranks and allocate the state; implied by
-        the first collective call. Collective. MismatchError names the first difference, with both
-        sides.
+        """Fix owners, compare the registration over all ranks and allocate the state. The first
+        collective call does this implicitly. Collective. MismatchError names the first difference,
+        with both sides.
 
         >>> optimizer.seal()
         """
@@ -250,8 +261,8 @@ class Optimizer(Gradients, Checkpoints, Closing):
 
     @property
     def settings(self) -> Group:
-        """The settings of all groups together, and of groups to come; its "loss_scale" is
-        loss_scale.
+        """The settings of all groups together, and of groups added later; its "loss_scale" is
+        `loss_scale`.
 
         >>> optimizer.settings["lr"] = 0.1
         >>> optimizer.settings
@@ -260,7 +271,7 @@ class Optimizer(Gradients, Checkpoints, Closing):
         return Group(self._handle, _abi.ALL_GROUPS, [*self._known, "loss_scale"])
 
     def __setattr__(self, name: str, value: object) -> None:
-        """AttributeError for the name of a setting, which is no attribute.
+        """Refuse the name of a setting with AttributeError, because settings are not attributes.
 
         >>> optimizer.lr = 0.1
         Traceback (most recent call last):
@@ -273,10 +284,10 @@ class Optimizer(Gradients, Checkpoints, Closing):
         super().__setattr__(name, value)
 
     def set_trainable(self, param: Union[str, int], trainable: bool) -> None:
-        """Freeze a parameter, by name or number, or train it again, from the next step on. The same
-        on every rank, and anew after a load. The gradient of a frozen one is ignored; its state
-        stays. Local. IndexError for a number that there is not, ZeroError for a parameter of
-        integers.
+        """Freeze a parameter, by name or number, or train it again, starting with the next step.
+        Make the same call on every rank, and again after a load. A frozen parameter's gradient is
+        ignored; its state stays. Local. IndexError for a number out of range, ZeroError for a
+        parameter of integers.
 
         >>> optimizer.set_trainable("w", False)
         """
@@ -285,9 +296,9 @@ class Optimizer(Gradients, Checkpoints, Closing):
     # ---- Train ----
 
     def broadcast_params(self, root: int | None = 0, *, stream: Any = None) -> None:
-        """Copy every parameter from `root` to all ranks; None says that all wrote the same. The
-        first step fails where neither was said and ranks differ (MismatchError). Done on return,
-        also on a GPU. Collective.
+        """Copy every parameter from `root` to all ranks. None copies nothing and declares that all
+        ranks wrote the same values. Without either, the first step fails if ranks differ
+        (MismatchError). The copy is complete on return, even on a GPU. Collective.
 
         >>> optimizer.broadcast_params()
         """
@@ -295,8 +306,8 @@ class Optimizer(Gradients, Checkpoints, Closing):
         lib().zero_broadcast_params(self._handle.open(), chosen, _values.stream(stream))
 
     def broadcast_buffers(self, root: int = 0, *, stream: Any = None) -> None:
-        """Copy every buffer, bit for bit, from `root` to all ranks, whenever the engine wants it.
-        Collective. ZERO_ERR_STATE when none is registered.
+        """Copy every buffer, bit for bit, from `root` to all ranks; the engine chooses when.
+        Collective. ZERO_ERR_STATE if no buffers are registered.
 
         >>> optimizer.register_buffers({"mean": np.zeros(3, np.float32)})
         >>> optimizer.broadcast_buffers()
@@ -312,11 +323,13 @@ class Optimizer(Gradients, Checkpoints, Closing):
         *,
         stream: Any = None,
     ) -> bool:
-        """Reduce unless that is done, update the owned share, put the new parameters on every rank.
-        `grads` and `reduction` are those of reduce_grads(). `accumulate`: reduce, and add to what
-        reduce_grads accumulated. False: gradients were not finite, and all ranks skipped the
-        update. On a GPU True says that all is queued: result() waits, and tells. Collective.
-        NonfiniteError with nonfinite="error"; ZERO_ERR_STATE where no parameter has a gradient.
+        """Reduce the gradients if that has not been done, update the owned shard, and copy the new
+        parameters to every rank. reduce_grads() describes `grads` and `reduction`. `accumulate`
+        reduces and adds to the sums that reduce_grads accumulated.
+
+        Returns False if gradients were not finite and all ranks skipped the update. On a GPU, True
+        means that the work is queued; result() waits and reports the outcome. Collective.
+        NonfiniteError with nonfinite="error"; ZERO_ERR_STATE if no parameter has a gradient.
 
         >>> optimizer.step({"w": np.full(3, 4, np.float32)}, reduction="sum")
         True
@@ -332,8 +345,8 @@ class Optimizer(Gradients, Checkpoints, Closing):
         return status != _abi.SKIPPED
 
     def result(self) -> Result:
-        """What the ranks agreed in the last step. Does not raise that step's error: see status.
-        Local.
+        """Return what the ranks agreed on in the last step. If that step failed, this does not
+        raise its error again: see `status`. Local.
 
         >>> optimizer.step()
         True
@@ -352,12 +365,12 @@ class Optimizer(Gradients, Checkpoints, Closing):
 
     @property
     def comm(self) -> Comm:
-        """The comm that it was made of."""
+        """The comm that the optimizer was created on."""
         return self._comm
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The registered parameters, in order."""
+        """The names of the registered parameters, in order."""
         return tuple(self._names)
 
     def __repr__(self) -> str:
@@ -365,7 +378,7 @@ class Optimizer(Gradients, Checkpoints, Closing):
         return f"<Optimizer, {state}>"
 
     def stats(self) -> Statistics:
-        """Sizes, counts and times of this rank so far. Local.
+        """Return this rank's sizes, counts and times since the optimizer was created. Local.
 
         >>> optimizer.step()
         True
@@ -377,7 +390,8 @@ class Optimizer(Gradients, Checkpoints, Closing):
         return Statistics(**fields_of(statistics))
 
     def close(self) -> None:
-        """Give state and borrowed memory back; again is fine. Parameters keep their values. Local.
+        """Free the state and release borrowed memory; closing again has no effect. Parameters keep
+        their values. Local.
 
         >>> optimizer.close()
         """
@@ -403,7 +417,7 @@ class Optimizer(Gradients, Checkpoints, Closing):
     def _memory(
         self, arrays: Arrays, what: str, dtypes: Sequence[str], written: bool
     ) -> list[Optional[Buffer]]:
-        """One checked buffer per registered parameter."""
+        """Return one checked buffer per registered parameter."""
         if isinstance(arrays, Mapping):
             _params.refuse_unknown(arrays, set(self._names))
             arrays = [arrays.get(name) for name in self._names]

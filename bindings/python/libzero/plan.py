@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who would own what, without any rank; and memory laid out so that nothing is copied."""
+"""Ownership of parameters, computed on any machine, and memory laid out so that nothing is
+copied."""
 
 from __future__ import annotations
 
@@ -30,15 +31,17 @@ GradDtypes = Optional[Union[FloatingDtype, Mapping[str, FloatingDtype]]]
 
 @dataclass(frozen=True)
 class Plan:
-    """Where parameters lie and who owns them, in order of the parameters.
+    """The location and the owner of each parameter, in parameter order.
 
     offsets           the byte at which each parameter begins in an arena
-    owners            each parameter's rank; OWNER_SPLIT (-1) where several own parts of it
-    elements          elements that each rank owns
+    owners            the rank that owns each parameter; OWNER_SPLIT (-1) if several ranks own parts
+                      of it
+    elements          the number of elements that each rank owns
     arena_bytes       size of an arena with that layout
-    state_bytes       optimizer state of the busiest rank
-    grad_offsets      the same for gradients, whose layout differs where dtypes do
-    grad_arena_bytes  size of their arena
+    state_bytes       optimizer state of the rank with the most
+    grad_offsets      the byte at which each gradient begins in its arena; the layout differs if
+                      dtypes do
+    grad_arena_bytes  size of the gradients' arena
     """
 
     offsets: tuple[int, ...]
@@ -64,13 +67,17 @@ def partition_plan(
     instances: int = 0,
     **settings: Unpack[Settings],
 ) -> Plan:
-    """What an Optimizer of these arguments would do with parameters of these shapes, without any
-    rank. `shapes`: name to shape, or Params with a shape. `dtype`, one for all or by name, is for
-    parameters that do not say theirs (float32), `grad_dtype` for their gradients (that of the
-    parameter). The layout is for any comm: if whole tensors have one owner, each owner's part has
-    the size of the longest, as what travels has. With `comm`, of `world` ranks, it is for that
-    comm, which may need less: on one host nothing travels. ArgumentError: an option or a setting
-    out of range.
+    """Return the layout and ownership that an Optimizer with these arguments would choose for
+    parameters of these shapes. No ranks are needed.
+
+    `shapes` maps names to shapes, or lists Params with a shape. `dtype`, one for all or by name, is
+    the dtype of parameters that do not give theirs (float32). `grad_dtype` is the dtype of their
+    gradients (the parameter's).
+
+    The layout works for any comm: if whole tensors have one owner, the parts of all owners are
+    padded to the size of the longest, because that is what ranks exchange. If `comm` is given, it
+    has `world` ranks and the layout is for it alone. It may need less memory: on one host no parts
+    are exchanged. ArgumentError: an option or a setting out of range.
 
     >>> plan = partition_plan({"w": (1000, 100), "b": (100,)}, world=4)
     >>> plan.elements, plan.state_bytes
@@ -110,8 +117,8 @@ def partition_plan(
 
 @dataclass(frozen=True)
 class Allocation:
-    """Arrays in arenas, `data` and `grads` by name, in the shapes that were given, and `params`,
-    the Params to register them with."""
+    """The result of allocate(): `data` and `grads`, arrays in arenas by name, in the given shapes,
+    and `params`, the Params to register them with."""
 
     data: dict[str, Any]
     grads: dict[str, Any]
@@ -129,16 +136,16 @@ def allocate(
     grad_dtype: GradDtypes = None,
     instances: int = 0,
 ) -> Allocation:
-    """Parameters in a shared arena, or with several instances in one a rank, and gradients in one a
-    rank, laid out as an Optimizer with these arguments wants them: this comm reduces and updates
-    them in place. Parameters start as zeros; one rank writes them, then Optimizer.broadcast_params
-    tells the others. Collective.
+    """Allocate parameters and gradients in arenas, laid out so that an Optimizer with these
+    arguments reduces and updates them in place. Parameters are in a shared arena, or with several
+    instances in one arena per rank; gradients are in one arena per rank. Parameters start as zeros:
+    one rank writes them, and Optimizer.broadcast_params then copies them to the others. Collective.
 
         memory = allocate(comm, {"w": (784, 10), "b": (10,)}, dtype="bfloat16")
         optimizer.register(memory.params)
 
-    `dtype` and `grad_dtype` are as in partition_plan; the Params carry them. Arrays of bfloat16 are
-    uint16, and those of a GPU something that other packages read (see Comm.arena).
+    partition_plan describes `dtype` and `grad_dtype`; the Params carry them. Arrays of bfloat16 are
+    uint16. On a GPU, arrays are objects that other packages can read (see Comm.arena).
     """
     given = _shaped(shapes, dtype, grad_dtype)
     plan = partition_plan(
@@ -199,7 +206,7 @@ W = TypeVar("W", bound=str)
 
 
 def _of(dtypes: Optional[Union[W, Mapping[str, W]]], name: str, memory: Any) -> Optional[W]:
-    """What the caller says about one parameter; nothing where its memory may say it."""
+    """Return the dtype that the caller gave for one parameter; None if its memory may report it."""
     if isinstance(dtypes, Mapping):
         return dtypes.get(name)
     return dtypes if memory is None else None

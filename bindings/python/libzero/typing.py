@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What arguments of libzero may be, for annotations of your own.
+"""The types of libzero's arguments, for your own annotations.
 
-The words of arguments come from here at run time, too: each Literal lists zero.h's constants in
-order. Rules and settings are the library's own, which may be newer."""
+The words that arguments accept are defined here at run time, too: each Literal lists zero.h's
+constants in order. Rules and settings come from the library, which may be newer.
+"""
 
 from __future__ import annotations
 
@@ -28,21 +29,21 @@ class Tensor(Protocol):
 
 
 class HostArray(Protocol):
-    """A numpy array, or another library's that shows itself as one."""
+    """A numpy array, or an array of another library that offers its interface."""
 
     @property
     def __array_interface__(self) -> Any: ...
 
 
 class CudaArray(Protocol):
-    """An array of CuPy, Numba and others on a GPU."""
+    """A GPU array from CuPy, Numba and others."""
 
     @property
     def __cuda_array_interface__(self) -> Any: ...
 
 
 class DLPackArray(Protocol):
-    """What speaks DLPack."""
+    """An object that supports DLPack."""
 
     def __dlpack__(self, *args: Any, **arguments: Any) -> Any: ...
 
@@ -84,8 +85,8 @@ RuleName = Literal[
 
 
 class Settings(TypedDict, total=False):
-    """Settings of the rules; docs/optimizers.md says which rule has which, and their defaults. Those
-    that a CustomOptimizer adds are given with it, and changed as group["name"]."""
+    """The settings of all rules. docs/optimizers.md lists each rule's settings and defaults. A
+    CustomOptimizer declares its own settings, which are changed as group["name"]."""
 
     lr: float
     beta1: float

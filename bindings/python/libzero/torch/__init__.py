@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libzero for torch: optimizers that take the place of others' by a change of the import."""
+"""libzero for torch: optimizers that replace those of torch and fairscale by a change of the
+import."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps inside of DDP's communication hook, with the names and arguments of torch's ddp_zero_hook."""
+"""Steps inside DDP's communication hook, with the names and arguments of torch's ddp_zero_hook."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ def hook_with_zero_step(
     zero: ZeroRedundancyOptimizer,
     shard_buckets: bool = False,
 ) -> Hook:
-    """A communication hook that reduces by `hook`, and steps when the gradients of the last bucket
-    are reduced, so that parameters are new when backward() returns.
+    """Return a communication hook that reduces with `hook`. It makes a step when the gradients of
+    the last bucket are reduced, so that parameters are updated when backward() returns.
 
         ddp.register_comm_hook(None, hook_with_zero_step(allreduce_hook, ddp, zero))
 
-    There is no warm-up: the first backward is a step. Any number of groups, any class and any
-    backend; changes of options count from the next step on. `shard_buckets` changes nothing, as
-    every parameter is split over all ranks. ValueError: `zero` is not one of overlap_with_ddp=True.
+    There is no warm-up: the first backward pass makes a step. Any number of groups, any class and
+    any backend are supported; changes of options take effect in the next step. `shard_buckets` has
+    no effect, because every parameter is split over all ranks. ValueError: `zero` was not created
+    with overlap_with_ddp=True.
     """
     if not isinstance(zero, ZeroRedundancyOptimizer) or not zero.overlaps_with_ddp:
         raise ValueError(
@@ -60,7 +61,7 @@ def hook_with_zero_step_interleaved(
     zero: ZeroRedundancyOptimizer,
     shard_buckets: bool = False,
 ) -> Hook:
-    """The same as hook_with_zero_step: reductions of several buckets overlap, and one step ends
+    """The same as hook_with_zero_step: reductions of several buckets overlap, and one step follows
     them.
 
     >>> ddp = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 3))
@@ -72,7 +73,7 @@ def hook_with_zero_step_interleaved(
 
 
 def _gradients_in(values: Any, bucket: Bucket) -> dict[torch.Tensor, torch.Tensor]:
-    """Each parameter's gradient as a view of what the hook made of the bucket."""
+    """Return each parameter's gradient as a view of the hook's result for the bucket."""
     flat = values[0] if isinstance(values, (list, tuple)) else values
     begin = bucket.buffer().storage_offset()
     return {

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ShardedGradScaler, with the arguments of fairscale's and the methods of torch's GradScaler."""
+"""ShardedGradScaler, with the arguments of fairscale's class and the methods of torch's
+GradScaler."""
 
 from __future__ import annotations
 
@@ -14,15 +15,18 @@ from .oss import OSS, oss_within
 
 
 class ShardedGradScaler(torch.amp.GradScaler):
-    """In place of fairscale.optim.grad_scaler.ShardedGradScaler: change the import. Loss scaling by
-    torch's rule, on the CPU too: where any rank finds an infinity or NaN in the gradients that it
-    has, all skip the step and the scale falls, once.
+    """A replacement for fairscale.optim.grad_scaler.ShardedGradScaler: change the import. It scales
+    losses by torch's rule, even on the CPU. If any rank finds an infinity or NaN in its gradients,
+    all ranks skip the step and the scale is reduced once.
 
-    unscale_, or step without it, is collective over `process_group`; a rank without gradients calls
-    it, too. Call scale, unscale_, step, update in this order: RuntimeError for unscale_ or step
-    twice since the last update, unscale_ after step, and a step with a closure; AssertionError
-    before any scale, for an update before any step, and for growth_factor and backoff_factor that
-    are not above and below 1. Gradients may be float16.
+    unscale_ is collective over `process_group`; without a call of unscale_ before it, step is
+    collective as well. A rank without gradients must also make these calls. Call scale, unscale_,
+    step and update in this order.
+
+    RuntimeError: unscale_ or step is called twice since the last update, unscale_ after step, or
+    step with a closure. AssertionError: a call before any scale, an update before any step, a
+    growth_factor that is not above 1, or a backoff_factor that is not below 1. Gradients may be
+    float16.
 
     >>> model = torch.nn.Linear(4, 3)
     >>> optimizer = OSS(model.parameters(), optim=torch.optim.SGD, lr=0.1)
@@ -50,7 +54,7 @@ class ShardedGradScaler(torch.amp.GradScaler):
         self._group = process_group
 
     def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
-        """Divide the gradients by the scale, and agree whether all are finite. Collective.
+        """Divide the gradients by the scale, and agree on whether all are finite. Collective.
 
         >>> scaler.unscale_(optimizer)
         >>> norm = optimizer.clip_grad_norm(1.0)
@@ -65,8 +69,8 @@ class ShardedGradScaler(torch.amp.GradScaler):
         state["found_inf_per_device"] = self._agreed(state["found_inf_per_device"])
 
     def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
-        """Unscale, unless that is done, and make the optimizer's step unless any rank has an
-        overflow. What that returned; None for a step that is skipped.
+        """Unscale, unless that has been done, and make the optimizer's step unless any rank has an
+        overflow. Returns the result of the optimizer's step; None if the step is skipped.
 
         >>> scaler.step(optimizer)
         >>> scaler.update()
@@ -90,7 +94,7 @@ class ShardedGradScaler(torch.amp.GradScaler):
         return super()._unscale_grads_(optimizer, inv_scale, found_inf, True)
 
     def _agreed(self, flags: dict[torch.device, torch.Tensor]) -> dict[torch.device, torch.Tensor]:
-        """One flag, of all ranks and devices, where the scale is."""
+        """Return one flag for all ranks and devices, on the device of the scale."""
         assert self._scale is not None
         group = group_or_default(self._group)
         mine = any(bool(flag.item()) for flag in flags.values())
@@ -100,7 +104,7 @@ class ShardedGradScaler(torch.amp.GradScaler):
 
 
 def _reachable(group: dist.ProcessGroup, device: torch.device) -> torch.device:
-    """`device`, or where this group's ranks can exchange tensors."""
+    """Return `device`, or a device on which this group's ranks can exchange tensors."""
     try:
         group._get_backend(device)
     except RuntimeError:

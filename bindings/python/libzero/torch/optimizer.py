@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizer: libzero for a training loop of torch's, without a wrapper around the model."""
+"""Optimizer: libzero for a torch training loop, without a wrapper around the model."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ Buffers = Union[Mapping[str, torch.Tensor], Iterable[tuple[str, torch.Tensor]]]
 
 
 class Optimizer(Checkpoints):
-    """Reduces gradients to their owners during the backward, updates each rank's share, and puts
-    the new parameters on every rank: in place of DistributedDataParallel and an optimizer.
+    """Replaces DistributedDataParallel and an optimizer. It reduces gradients to their owners
+    during the backward pass, updates each rank's shard, and copies the new parameters to every
+    rank.
 
         optimizer = libzero.torch.Optimizer(model.named_parameters(), "adamw", lr=3e-4)
         for inputs, targets in batches:
@@ -44,37 +45,39 @@ class Optimizer(Checkpoints):
             optimizer.step()
         optimizer.save("run/step-1000")
 
-    `params`: tensors, (name, tensor), or groups, as torch.optim takes them, in float32, float64,
-    bfloat16 or float16, mixed as you like, dense in any memory format; frozen ones also int32 and
-    int64. All on the CPU, or all on this rank's GPU. Checkpoints know parameters by name, or by
-    number where they have none. `optimizer`: "adamw", "adam", "sgd", "rmsprop", "adagrad",
-    "adadelta", "adamax", "nadam", "radam", "rprop" or the class of torch.optim, with torch's
-    options as **others; "lion", "lamb" or "lars"; or a CustomOptimizer.
+    `params`: tensors, (name, tensor), or groups, as in torch.optim. They are float32, float64,
+    bfloat16 or float16, in any mixture, dense in any memory format; frozen parameters may also be
+    int32 and int64. All are on the CPU, or all on this rank's GPU. Checkpoints identify parameters
+    by name, or by number if they have no names. `optimizer`: "adamw", "adam", "sgd", "rmsprop",
+    "adagrad", "adadelta", "adamax", "nadam", "radam", "rprop" or the class of torch.optim, with
+    torch's options as **others; "lion", "lamb" or "lars"; or a CustomOptimizer.
 
-    `process_group`: the default one where torch.distributed is initialized, else the ranks that a
-    launcher started, or this process alone; a libzero.Comm is taken as it is. `buffers`: what else
-    the model has, as model.named_buffers(), in the dtypes of parameters, int32 or int64: it gets
-    rank 0's values now, and is saved; the model goes on to write into these tensors, as batch norm
-    does, and does not put others in their place. `reduction`: "mean" over the ranks, or "sum".
+    `process_group`: a torch process group, or a libzero.Comm, which is used directly. By default it
+    is torch's default group if torch.distributed is initialized. Otherwise it is the group of ranks
+    that a launcher started, or this process alone. `buffers`: the model's other tensors, like
+    model.named_buffers(), in the dtypes of parameters, int32 or int64. They receive rank 0's values
+    now, and are saved. The model may write into these tensors, like batch norm does, but must not
+    replace them. `reduction`: "mean" over the ranks, or "sum".
 
-    `arenas`: True moves parameters and gradients to memory where libzero works without copies; a
-    step then leaves no gradient behind, .grad is None. "shared" keeps one copy of the parameters
-    for all ranks of a host: what a program itself writes into one, all ranks see, so all write the
-    same, and no rank reads while another writes. `overlap`: gradients are announced as they come,
-    and summed while the backward goes on; False leaves that to the step, and None does where the
-    threads of torch, of all ranks, leave no core idle. Bits are the same. `others`: any other
-    option of libzero.Optimizer but overlap_gather, and torch's options of the rule.
+    `arenas`: True moves parameters and gradients to memory in which libzero works without copies; a
+    step then sets .grad to None. "shared" keeps one copy of the parameters for all ranks of a host.
+    If the program writes into one, all ranks see the change, so all must write the same values, and
+    no rank may read while another writes. `overlap`: announce gradients as they are computed, and
+    sum them during the backward pass; False leaves the sums to the step. None chooses False if the
+    torch threads of all ranks leave no core idle. Results are the same bit for bit. `others`: any
+    other option of libzero.Optimizer except overlap_gather, and torch's options of the rule.
 
-    The constructor, add_param_group, clip_grad_norm, clip_grad_value, step, save, load, the
-    broadcasts, consolidate_state_dict and load_state_dict are made by every rank in the same
-    order. Parameters get rank 0's values when they are added. Ranks that pass different ones, or
-    other options, get a MismatchError or PeerError that names the first.
+    Every rank makes the same calls in the same order: the constructor, add_param_group,
+    clip_grad_norm, clip_grad_value, step, save, load, the broadcasts, consolidate_state_dict and
+    load_state_dict. Parameters receive rank 0's values when they are added. Ranks that pass
+    different parameters or options raise a MismatchError or PeerError that names the first
+    difference.
 
-    Until a step, .grad is this rank's own: clip by clip_grad_norm, which sees the average. What a
-    program changes of a gradient before the step counts, and costs the overlap; after a clip it is
-    a RuntimeError, unless all gradients are new ones. Not for a model in DistributedDataParallel,
-    which reduces as well, nor with torch.amp.GradScaler, which decides on each rank alone: see
-    loss_scale.
+    Until a step, .grad is this rank's own gradient. To clip, use clip_grad_norm, which sees the
+    average. The step uses gradients that the program changes before it, at the cost of the overlap.
+    A change after a clip raises RuntimeError, unless all gradients are new. Do not wrap the model
+    in DistributedDataParallel, which also reduces, and do not use torch.amp.GradScaler, which
+    decides on each rank alone: see loss_scale.
 
     >>> model = torch.nn.Linear(4, 3)
     >>> optimizer = libzero.torch.Optimizer(model.parameters(), "sgd", lr=0.1, momentum=0.9)
@@ -139,10 +142,10 @@ class Optimizer(Checkpoints):
     # ---- Train ----
 
     def step(self, closure: Closure = None, **kwargs: Any) -> Any:
-        """Reduce what is not reduced yet, update this rank's share, and put the new parameters on
-        every rank. Returns what `closure` did, this rank's loss; result() tells what the ranks
-        agreed. A parameter without gradient on any rank is left alone; ZeroError (STATE) if that is
-        all of them.
+        """Reduce the remaining gradients, update this rank's shard, and copy the new parameters to
+        every rank. Returns the result of `closure`, which is this rank's loss; result() returns the
+        outcome for all ranks. A parameter without gradient on any rank is not updated; ZeroError
+        (STATE) if no parameter has a gradient.
 
         >>> optimizer.step()
         >>> optimizer.result().step
@@ -159,7 +162,8 @@ class Optimizer(Checkpoints):
         )
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As torch's; and what the backward has announced, or a clip reduced, is forgotten.
+        """Clear gradients, like torch's method, and discard everything that the backward pass
+        announced or a clip reduced.
 
         >>> optimizer.zero_grad()
         """
@@ -168,9 +172,9 @@ class Optimizer(Checkpoints):
         super().zero_grad(set_to_none)
 
     def no_sync(self) -> AbstractContextManager[None]:
-        """While it is entered, backwards add up gradients on this rank alone: for all micro-batches
-        but the last, whose backward announces the sums. Saves the reductions; without it results
-        are the same.
+        """Return a context manager in which backward passes accumulate gradients on this rank
+        alone. Use it for all micro-batches except the last. The last backward pass announces the
+        sums. This saves the reductions; results are the same without it.
 
         >>> with optimizer.no_sync():
         ...     model(torch.ones(2, 4)).sum().backward()
@@ -185,9 +189,10 @@ class Optimizer(Checkpoints):
         norm_type: float = 2.0,
         params: Optional[Iterable[torch.Tensor]] = None,
     ) -> float:
-        """Scale the reduced gradients so that their norm is at most `max_norm`; returns it from
-        before, the same on every rank. `params`: those of which alone the norm is taken, and which
-        alone are scaled. In place of torch.nn.utils.clip_grad_norm_, between backward and step.
+        """Scale the reduced gradients so that their norm is at most `max_norm`. Returns the norm
+        before scaling, the same on every rank. `params` limits both the norm and the scaling to
+        these parameters. Use it between backward and step, instead of
+        torch.nn.utils.clip_grad_norm_.
 
         >>> norm = optimizer.clip_grad_norm(1.0)
         """
@@ -198,7 +203,7 @@ class Optimizer(Checkpoints):
         return core.optimizer.clip_grad_norm(max_norm, norm_type, numbers, stream=core.stream)
 
     def clip_grad_value(self, max_value: float) -> None:
-        """Bring every element of the reduced gradients into [-max_value, max_value].
+        """Clamp every element of the reduced gradients to [-max_value, max_value].
 
         >>> optimizer.clip_grad_value(0.5)
         """
@@ -217,8 +222,8 @@ class Optimizer(Checkpoints):
 
     @property
     def loss_scale(self) -> float:
-        """What the next loss is multiplied with, and its gradients are divided by: with
-        Optimizer(loss_scale=65536.0) it follows the rule of torch's GradScaler, all ranks skip a
+        """The factor to multiply the next loss by; gradients are divided by it. With
+        Optimizer(loss_scale=65536.0) it follows the rule of torch's GradScaler: all ranks skip a
         step whose gradients are not finite, and all have the same scale."""
         return self._sharded().core.optimizer.loss_scale
 
@@ -227,7 +232,7 @@ class Optimizer(Checkpoints):
         self._sharded().core.optimizer.loss_scale = scale
 
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
-        """The loss whose backward() makes the gradients that step() takes.
+        """Return the scaled loss. Its backward() produces the gradients that step() expects.
 
         >>> optimizer.zero_grad()
         >>> optimizer.scale(model(torch.ones(2, 4)).sum()).backward()
@@ -235,9 +240,9 @@ class Optimizer(Checkpoints):
         return loss * self.loss_scale
 
     def result(self) -> Result:
-        """What the ranks agreed in the last step: its number, which counts from the start, or from
-        a load_state_dict(), the norm of gradients, whether it was skipped. On a GPU it waits for
-        the step.
+        """Return the outcome of the last step: its number, which counts from the start or from a
+        load_state_dict(), the norm of the gradients, and whether it was skipped. On a GPU, this
+        waits for the step.
 
         >>> optimizer.step()
         >>> optimizer.result().skipped
@@ -246,9 +251,9 @@ class Optimizer(Checkpoints):
         return self._sharded().core.optimizer.result()
 
     def broadcast_params(self, root: Optional[int] = 0) -> None:
-        """Copy every parameter from rank `root` to all; None says that all wrote the same. Masters are
-        taken anew, so who writes by .data into parameters that have some calls it; steps follow what
-        is written in any other way.
+        """Copy every parameter from rank `root` to all. None copies nothing and declares that all
+        ranks wrote the same values. Masters are set from the parameters. Call this after a write
+        through .data to parameters that have masters; steps detect all other writes.
 
         >>> optimizer.zero_grad()
         >>> optimizer.broadcast_params()
@@ -257,7 +262,7 @@ class Optimizer(Checkpoints):
         self._native.broadcast_params(root)
 
     def broadcast_buffers(self, root: int = 0) -> None:
-        """Copy every buffer from rank `root` to all, whenever the program wants it.
+        """Copy every buffer from rank `root` to all; the program chooses when.
 
         >>> model = torch.nn.BatchNorm1d(4)
         >>> buffers = model.named_buffers()
@@ -268,9 +273,10 @@ class Optimizer(Checkpoints):
         self._native.broadcast_buffers(root)
 
     def join(self) -> int:
-        """This rank has no more batches: make the others' steps with them, with zeros for
-        gradients, and with the options that their param_groups have meanwhile, until every rank is
-        here. Returns the rank that came last. See libzero.Optimizer.join, and its uneven_inputs.
+        """Call this when this rank runs out of batches. It makes the other ranks' steps with them,
+        with zeros for gradients and with the current options of their param_groups, until every
+        rank has joined. Returns the rank that joined last. See libzero.Optimizer.join and its
+        uneven_inputs.
 
         >>> uneven = torch.nn.Linear(4, 3)
         >>> optimizer = libzero.torch.Optimizer(uneven.parameters(), uneven_inputs="world")
@@ -286,7 +292,8 @@ class Optimizer(Checkpoints):
     # ---- State ----
 
     def consolidate_state_dict(self, to: Optional[int] = 0) -> None:
-        """Bring the whole state to rank `to`, or all (None), for its state_dict(). Collective.
+        """Gather the whole state on rank `to`, or on all ranks if None, for its state_dict().
+        Collective.
 
         >>> optimizer.step()
         >>> optimizer.consolidate_state_dict(to=None)
@@ -296,9 +303,10 @@ class Optimizer(Checkpoints):
         self._gather(to)
 
     def state_dict(self) -> dict[str, Any]:
-        """As the unsharded optimizer's, with state on the CPU, as consolidate_state_dict brought it
-        here, or as it is before the first step; 16-bit parameters have a "master", too.
-        RuntimeError if it brought it elsewhere, or if steps were made since.
+        """Return a state_dict in the unsharded optimizer's format, with state on the CPU. It
+        contains the state that consolidate_state_dict gathered here, or the initial state before
+        the first step. 16-bit parameters have a "master", too. RuntimeError if the state was
+        gathered elsewhere, or if steps were made since.
 
         >>> optimizer.step()
         >>> optimizer.consolidate_state_dict()
@@ -308,7 +316,7 @@ class Optimizer(Checkpoints):
         return self._whole_state_dict(f"consolidate_state_dict(to={self.rank})")
 
     def stats(self) -> Statistics:
-        """Bytes by kind, and seconds and bytes so far, of this rank.
+        """Return this rank's bytes by kind, and its seconds and bytes since the start.
 
         >>> optimizer.step()
         >>> optimizer.stats().steps
@@ -318,12 +326,12 @@ class Optimizer(Checkpoints):
 
     @property
     def comm(self) -> Comm:
-        """The comm of its ranks."""
+        """The comm of the optimizer's ranks."""
         return self._comm
 
     def close(self) -> None:
-        """Give the state back, and the comm unless it was passed; again is fine. Parameters keep
-        their values, in arenas too, and no hook is left.
+        """Free the state, and the comm unless it was passed in; closing again has no effect.
+        Parameters keep their values, even in arenas, and all hooks are removed.
 
         >>> optimizer.close()
         """
@@ -341,7 +349,8 @@ class Optimizer(Checkpoints):
 
 
 def _idle_cores(comm: Comm) -> bool:
-    """Whether something else than a backward can run: a GPU does those. Ranks need not agree."""
+    """Return whether a core can work during a backward pass; with a GPU, it can. Ranks need not
+    agree."""
     if comm.device != "host":
         return True
     here = min(comm.world, int(os.environ.get("LOCAL_WORLD_SIZE") or comm.world))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OSS, with the arguments and methods of fairscale's."""
+"""OSS, with the arguments and methods of fairscale's class."""
 
 from __future__ import annotations
 
@@ -23,30 +23,31 @@ Filter = Callable[[list[torch.Tensor]], Iterable[torch.Tensor]]
 
 
 class OSS(ShardedOptimizer):
-    """In place of fairscale.optim.OSS: change the import.
+    """A replacement for fairscale.optim.OSS: change the import.
 
         optimizer = OSS(model.parameters(), optim=torch.optim.AdamW, lr=1e-3)
 
-    `params`: tensors, (name, tensor), or groups, in float32, float64, bfloat16 or float16, mixed as
-    you like, dense in any memory format; frozen ones of any dtype. All on the CPU, or all on this
-    rank's GPU. Each belongs to one rank, dealt out in order to the one that has least.
-    `optim`: the ten of torch.optim that libzero has (Adam, AdamW, SGD, RMSprop, Adagrad, Adadelta,
-    Adamax, NAdam, RAdam, Rprop) are its kernels; any other class, or options that libzero lacks,
-    make it one of that class over the tensors that this rank owns.
+    `params`: tensors, (name, tensor), or groups, in float32, float64, bfloat16 or float16, in any
+    mixture, dense in any memory format; frozen parameters may have any dtype. All are on the CPU,
+    or all on this rank's GPU. Each parameter belongs to one rank: in order, each goes to the rank
+    that has the least. `optim`: for the ten classes of torch.optim that libzero implements (Adam,
+    AdamW, SGD, RMSprop, Adagrad, Adadelta, Adamax, NAdam, RAdam, Rprop), libzero's kernels make the
+    updates. For any other class, and for options that libzero lacks, an instance of the class
+    updates the tensors that this rank owns.
 
-    A step takes .grad of each parameter's owner: averaged on every rank, as DistributedDataParallel
-    leaves it, or on the owner alone, as ShardedDataParallel does. What requires_grad says is looked
-    at in each step.
+    A step uses .grad on each parameter's owner: averaged on every rank, which
+    DistributedDataParallel provides, or on the owner alone, which ShardedDataParallel provides.
+    Each step follows changes of requires_grad.
 
-    `broadcast_fp16`: float32 parameters are rounded to float16 when they are shared, the same on
-    every rank; owners keep what rounding cuts off, which is in state_dict() as "master". It has no
-    effect on classes that libzero lacks, and a step is a ValueError where a parameter is beyond
-    float16. `broadcast_buffer_size` and `force_broadcast_object` are
-    accepted and have none.
+    `broadcast_fp16`: float32 parameters are rounded to float16 when they are published, the same on
+    every rank. Owners keep the bits that rounding cuts off, which are in state_dict() as "master".
+    It has no effect on classes that libzero lacks, and a step raises ValueError if a parameter
+    exceeds the range of float16. `broadcast_buffer_size` and `force_broadcast_object` are accepted
+    and have no effect.
 
     The constructor, add_param_group, step, clip_grad_norm, consolidate_state_dict, state_dict with
     all_ranks and load_state_dict are collective over `group`. Ranks that pass different parameters
-    or options get a MismatchError or PeerError that names the first one.
+    or options raise a MismatchError or PeerError that names the first difference.
 
     >>> model = torch.nn.Linear(4, 3)
     >>> optimizer = OSS(model.parameters(), optim=torch.optim.SGD, lr=0.1, momentum=0.9)
@@ -78,15 +79,16 @@ class OSS(ShardedOptimizer):
 
     @property
     def group(self) -> dist.ProcessGroup:
-        """Its ranks."""
+        """The process group of its ranks."""
         return self.process_group
 
     def step(self, closure: Closure = None, **kwargs: Any) -> Any:
-        """Update what this rank owns and put the new parameters on every rank. Returns what
-        `closure` did, this rank's loss; all ranks pass one, or none does. Where it raises on one
-        rank, the others get an error that names it. A parameter without gradient on its owner is
-        left alone. Parameters that moved to another device, or have another dtype or memory format
-        now, are followed with their state. TypeError for arguments that the class's step has not.
+        """Update the parameters that this rank owns and copy the new values to every rank. Returns
+        the result of `closure`, which is this rank's loss; all ranks must pass a closure, or no
+        rank. If it raises on one rank, the others raise an error that names that rank. A parameter
+        without gradient on its owner is not updated. If parameters moved to another device, or
+        changed their dtype or memory format, the step follows with their state. TypeError for
+        arguments that the step of the class does not accept.
 
         >>> optimizer.step()
         """
@@ -106,11 +108,12 @@ class OSS(ShardedOptimizer):
     def clip_grad_norm(
         self, max_norm: float, norm_type: float = 2.0, filter_params_fn: Optional[Filter] = None
     ) -> torch.Tensor:
-        """Scale gradients so that the norm of all of them, as one vector, is at most `max_norm`;
-        returns it from before, without dimensions, in float32, or float64 where a parameter is.
-        Every element counts once, for any number of ranks with the same bits. A norm that is not
-        finite scales nothing. `filter_params_fn` is given the parameters with gradients that this
-        rank owns and returns those that count. ValueError: a norm_type that is not above 0.
+        """Scale gradients so that their norm, taken over all of them as one vector, is at most
+        `max_norm`. Returns the norm before scaling as a tensor without dimensions, in float32, or
+        float64 if a parameter is float64. Every element counts once, and the bits are the same for
+        any number of ranks. If the norm is not finite, gradients are not scaled. `filter_params_fn`
+        receives the parameters with gradients that this rank owns, and returns the ones that count.
+        ValueError if norm_type is not above 0.
 
         >>> optimizer.clip_grad_norm(1.0) > 1
         tensor(True)
@@ -120,7 +123,7 @@ class OSS(ShardedOptimizer):
         return _clip(core, float(max_norm), float(norm_type), filter_params_fn)
 
     def partition_parameters(self) -> list[list[dict[str, Any]]]:
-        """By rank, the groups with what that rank owns of each.
+        """Return, for each rank, the groups with the parameters that the rank owns.
 
         >>> len(optimizer.partition_parameters()[0][0]["params"])
         2
@@ -138,7 +141,7 @@ class OSS(ShardedOptimizer):
         return found
 
     def refresh_trainable(self) -> None:
-        """Look at requires_grad now; each step does. Owners stay. Local.
+        """Read requires_grad now; each step does this, too. Owners stay. Local.
 
         >>> model.bias.requires_grad = False
         >>> optimizer.refresh_trainable()
@@ -146,8 +149,8 @@ class OSS(ShardedOptimizer):
         self._sharded().core.follow_trained()
 
     def consolidate_state_dict(self, recipient_rank: int = 0) -> None:
-        """Bring the whole state to one rank of the group, -1: to all, for its state_dict(); on
-        every rank. ValueError: the group has no such rank.
+        """Gather the whole state on one rank of the group, or on all ranks (-1), for its
+        state_dict(). Call it on every rank. ValueError if the group has no such rank.
 
         >>> optimizer.step()
         >>> optimizer.consolidate_state_dict(recipient_rank=0)
@@ -160,9 +163,10 @@ class OSS(ShardedOptimizer):
         self._gather(None if recipient_rank == -1 else recipient_rank)
 
     def state_dict(self, all_ranks: bool = False) -> dict[str, Any]:
-        """As the unsharded optimizer's, with state on the CPU, as consolidate_state_dict brought it
-        here. `all_ranks`: bring it to all ranks first; on every rank. RuntimeError if it was
-        brought elsewhere, or if steps were made since.
+        """Return a state_dict in the unsharded optimizer's format, with state on the CPU, as
+        gathered here by consolidate_state_dict. With `all_ranks`, gather it on all ranks first;
+        call it then on every rank. RuntimeError if the state was gathered elsewhere, or if steps
+        were made since.
 
         >>> optimizer.step()
         >>> optimizer.state_dict(all_ranks=True)["state"][0]["momentum_buffer"].shape
@@ -179,7 +183,8 @@ class OSS(ShardedOptimizer):
     # ---- What ShardedDataParallel has to do with it ----
 
     def _catch_up(self) -> None:
-        """Reduce gradients that other ranks wait with, and find parameters where they are now."""
+        """Reduce gradients that other ranks are waiting for, and look up the current memory of
+        parameters."""
         self._follow_change()
         for reference in self._reducers:
             reducer = reference()
@@ -188,7 +193,8 @@ class OSS(ShardedOptimizer):
 
 
 def oss_within(optimizer: Any) -> Any:
-    """The OSS that a wrapper, as fairscale's AdaScale, has inside; else the optimizer itself."""
+    """Return the OSS inside a wrapper, like fairscale's AdaScale; otherwise the optimizer
+    itself."""
     found = optimizer
     while found is not None and not isinstance(found, OSS):
         found = getattr(found, "__dict__", {}).get("_optimizer")
@@ -198,8 +204,8 @@ def oss_within(optimizer: Any) -> Any:
 def _clip(
     core: Core, max_norm: float, norm_type: float, chosen: Optional[Filter]
 ) -> torch.Tensor:
-    """Scale .grad here by max_norm / (norm + 1e-6) where that is below 1, and return the norm of
-    what the owners have, of `chosen` of it. Collective; ValueError for a norm_type that is not
+    """Scale .grad on this rank by max_norm / (norm + 1e-6) if that is below 1. Return the norm of
+    the gradients that owners have, limited to `chosen`. Collective; ValueError if norm_type is not
     above 0."""
     if not norm_type > 0:
         raise ValueError(f"norm_type is {norm_type}; there are norms above 0, and infinity")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ShardedDataParallel, with the arguments and methods of fairscale's."""
+"""ShardedDataParallel, with the arguments and methods of fairscale's class."""
 
 from __future__ import annotations
 
@@ -23,28 +23,29 @@ _LEAST_BUCKET_BYTES = 4096
 
 
 class ShardedDataParallel(torch.nn.Module):
-    """In place of fairscale.nn.data_parallel.ShardedDataParallel: change the import.
+    """A replacement for fairscale.nn.data_parallel.ShardedDataParallel: change the import.
 
         optimizer = OSS(model.parameters(), optim=torch.optim.SGD, lr=0.1)
         model = ShardedDataParallel(model, optimizer)
 
-    Each backward brings the mean of every rank's gradients to the ranks that own the parameters:
-    .grad is that mean on the owner, and None elsewhere, so clip with OSS.clip_grad_norm and scale
-    losses with ShardedGradScaler. A parameter that got no gradient on any rank has none; one that
-    got some on other ranks alone counts as zeros here. Gradients that are not cleared add up, over
-    any number of backwards. A rank whose backward reaches no parameter joins the others in its next
-    step, clip or unscale_.
+    Each backward pass reduces the mean of every rank's gradients to the ranks that own the
+    parameters. On the owner, .grad is that mean; on other ranks it is None. Therefore clip with
+    OSS.clip_grad_norm and scale losses with ShardedGradScaler. A parameter that has no gradient on
+    any rank stays without one; if only other ranks have a gradient, it counts as zeros here.
+    Gradients that are not cleared accumulate, over any number of backward passes. A rank whose
+    backward pass reaches no parameter joins the others in its next step, clip or unscale_.
 
-    `module`: on one device, the CPU or this rank's GPU; all ranks have the same.
-    `sharded_optimizer`: libzero.torch.OSS, or a list of them, over the ranks of `process_group`.
-    `broadcast_buffers`: from rank 0 at the start of each forward outside of no_sync().
+    `module`: on one device, the CPU or this rank's GPU; the same on all ranks. `sharded_optimizer`:
+    libzero.torch.OSS, or a list of them, over the ranks of `process_group`. `broadcast_buffers`:
+    copy buffers from rank 0 at the start of each forward pass outside of no_sync().
     `sync_models_at_startup`: copy parameters and buffers from rank 0 now. `reduce_buffer_size`: the
-    elements that travel at once, 0 for libzero's default. `reduce_fp16`: round gradients to float16
-    on their way; sums are in float32. `warn_on_trainable_params_changed`: log it.
-    `auto_refresh_trainable` has no effect: requires_grad is looked at in each forward.
+    number of elements in one transfer, 0 for libzero's default. `reduce_fp16`: round gradients to
+    float16 for transfer; sums are in float32. `warn_on_trainable_params_changed`: log such changes.
+    `auto_refresh_trainable` has no effect: each forward pass reads requires_grad.
 
-    The constructor, forward, the end of a backward and reduce() are collective over the group.
-    TypeError and ValueError: optimizers that are none, have another group or share a parameter.
+    The constructor, forward, the end of a backward pass and reduce() are collective over the group.
+    TypeError and ValueError: objects that are not optimizers, or optimizers that have another group
+    or share a parameter.
 
     >>> module = torch.nn.Linear(4, 3)
     >>> optimizer = OSS(module.parameters(), optim=torch.optim.SGD, lr=0.1)
@@ -88,7 +89,7 @@ class ShardedDataParallel(torch.nn.Module):
         return _reducer_of(self._optimizers, self._wire_dtype, self._bucket_bytes)
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        """The module's forward. Looks first whether parameters were frozen, added or moved.
+        """Run the module's forward, after a check whether parameters were frozen, added or moved.
 
         >>> model(torch.ones(2, 4)).sum().backward()
         """
@@ -120,8 +121,8 @@ class ShardedDataParallel(torch.nn.Module):
         return [param.requires_grad for param in self._reducer.params]
 
     def refresh_trainable(self) -> None:
-        """Look at requires_grad now, as each forward does. Local. RuntimeError: a gradient needs a
-        gradient itself.
+        """Read requires_grad now; each forward pass does this, too. Local. RuntimeError if a
+        gradient itself requires a gradient.
 
         >>> model.bias.requires_grad = False
         >>> model.refresh_trainable()
@@ -132,8 +133,8 @@ class ShardedDataParallel(torch.nn.Module):
         self._trained = self._trained_now()
 
     def reduce(self) -> None:
-        """Reduce what backwards within no_sync() have added up. Not needed otherwise. RuntimeError
-        if no forward was made since the last reduction.
+        """Reduce the gradients that backward passes within no_sync() accumulated. Not needed
+        otherwise. RuntimeError if there was no forward pass since the last reduction.
 
         >>> with model.no_sync():
         ...     model(torch.ones(2, 4)).sum().backward()
@@ -145,8 +146,8 @@ class ShardedDataParallel(torch.nn.Module):
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Gradients add up here, on every rank its own, and buffers are not copied; the next
-        backward outside reduces all of it. An exception ends it as well.
+        """Accumulate gradients on this rank alone, and do not copy buffers. The next backward pass
+        outside reduces the whole sum. An exception ends this mode, too.
 
         >>> with model.no_sync():
         ...     model(torch.ones(2, 4)).sum().backward()
@@ -159,7 +160,8 @@ class ShardedDataParallel(torch.nn.Module):
             self._reducer.accumulating = before
 
     def sync_buffers(self, blocking: bool = False) -> None:
-        """Copy the module's buffers from rank 0; done on return, `blocking` or not. Collective.
+        """Copy the module's buffers from rank 0. The copy is complete on return, with or without
+        `blocking`. Collective.
 
         >>> model.sync_buffers()
         """
@@ -175,7 +177,7 @@ class ShardedDataParallel(torch.nn.Module):
             optimizer.zero_grad(set_to_none)
 
     def __getattr__(self, name: str) -> Any:
-        """What this has not, the module may have.
+        """Look up missing attributes in the module.
 
         >>> model.weight.shape
         torch.Size([3, 4])
@@ -204,18 +206,19 @@ def _optimizers_of(given: Union[OSS, Sequence[OSS]], process_group: dist.Process
 
 
 class _Reducer:
-    """The parameters of some OSS, numbered over all of them in order. A backward announces each
-    gradient as it comes, and its end brings their mean to the owners: .grad is the mean on the
-    owner and None on other ranks. Whatever a program does to it there, a step takes it as it is.
+    """The parameters of several OSS, numbered over all of them in order. A backward pass announces
+    each gradient when it is ready, and its end reduces the mean to the owners: .grad is the mean on
+    the owner and None on other ranks. A step uses it with all changes that the program makes there.
 
-    On an owner whose mean was not cleared, a backward adds to the mean times the number of ranks,
-    so that the next mean is of all that was ever added.
+    If the owner's mean was not cleared, a backward pass adds to the mean times the number of ranks,
+    so that the next mean covers everything accumulated.
     """
 
     def __init__(
         self, optimizers: Sequence[OSS], wire_dtype: Optional[str], bucket_bytes: int
     ) -> None:
-        """Collective. ValueError: a parameter is in two optimizers; else as Core.add."""
+        """Collective. ValueError if a parameter is in two optimizers; otherwise the errors of
+        Core.add."""
         self.optimizers = list(optimizers)
         self.wire_dtype = wire_dtype
         self.closed = False
@@ -253,7 +256,7 @@ class _Reducer:
             optimizer._reducers.append(weakref.ref(self))
 
     def current(self) -> bool:
-        """Whether the optimizers have the shards and parameters that they had."""
+        """Return whether the optimizers still have the same shards and parameters."""
         if self.closed or [optimizer._sharded() for optimizer in self.optimizers] != self._shards:
             return False
         return len(_params_of(self.optimizers)) == len(self.params)
@@ -261,7 +264,8 @@ class _Reducer:
     # ---- Hooks ----
 
     def attach(self) -> None:
-        """Listen to what is trained now. RuntimeError: a gradient that needs a gradient."""
+        """Install hooks on the parameters that are trained now. RuntimeError if a gradient requires
+        a gradient."""
         for number, param in enumerate(self.params):
             _refuse_graph(param)
             if param.requires_grad and number not in self._hooks:
@@ -272,14 +276,15 @@ class _Reducer:
                 ]
 
     def begin(self) -> None:
-        """A forward whose gradients are to be reduced. ValueError as Core.follow_memory."""
+        """Begin a forward pass whose gradients will be reduced. Raises ValueError like
+        Core.follow_memory."""
         self._forget()  # what a backward that failed has announced
         self._core.follow_memory()
         self._task = None
         self.waiting = True
 
     def _before(self, number: int) -> None:
-        """A gradient is about to be added to .grad."""
+        """Called before a gradient is added to .grad."""
         if number in self._announced:
             # A backward within this one, or after one that failed: it was not the last, after all.
             self._forget()
@@ -291,7 +296,7 @@ class _Reducer:
                     param.grad.mul_(self._world)
 
     def _after(self, number: int) -> None:
-        """It is added."""
+        """Called after a gradient was added to .grad."""
         _refuse_graph(self.params[number])
         if self.accumulating:
             return
@@ -318,14 +323,14 @@ class _Reducer:
     # ---- Reduction ----
 
     def reduce_waiting(self) -> None:
-        """Reduce if a forward was made whose backward did not: it reached no parameter here, but on
-        other ranks it may have. Collective with them."""
+        """Reduce if the backward pass of a forward pass has not: it reached no parameter here, but
+        on other ranks it may have. Collective with them."""
         if self.waiting:
             self.reduce()
 
     def reduce(self) -> None:
-        """Bring the mean of all gradients to their owners. Collective. TypeError and ValueError as
-        Bound.gradient."""
+        """Reduce the mean of all gradients to their owners. Collective. Raises TypeError and
+        ValueError like Bound.gradient."""
         self.waiting = False
         self._task = None
         if self._world == 1:
@@ -369,7 +374,7 @@ class _Reducer:
         self._means[number].add(param)
 
     def take_over(self, before: _Reducer) -> None:
-        """Go on where `before`, of the same optimizers, stops."""
+        """Continue from the state of `before`, which has the same optimizers."""
         self.accumulating = before.accumulating
         self.waiting, before.waiting = before.waiting, False
 
@@ -383,9 +388,9 @@ class _Reducer:
 
 
 def _reducer_of(optimizers: Sequence[OSS], wire_dtype: Optional[str], bucket_bytes: int) -> _Reducer:
-    """The one that these optimizers have, for another model, or a new one, listening. Collective if
-    it is new. ValueError: one of them is in a ShardedDataParallel with others, or with another
-    wire_dtype."""
+    """Return the reducer that these optimizers already have, for another model, or a new one with
+    hooks installed. Collective if it is new. ValueError: one of them is in a ShardedDataParallel
+    with others, or with another wire_dtype."""
     for optimizer in optimizers:
         for reference in optimizer._reducers:
             found: Optional[_Reducer] = reference()
@@ -421,7 +426,8 @@ def _refuse_graph(param: torch.Tensor) -> None:
 
 
 def _weak(reducer: _Reducer, method: str, number: int) -> Callable[[Any], None]:
-    """A hook that does not keep the reducer alive, and does nothing once it is gone."""
+    """Return a hook that does not keep the reducer alive, and does nothing after the reducer is
+    freed."""
     reference = weakref.ref(reducer)
 
     def hook(_: Any) -> None:

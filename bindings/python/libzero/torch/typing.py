@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What arguments of libzero.torch.Optimizer may be, for annotations; the rest is in libzero.typing."""
+"""The argument types of libzero.torch.Optimizer, for annotations; see libzero.typing for the
+rest."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ Reduction = Literal["mean", "sum"]
 
 
 class Options(TypedDict, total=False):
-    """Options of libzero.Optimizer, and of the rules in torch's words. Those that a CustomOptimizer
-    adds are given with it."""
+    """Options of libzero.Optimizer, and options of the rules under torch's names. A CustomOptimizer
+    declares its own options."""
 
     bucket_bytes: int
     max_grad_norm: float

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ZeroRedundancyOptimizer, with the arguments and methods of torch.distributed.optim's."""
+"""ZeroRedundancyOptimizer, with the arguments and methods of the class in
+torch.distributed.optim."""
 
 from __future__ import annotations
 
@@ -24,29 +25,31 @@ _logger = logging.getLogger("libzero")
 
 
 class ZeroRedundancyOptimizer(ShardedOptimizer, Joinable):
-    """In place of torch.distributed.optim.ZeroRedundancyOptimizer: change the import.
+    """A replacement for torch.distributed.optim.ZeroRedundancyOptimizer: change the import.
 
         optimizer = ZeroRedundancyOptimizer(ddp.parameters(), torch.optim.AdamW, lr=1e-3)
 
-    `params`: tensors, (name, tensor), or groups, in float32, float64, bfloat16 or float16, mixed as
-    you like, dense in any memory format; frozen ones of any dtype. All on the CPU, or all on this
-    rank's GPU. `optimizer_class`: the ten of torch.optim that libzero has (Adam, AdamW,
-    SGD, RMSprop, Adagrad, Adadelta, Adamax, NAdam, RAdam, Rprop) are its kernels, and parameters
-    are split evenly over the ranks; a differentiable option, complex parameters or any other class
-    make it one of that class over whole tensors. foreach, fused and capturable change nothing.
+    `params`: tensors, (name, tensor), or groups, in float32, float64, bfloat16 or float16, in any
+    mixture, dense in any memory format; frozen parameters may have any dtype. All are on the CPU,
+    or all on this rank's GPU. `optimizer_class`: for the ten classes of torch.optim that libzero
+    implements (Adam, AdamW, SGD, RMSprop, Adagrad, Adadelta, Adamax, NAdam, RAdam, Rprop),
+    libzero's kernels make the updates, and parameters are split evenly over the ranks. With a
+    differentiable option, complex parameters or any other class, an instance of the class updates
+    whole tensors. foreach, fused and capturable have no effect.
 
-    `parameters_as_bucket_view`: parameters move to memory that all ranks of a host can write, so
+    `parameters_as_bucket_view`: move parameters to memory that all ranks of a host can write, so
     that a step needs no copies; their memory formats stay.
 
-    `overlap_with_ddp`: hook_with_zero_step makes the steps, in DDP's backward, and step() does
-    nothing but to warn.
+    `overlap_with_ddp`: hook_with_zero_step makes the steps, in DDP's backward pass, and step() only
+    warns.
 
-    torch's GradScaler works as with torch.optim where all ranks have the same gradients, as under
-    DDP. Where some find infinite ones and others do not, step() is a RuntimeError on all.
+    torch's GradScaler works as with torch.optim if all ranks have the same gradients, like under
+    DDP. If some ranks find infinite gradients and others do not, step() raises RuntimeError on all
+    ranks.
 
     The constructor, add_param_group, step, consolidate_state_dict and load_state_dict are
-    collective over `process_group`. Ranks that pass different parameters or options get a
-    MismatchError or PeerError that names the first one.
+    collective over `process_group`. Ranks that pass different parameters or options raise a
+    MismatchError or PeerError that names the first difference.
 
     >>> model = torch.nn.Linear(4, 3)
     >>> optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, momentum=0.9)
@@ -76,10 +79,10 @@ class ZeroRedundancyOptimizer(ShardedOptimizer, Joinable):
         self._has_warned = False
 
     def step(self, closure: Closure = None, **kwargs: Any) -> Any:
-        """Update this rank's share and put the new parameters on every rank. Returns what `closure`
-        did, this rank's loss; all ranks pass one, or none does. Where it raises on one rank, the
-        others get a RuntimeError that names it. A parameter without gradient on any rank is left
-        alone.
+        """Update this rank's shard and copy the new parameters to every rank. Returns the result of
+        `closure`, which is this rank's loss; all ranks must pass a closure, or no rank. If it
+        raises on one rank, the others raise a RuntimeError that names that rank. A parameter
+        without gradient on any rank is not updated.
 
         >>> optimizer.step()
         """
@@ -120,7 +123,7 @@ class ZeroRedundancyOptimizer(ShardedOptimizer, Joinable):
             self._update(None, {}, hand)
 
     def _step_with(self, gradients: Mapping[torch.Tensor, torch.Tensor]) -> None:
-        """A step with these in place of what is in .grad, which stays."""
+        """Make a step with these gradients instead of .grad, which stays."""
         before = [(param, param.grad) for group in self.param_groups for param in group["params"]]
         try:
             for param, _ in before:
@@ -131,8 +134,8 @@ class ZeroRedundancyOptimizer(ShardedOptimizer, Joinable):
                 param.grad = grad
 
     def consolidate_state_dict(self, to: Optional[int] = 0) -> None:
-        """Bring the whole state to rank `to` of the group, or to all (None), for its state_dict();
-        on every rank. ValueError: the group has no such rank.
+        """Gather the whole state on rank `to` of the group, or on all ranks if None, for its
+        state_dict(). Call it on every rank. ValueError if the group has no such rank.
 
         >>> optimizer.step()
         >>> optimizer.consolidate_state_dict(to=0)
@@ -142,9 +145,10 @@ class ZeroRedundancyOptimizer(ShardedOptimizer, Joinable):
         self._gather(to)
 
     def state_dict(self) -> dict[str, Any]:
-        """As the unsharded optimizer's, with state on the CPU, as consolidate_state_dict brought it
-        here, or as it is before the first step. RuntimeError if it brought it elsewhere, or if
-        steps were made since.
+        """Return a state_dict in the unsharded optimizer's format, with state on the CPU. It
+        contains the state that consolidate_state_dict gathered here, or the initial state before
+        the first step. RuntimeError if the state was gathered elsewhere, or if steps were made
+        since.
 
         >>> optimizer.step()
         >>> optimizer.consolidate_state_dict()
@@ -154,9 +158,9 @@ class ZeroRedundancyOptimizer(ShardedOptimizer, Joinable):
         return self._whole_state_dict(f"consolidate_state_dict(to={self.rank})")
 
     def join_hook(self, **kwargs: Any) -> JoinHook:
-        """For Join([ddp, optimizer]), in that order: a rank without inputs goes on updating its
-        share, with the gradients of those that have some. No arguments have an effect. ValueError:
-        Join([optimizer, ddp]).
+        """Return the hook for Join([ddp, optimizer]), in that order. A rank without inputs
+        continues to update its shard, with the gradients of the ranks that have inputs. Arguments
+        have no effect. ValueError: Join([optimizer, ddp]).
 
         >>> ddp = torch.nn.parallel.DistributedDataParallel(model)
         >>> with torch.distributed.algorithms.join.Join([ddp, optimizer]):
@@ -168,20 +172,20 @@ class ZeroRedundancyOptimizer(ShardedOptimizer, Joinable):
 
     @property
     def join_device(self) -> torch.device:
-        """Where its parameters are; for Join."""
+        """The device of its parameters, for Join."""
         return self._device
 
     @property
     def join_process_group(self) -> Any:
-        """Its ranks; for Join."""
+        """The process group of its ranks, for Join."""
         return self.process_group
 
 
 def _hand_of(optimizer: ZeroRedundancyOptimizer, *, has_inputs: bool) -> Optional[Hand]:
-    """What this rank does in a step in which some may have no more inputs; None where all skip it,
-    as GradScaler wants. The lowest that has some hands its gradients to the owners, who may have none:
-    DDP averages over all ranks, but leaves the gradients of those that joined as they were. They
-    follow its options, too. Collective."""
+    """Return this rank's part in a step in which some ranks may have run out of inputs; None if all
+    skip the step, as GradScaler requires. The lowest rank with inputs gives its gradients to the
+    owners, which may lack gradients: DDP averages over all ranks, but does not update the gradients
+    on ranks that joined. Those ranks also follow its options. Collective."""
     shard = optimizer._sharded()
     rank, world = optimizer.rank, optimizer.world_size
     leader = int(shard.comm.all_reduce(rank if has_inputs else world, "min"))
@@ -203,15 +207,17 @@ def _hand_of(optimizer: ZeroRedundancyOptimizer, *, has_inputs: bool) -> Optiona
 
 
 def _tell_failure(optimizer: ZeroRedundancyOptimizer) -> None:
-    """In place of _hand_of, by a rank that cannot make the step: the others raise. Collective."""
+    """Call this instead of _hand_of on a rank that cannot make the step: the other ranks raise.
+    Collective."""
     with suppress(ZeroError):  # of a comm that is broken; what it hides is the cause
         optimizer._sharded().comm.all_reduce(optimizer.rank - optimizer.world_size, "min")
 
 
 def _refuse_turned_order(optimizer: ZeroRedundancyOptimizer) -> None:
-    """ValueError where the Join that is being made has `optimizer` before a module. The first one
-    tells ranks without inputs of each step; a module that does not would meet their question in its
-    forward. torch tells a Joinable nothing of the others, so that they are looked up in its caller."""
+    """Raise ValueError if the Join under construction has `optimizer` before a module. The first
+    Joinable notifies ranks without inputs of each step. A module does not, so it would receive
+    their message in its forward pass. torch gives a Joinable no access to the others, so they are
+    looked up in its caller."""
     frame = sys._getframe(1)
     while frame is not None and not isinstance(frame.f_locals.get("self"), Join):
         frame = frame.f_back  # type: ignore[assignment]
@@ -227,7 +233,7 @@ def _refuse_turned_order(optimizer: ZeroRedundancyOptimizer) -> None:
 
 
 class _ZeroJoinHook(JoinHook):
-    """One step, without gradients of this rank's, for each that ranks with inputs make."""
+    """For each step of the ranks with inputs, makes one step without gradients from this rank."""
 
     def __init__(self, optimizer: ZeroRedundancyOptimizer) -> None:
         self._optimizer = optimizer

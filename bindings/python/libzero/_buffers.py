@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory of the caller as (address, shape, dtype), whatever made it; arenas as arrays."""
+"""The caller's memory as (address, shape, dtype), from any kind of array; arenas as arrays."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from .typing import Shape
 
 @dataclass(frozen=True)
 class Buffer:
-    """Dense memory; `keep` keeps it alive. `gpu`: it says that it is a GPU's; `readonly`: that nobody
-    may write to it."""
+    """Dense memory, kept alive by `keep`. `gpu`: its owner reports that it is on a GPU. `readonly`:
+    it must not be written to."""
 
     address: int
     shape: tuple[int, ...]
@@ -55,11 +55,11 @@ def shape_of(shape: Shape) -> tuple[int, ...]:
 def buffer_of(
     value: Any, what: str, untyped: str = "float32", *, gpu: bool = False, written: bool = True
 ) -> Buffer:
-    """What `value` is: a numpy array or anything with its interface, or with that of CUDA arrays, a
-    torch tensor, what speaks DLPack, an object with the buffer protocol (ctypes, array,
-    memoryview), or (address, shape), whose elements are `untyped`. ValueError for what is a GPU's
-    unless `gpu`; if `written`, also for what is read-only, and TypeError for arrays of a library
-    that promises that they never change."""
+    """Return the memory of `value`. It is a numpy array or another object with its interface or the
+    CUDA array interface, a torch tensor, a DLPack array, an object with the buffer protocol
+    (ctypes, array, memoryview), or (address, shape). The elements of an address are `untyped`.
+    ValueError for GPU memory unless `gpu`. If `written`, also ValueError for read-only memory, and
+    TypeError for arrays of a library that promises immutability."""
     # A numpy scalar shows the memory of a temporary.
     if isinstance(value, numbers.Number):
         raise TypeError(f"{what} is a number; an array is needed")
@@ -105,7 +105,8 @@ def _refuse_immutable(value: Any, what: str) -> None:
 
 
 def _lies_in_arena(value: Any) -> bool:
-    """Whether `value` is a view of an ArenaMemory, as arrays and memoryviews tell what they view."""
+    """Return whether `value` is a view of an ArenaMemory. Arrays and memoryviews report the object
+    that they view."""
     while value is not None:
         if isinstance(getattr(value, "owner", None), ArenaMemory):
             return True
@@ -137,9 +138,9 @@ def typed_of(
     gpu: bool = False,
     written: bool = True,
 ) -> Buffer:
-    """Memory of a `known` type, or of the `wanted` one, unless that is None. What does not say its
-    type is of `untyped`; uint16 says no more than that its elements are 16 bits. For `gpu` and
-    `written` see buffer_of."""
+    """Return memory of a `known` dtype, or of the `wanted` one, unless that is None. Memory that
+    does not report a dtype has the dtype `untyped`; uint16 only means that elements have 16 bits.
+    See buffer_of for `gpu` and `written`."""
     buffer = buffer_of(value, what, untyped, gpu=gpu, written=written)
     if buffer.dtype == "uint16" and ITEM_BYTES[untyped] == ITEM_BYTES["uint16"]:
         buffer = replace(buffer, dtype=untyped)
@@ -154,7 +155,7 @@ def typed_of(
 
 
 def _dense(shape: tuple[int, ...], strides: Sequence[int], item: int) -> bool:
-    """Whether `strides` are those of C order; a dimension of 0 or 1 may have any."""
+    """Return whether `strides` are in C order; a dimension of 0 or 1 may have any stride."""
     if 0 in shape:
         return True
     expected = item
@@ -239,13 +240,13 @@ def _from_protocol(value: Any, what: str) -> Buffer:
 
 
 class _PyBuffer(c.Structure):
-    """CPython's Py_buffer, of which only the beginning matters here."""
+    """CPython's Py_buffer; only its first fields are declared."""
 
     _fields_ = [("address", c.c_void_p), ("rest", c.c_void_p * 15)]
 
 
 def _address_of(view: memoryview) -> int:
-    """Where it begins; ctypes tells that only of memory that may be written."""
+    """Return the address of the first byte; ctypes reports it only for writable memory."""
     filled = _PyBuffer()
     c.pythonapi.PyObject_GetBuffer(c.py_object(view), c.byref(filled), 0)
     address: int = filled.address
@@ -262,8 +263,8 @@ def _free_arena(address: int) -> None:
 
 
 class ArenaMemory:
-    """A claim on an arena, which may be on a GPU. Every array made of it holds it: the memory lives
-    as long as a view."""
+    """A reference to an arena, which may be on a GPU. Every array that views it keeps it alive, and
+    the memory is freed with its last view."""
 
     def __init__(self, comm: CommHandle, size: int, kind: int, gpu: bool = False) -> None:
         out = c.c_void_p()
@@ -274,9 +275,9 @@ class ArenaMemory:
         weakref.finalize(self, _free_arena, self.address).atexit = False
 
     def view(self, offset: int, shape: tuple[int, ...], dtype: str) -> Any:
-        """Part of the arena as a numpy array, or as a memoryview where there is no numpy; on a GPU
-        something with __cuda_array_interface__. A type that these do not have is shown as uint16.
-        """
+        """Return part of the arena as a numpy array, or as a memoryview if numpy is not installed;
+        on a GPU, as an object with __cuda_array_interface__. A dtype that these lack is shown as
+        uint16."""
         if self.gpu:
             return _Exporter(self, self.address + offset, shape, dtype, "__cuda_array_interface__")
         try:

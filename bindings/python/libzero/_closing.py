@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handles that a with statement closes, or at last their end."""
+"""Handles that are closed by a with statement, or when they are garbage-collected."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a DLPack capsule says: the memory that another library's array lies in."""
+"""Reads DLPack capsules: the memory of another library's array."""
 
 from __future__ import annotations
 
@@ -61,8 +61,9 @@ class ManagedVersioned(c.Structure):
 
 @dataclass(frozen=True)
 class Memory:
-    """`strides` are in bytes. `keep` is the capsule: never consumed, it holds the memory, and lets go
-    of it in the end. `readonly`: the library forbids to write to it, which old capsules cannot say."""
+    """`strides` are in bytes. `keep` is the capsule. It is never consumed; it keeps the memory
+    alive and releases it at the end. `readonly`: the library forbids writing, which old capsules
+    cannot express."""
 
     address: int
     shape: tuple[int, ...]
@@ -109,7 +110,7 @@ def _asked(value: Any, what: str) -> Iterator[None]:
 
 
 def _tensor_of(value: Any, arguments: dict[str, Any], what: str) -> tuple[Tensor, Any, bool]:
-    """What a capsule of `value` says, the capsule, and whether it is read-only."""
+    """Return the tensor of a capsule of `value`, the capsule, and whether it is read-only."""
     with _asked(value, what):
         try:
             capsule = value.__dlpack__(max_version=_VERSION, **arguments)

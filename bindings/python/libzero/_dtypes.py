@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Element types: their sizes, and what numpy and the buffer protocol call them."""
+"""Element types: their sizes, and their names in numpy and the buffer protocol."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def name_of(number: int) -> str:
 
 
 def typestr_of(name: str) -> str:
-    """As numpy calls it; bfloat16, which it lacks, is uint16."""
+    """Return numpy's name for the type; bfloat16, which numpy lacks, is uint16."""
     known = {name: code for code, name in ARRAY_TYPES.items()}
     code = known.get(name, "u2")
     return f"{'|' if code == 'u1' else '<'}{code}"

@@ -16,7 +16,7 @@ _SONAMES = ("libzero.so", f"libzero.so.{MAJOR}.{MINOR}")
 
 
 def _candidates() -> Iterator[str]:
-    """Paths and names for the loader, best first. LIBZERO_PATH, if set, is the only one."""
+    """Yield paths and names for the loader, best first. LIBZERO_PATH, if set, is the only one."""
     chosen = os.environ.get("LIBZERO_PATH")
     if chosen:
         path = Path(chosen)
@@ -36,7 +36,7 @@ def _candidates() -> Iterator[str]:
 
 
 def _check_version(library: c.CDLL, path: str) -> str:
-    """The reason why `library` cannot be used, or ''."""
+    """Return the reason why `library` cannot be used, or ''."""
     try:
         library.zero_version.restype = c.c_uint32
         version: int = library.zero_version()
@@ -49,7 +49,7 @@ def _check_version(library: c.CDLL, path: str) -> str:
 
 
 def _why(error: OSError) -> str:
-    """Why the system's loader refused, and what to do where that is known."""
+    """Return why the system's loader refused, and what to do if that is known."""
     newer = re.search(r"version `GLIBC_([\d.]+)' not found", str(error))
     if newer is None:
         return str(error)
@@ -64,7 +64,8 @@ def version_text(version: int) -> str:
 
 
 def load() -> tuple[c.CDLL, str]:
-    """The library and where it is; LibraryNotFoundError lists each place tried, and why not."""
+    """Return the library and its path. LibraryNotFoundError lists each place searched, and the
+    reason for each."""
     tried = []
     for candidate in dict.fromkeys(_candidates()):
         if "/" in candidate and not Path(candidate).exists():

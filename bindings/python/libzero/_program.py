@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the program `zero` is, which a wheel carries beside this package."""
+"""Finds the program `zero`, which a wheel installs next to this package."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import sysconfig
 
 
 class NotFoundError(Exception):
-    """The program is not there."""
+    """The program was not found."""
 
 
 def find() -> str:
-    """The program of this environment, or else the first one in PATH."""
+    """Return the program of this environment, or otherwise the first one in PATH."""
     schemes = ("scripts", None), ("scripts", f"{os.name}_user")
     for key, scheme in schemes:
         folder = sysconfig.get_path(key) if scheme is None else sysconfig.get_path(key, scheme)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python's values on their way into C: what does not fit is named, never cut."""
+"""Conversion of Python values to C. A value that does not fit is reported, never truncated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .typing import NumberDtype
 
 
 def int32(value: int, what: str) -> int:
-    """`value` for an int32_t. ctypes would cut a wide number without a word."""
+    """Return `value` for an int32_t. ctypes would silently truncate a wide number."""
     return _integer(value, what, 32)
 
 
@@ -36,8 +36,9 @@ def _integer(value: int, what: str, bits: int) -> int:
 
 
 def stream(value: Any) -> int | None:
-    """A CUDA stream for a `void *`: None is the default stream; an int is a cudaStream_t; a stream
-    of torch, CuPy or cuda.core, or anything that has one of their ways to tell, is what it says."""
+    """Return a CUDA stream for a `void *`. None is the default stream; an int is a cudaStream_t. A
+    torch, CuPy or cuda.core stream, or another object with one of their interfaces, gives its
+    handle."""
     if hasattr(value, "__cuda_stream__"):
         version, handle = value.__cuda_stream__()
         if version != 0:
@@ -57,14 +58,15 @@ def stream(value: Any) -> int | None:
 
 
 def named(value: Any, what: str) -> Sequence[Any]:
-    """A tuple that begins with a name. TypeError for an array that has none."""
+    """Return a tuple that begins with a name. TypeError for an array without one."""
     if isinstance(value, (tuple, list)) and value and isinstance(value[0], str):
         return value
     raise TypeError(f"a {what} is (name, data), not {type(value).__name__} alone: give it a name")
 
 
 def refuse_nested(given: Mapping[str, Any] | None) -> None:
-    """TypeError for a mapping of names that holds another one, as the parameters of Flax do."""
+    """Raise TypeError for a mapping of names that contains a mapping, like the parameters of
+    Flax."""
     for name, value in (given or {}).items():
         path, below = str(name), value
         while isinstance(below, Mapping) and below:
@@ -79,7 +81,8 @@ def refuse_nested(given: Mapping[str, Any] | None) -> None:
 
 
 def double(value: float, what: str) -> float:
-    """`value` for a double; what is no number is named, and text is not parsed."""
+    """Return `value` for a double. A value that is not a number is reported, and text is not
+    parsed."""
     try:
         return math.ldexp(value, 0)
     except TypeError:
@@ -87,7 +90,7 @@ def double(value: float, what: str) -> float:
 
 
 def text(value: str, what: str) -> bytes:
-    """`value` for a `const char *`, which would end at a NUL."""
+    """Return `value` for a `const char *`, which would end at a NUL."""
     if not isinstance(value, str):
         raise TypeError(f"{what} must be a str, not {type(value).__name__}")
     encoded = value.encode()
@@ -97,7 +100,7 @@ def text(value: str, what: str) -> bytes:
 
 
 def path(value: str | os.PathLike[str]) -> bytes:
-    """`value` as the directory of a call."""
+    """Return `value` as the directory of a call."""
     encoded = os.fsencode(value)
     if b"\0" in encoded:
         raise ValueError("directory has a NUL character in it")
@@ -105,7 +108,7 @@ def path(value: str | os.PathLike[str]) -> bytes:
 
 
 def unknown(value: object, what: str, known: Iterable[str], others: Iterable[str] = ()) -> str:
-    """The sentence for a word that is none of `known`, with those that it is near to, also of
+    """Return the error text for a word that is not in `known`, with similar words from `known` and
     `others`."""
     listed = list(known)
     given = str(value).lower()
@@ -130,13 +133,13 @@ def choice(table: Mapping[str, int], value: str, what: str) -> int:
 
 
 def number_at(address: Optional[int], dtype: NumberDtype) -> tuple[Optional[int], int]:
-    """(address, dtype) for C of one number in memory of a device; None is none."""
+    """Return (address, dtype) for C of one number in device memory; None gives a null address."""
     what = choice(dtypes_of(NumberDtype), dtype, "dtype")
     return None if address is None else operator.index(address), what
 
 
 def setting(name: str, known: Collection[str], others: Iterable[str] = ()) -> bytes:
-    """The name of one of the `known` settings. C would not say what is near a misspelt one."""
+    """Return the name of one of the `known` settings. C would not suggest similar names."""
     encoded = text(name, "setting")
     if name not in known:
         message = unknown(name, "setting", known, others)
@@ -147,7 +150,8 @@ def setting(name: str, known: Collection[str], others: Iterable[str] = ()) -> by
 def settings(
     values: Mapping[str, Any], known: Collection[str], others: Iterable[str] = ()
 ) -> tuple[Any, Any, int]:
-    """(names, values, count) for the fields of a struct, which then keeps the arrays alive."""
+    """Return (names, values, count) for the fields of a struct, which then keeps the arrays
+    alive."""
     names = (c.c_char_p * len(values))(*[setting(name, known, others) for name in values])
     numbers = (c.c_double * len(values))(
         *[double(value, f"setting {name!r}") for name, value in values.items()]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What zero.h calls things, in messages of the library, as what Python calls them."""
+"""Replaces zero.h's names by Python's in messages of the library."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _WORD = re.compile(r"(?<![\w'\"/.-])(?:(zero_\w+)\.)?(zero_\w+|ZERO_\w+|(?<=\.)[
 
 
 def calls_of(functions: Iterable[str]) -> dict[str, str]:
-    """Python's name of each function that has one."""
+    """Return Python's name of each function that has one."""
     found = {}
     for name in functions:
         kind, _, rest = name.removeprefix("zero_").partition("_")
@@ -73,8 +73,9 @@ def calls_of(functions: Iterable[str]) -> dict[str, str]:
 
 
 def constants_of(choices: Iterable[tuple[str, str, Mapping[str, int]]]) -> dict[str, str]:
-    """Python's words for constants: of `choices`, which are prefix, argument and values, each as the
-    argument that says it, or without an argument's name as the value."""
+    """Return Python's words for constants. `choices` are tuples of prefix, argument and values.
+    Each constant becomes the argument with that value, or the value alone if the argument has no
+    name."""
     found = dict(_CONSTANTS)
     for prefix, argument, values in choices:
         for value in values:
@@ -84,7 +85,8 @@ def constants_of(choices: Iterable[tuple[str, str, Mapping[str, int]]]) -> dict[
 
 
 def translator(words: Mapping[str, str], structs: Iterable[str]) -> Callable[[str], str]:
-    """Puts `words` in place of C's, and fields without the struct that they are in."""
+    """Return a function that replaces C's names by `words`, and drops the struct's name before its
+    fields."""
     known = set(structs)
 
     def in_python(text: str) -> str:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a file or a dictionary has, beside what the result holds: nothing is dropped or made up without
-a word. It knows names and kinds alone, and no format."""
+"""Compares a file or a dictionary with the result: every entry that is dropped or filled in is
+reported. It knows names and kinds alone, and no format."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ NUMBER = "a number"
 
 @dataclass
 class Account:
-    """The differences. `left_over`, `missing`: names; `others`: sentences such as "'w' has shape [3],
-    not [4]". `ignored` and `filled` are names that options allow."""
+    """The differences. `left_over`, `missing`: names; `others`: sentences such as "'w' has shape
+    [3], not [4]". `ignored` and `filled` are names that options allow."""
 
     left_over: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
@@ -30,8 +30,9 @@ class Account:
             getattr(self, name).extend(names)
 
     def text(self, *, ignore: str = "", fill: str = "") -> str:
-        """Why the result would be another one, or "" if all is accounted for. `ignore` and `fill`
-        tell what drops the left-over ones and starts the missing ones: "--fill starts them at 0"."""
+        """Return why the result would differ, or "" if everything is accounted for. `ignore` and
+        `fill` describe the options that drop left-over names and start missing ones: "--fill starts
+        them at 0"."""
         parts = [
             _part("it has", listed(map(repr, self.left_over)), "which nothing here takes", ignore),
             _part("it lacks", listed(map(repr, self.missing)), "", fill),
@@ -55,9 +56,10 @@ def account(
     ignore: Sequence[str] = (),
     fill: bool = False,
 ) -> Account:
-    """Compare what a source `has` with what the result `holds`, by names of tensors and numbers with
-    what each is: a shape for a tensor, NUMBER for a number, a flag's own value. `may`: names of
-    `holds` that the source need not have. `ignore`: patterns of names that may be left over."""
+    """Compare the entries that a source `has` with the entries that the result `holds`. Entries are
+    names of tensors and numbers, each with its kind: the shape of a tensor, NUMBER for a number, or
+    a flag's own value. `may`: names in `holds` that the source need not have. `ignore`: patterns of
+    names that may be left over."""
     out = Account()
     for name, kind in has.items():
         if name in holds:
@@ -74,7 +76,7 @@ def account(
 
 
 class Patterns(list[str]):
-    """Those of an option, and which of them were of use."""
+    """The patterns of an option, and which of them matched."""
 
     def __init__(self, option: str, words: Iterable[str]) -> None:
         super().__init__(words)
@@ -85,13 +87,14 @@ class Patterns(list[str]):
         self._used.update(patterns)
 
     def text(self) -> str:
-        """Which are the pattern of nothing, or ""."""
+        """Return a sentence about the patterns that matched no name, or ""."""
         vain = [pattern for pattern in self if pattern not in self._used]
         return f"{self._option} {listed(map(repr, vain))}: it has nothing of that name" if vain else ""
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
-    """Whether a pattern is the name, or one of what the name is in: "ema" is that of "ema.w", too."""
+    """Return whether a pattern is the name, or the name of an enclosing part: "ema" matches
+    "ema.w", too."""
     found = [
         pattern
         for pattern in patterns
@@ -103,12 +106,12 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 def repeated(names: Iterable[Hashable]) -> list[Any]:
-    """Those that are there more than once."""
+    """Return the values that occur more than once."""
     return [name for name, count in Counter(names).items() if count > 1]
 
 
 def each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """The object_pairs_hook of json that raises ValueError for a key that is there twice."""
+    """An object_pairs_hook for json that raises ValueError for a repeated key."""
     twice = repeated(name for name, _ in pairs)
     if twice:
         raise ValueError(f"keys come twice: {listed(map(repr, twice))}")
@@ -116,7 +119,7 @@ def each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def listed(words: Iterable[str]) -> str:
-    """The first ten of them, and how many more there are."""
+    """Return the first ten words, and the number of remaining ones."""
     all_words = list(words)
     rest = len(all_words) - MOST
     return ", ".join(all_words[:MOST]) + (f" and {rest} more" if rest > 0 else "")

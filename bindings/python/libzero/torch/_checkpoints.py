@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saves, loads, and a rank's own bytes in checkpoints: what Optimizer has of them."""
+"""The Optimizer's methods that save, load, and keep a rank's own bytes in checkpoints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ._sharded import ShardedOptimizer
 
 
 class Checkpoints(ShardedOptimizer):
-    """Checkpoints of parameters and state, with bytes of each rank by names."""
+    """Checkpoints of parameters and state, with bytes of each rank by name."""
 
     _native: NativeShard
 
@@ -20,10 +20,10 @@ class Checkpoints(ShardedOptimizer):
         return self._native
 
     def save(self, directory: Union[str, os.PathLike[str]], *, replace: bool = False) -> None:
-        """Save parameters, rank 0's buffers, state, options and step as the checkpoint `directory`,
-        by all ranks: complete and on stable storage, or not there. Options are those of
-        param_groups by now, as a schedule has left them for the next step. RuntimeError between a
-        clip and its step.
+        """Save parameters, rank 0's buffers, state, options and step as the checkpoint `directory`.
+        Every rank calls this. The checkpoint is either complete and on stable storage, or does not
+        exist. Options are the current ones of param_groups, which a schedule has set for the next
+        step. RuntimeError between a clip and its step.
 
         >>> optimizer.step()
         >>> optimizer.save("run/step-1")
@@ -33,8 +33,8 @@ class Checkpoints(ShardedOptimizer):
     def save_begin(
         self, directory: Union[str, os.PathLike[str]], *, replace: bool = False
     ) -> None:
-        """Begin a `save` of what is there now, which threads write while training goes on. Until
-        `save_wait` change parameters by this optimizer only, and leave them where they are. See
+        """Begin a `save` of the current state, which threads write while training continues. Until
+        `save_wait`, change parameters only through this optimizer, and do not move them. See
         libzero.Optimizer.save_begin.
 
         >>> optimizer.step()
@@ -47,8 +47,8 @@ class Checkpoints(ShardedOptimizer):
 
     @property
     def save_ended(self) -> bool:
-        """Whether later steps have found that the save which has begun is complete or failed, on all
-        ranks alike; `save_wait` tells which.
+        """Whether later steps have found that the save in progress is complete or has failed, with
+        the same result on all ranks. `save_wait` reports which.
 
         >>> optimizer.save_begin("run/step-1")
         >>> optimizer.save_wait() if optimizer.save_ended else optimizer.step()
@@ -56,8 +56,8 @@ class Checkpoints(ShardedOptimizer):
         return self._open().core.optimizer.save_ended
 
     def save_wait(self) -> None:
-        """Wait until the save that has begun is on stable storage. libzero.CheckpointError: why there
-        is no checkpoint; training may go on.
+        """Wait until the save in progress is on stable storage. libzero.CheckpointError gives the
+        reason if there is no checkpoint; training may continue.
 
         >>> optimizer.save_begin("run/step-1")
         >>> optimizer.save_wait()
@@ -65,9 +65,9 @@ class Checkpoints(ShardedOptimizer):
         self._open().core.optimizer.save_wait()
 
     def load(self, directory: Union[str, os.PathLike[str]], *, keep_settings: bool = False) -> None:
-        """Load a checkpoint, or the latest sound one of a folder of them, whatever number of ranks
-        saved it: parameters, buffers, state, and options, which are then in param_groups, unless
-        `keep_settings`.
+        """Load a checkpoint, or the latest sound one in a folder of checkpoints, saved by any
+        number of ranks: parameters, buffers, state, and options. Options are written to
+        param_groups, unless `keep_settings`.
 
         >>> optimizer.step()
         >>> optimizer.save("run/step-1")
@@ -80,18 +80,19 @@ class Checkpoints(ShardedOptimizer):
     def state_extra_set(
         self, name: str, value: Optional[Union[bytes, bytearray, memoryview]]
     ) -> None:
-        """Let every later save hold these bytes of this rank under `name`, in place of those before;
-        None removes them: random states, the position in the data. A rank has at most 256 names of
-        1 to 255 bytes, and 16 MiB. A load sets what the rank of the same number saved, and nothing
-        else.
+        """Store these bytes of this rank under `name` in every later save, for example random
+        states or the position in the data. They replace the bytes stored before; None removes them.
+        A rank has at most 256 names of 1 to 255 bytes, and 16 MiB. A load replaces all of them by
+        the bytes that the rank of the same number saved.
 
         >>> optimizer.state_extra_set("random", torch.get_rng_state().numpy().tobytes())
         """
         self._open().set_extra(name, value)
 
     def state_extra_get(self, name: str, rank: Optional[int] = None) -> bytes:
-        """What `rank` of those that saved had set, after a load and until load_state_dict; the rank of
-        the same number as this one by default. libzero.ArgumentError for what was not loaded.
+        """Return the bytes that `rank` had stored, after a load and until load_state_dict; by
+        default the rank of the same number as this one. libzero.ArgumentError if the checkpoint has
+        no such bytes.
 
         >>> optimizer.state_extra_set("position", b"17")
         >>> optimizer.step()
@@ -103,7 +104,7 @@ class Checkpoints(ShardedOptimizer):
         return self._open().core.optimizer.state_extra_get(name, rank)
 
     def state_extra_list(self) -> list[tuple[int, str]]:
-        """The rank and the name of all that state_extra_get gives.
+        """Return the rank and the name of all bytes that state_extra_get returns.
 
         >>> optimizer.state_extra_list()
         []

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What any optimizer of this package has of libzero: registered tensors, followed from step to step."""
+"""The common base of this package's optimizers in libzero: registered tensors, followed from step
+to step."""
 
 from __future__ import annotations
 
@@ -18,12 +19,12 @@ from ._tensors import Bound
 class Core:
     """libzero's optimizer for torch tensors, which are numbered over all groups in order.
 
-    16-bit parameters are updated as torch.optim does, in their own type: with masters, a value that
-    the program writes into a parameter would be lost in the next step.
+    16-bit parameters are updated in their own type, like in torch.optim. With masters, the next
+    step would lose values that the program writes into a parameter.
     """
 
     def __init__(self, comm: Comm, rule: Any, partition: str, **options: Any) -> None:
-        """`rule` and `options`: those of libzero.Optimizer."""
+        """libzero.Optimizer describes `rule` and `options`."""
         self.comm = comm
         self._rule = rule
         self._options: dict[str, Any] = {"master": "none", **options, "partition": partition}
@@ -41,9 +42,10 @@ class Core:
         trained: Optional[Sequence[bool]] = None,
         owners: Optional[Sequence[int]] = None,
     ) -> Optional[Group]:
-        """Register a group; None for an empty one. All or none. `trained`: which are,
-        whatever requires_grad says. `owners`: their ranks, for the partition "manual". TypeError and
-        ValueError as Bound, ArgumentError for settings out of range and memory that overlaps."""
+        """Register a group, completely or not at all; returns None for an empty group. `trained`
+        selects the parameters to train, regardless of requires_grad. `owners`: their ranks, for the
+        partition "manual". Raises TypeError and ValueError like Bound; ArgumentError for settings
+        out of range and memory that overlaps."""
         bound = [Bound(param, name) for param, name in zip(params, names)]
         if not bound:
             return None
@@ -59,9 +61,9 @@ class Core:
         return group
 
     def compare(self, add: Callable[[Core], object]) -> None:
-        """Errors of `add`, which is what is about to be done to this core, on all ranks where one
-        has them, and MismatchError, PeerError or ValueError where another rank is about to add
-        another group: what is added cannot be taken away. Collective; nothing is added."""
+        """Try `add`, which is about to be made on this core, without adding anything: a group
+        cannot be removed later. If it fails on one rank, all ranks raise. MismatchError, PeerError
+        or ValueError if another rank is about to add a different group. Collective."""
         # Every rank creates as many optimizers, whatever is refused.
         trial, whole = (Core(self.comm, self._rule, **self._options) for _ in range(2))
         try:
@@ -84,14 +86,16 @@ class Core:
             )
 
     def seal(self) -> None:
-        """Fix owners; collective. MismatchError or PeerError where ranks added different ones."""
+        """Fix owners. Collective. MismatchError or PeerError if ranks added different
+        parameters."""
         self._owned = None
         if self.bound:
             self.optimizer.seal()
 
     def begun_apart(self, call: Callable[[], object], share: Callable[[], object]) -> None:
-        """`call`, a first use of gradients; again after `share` where libzero finds, on all ranks, that
-        they begin with different parameters, which the originals do not look at. Collective."""
+        """Make `call`, a first use of gradients. If libzero finds on all ranks that they begin with
+        different parameters, make it again after `share`; the original optimizers do not check
+        this. Collective."""
         try:
             call()
         except (MismatchError, PeerError) as error:
@@ -101,13 +105,15 @@ class Core:
             call()
 
     def share_owned(self) -> None:
-        """Give all ranks what the owners have, as a step of the originals does. Collective."""
+        """Copy the owners' values to all ranks, like a step of the original optimizers.
+        Collective."""
         self.optimizer.share_params(keep_masters=True, stream=self.stream)
         owned = set(self.owned())
         self.wrote(number for number in range(len(self.bound)) if number not in owned)
 
     def share_owned_by(self, partition: str) -> None:
-        """The same with what those have that own whole tensors under another `partition`."""
+        """The same with the values of the ranks that own whole tensors under another
+        `partition`."""
         once = Core(self.comm, "sgd", partition)
         try:
             params = [one.param for one in self.bound]
@@ -119,12 +125,13 @@ class Core:
         self.take_as_alike()
 
     def take_as_alike(self) -> None:
-        """Go on with what each rank has. Not with masters. Collective."""
+        """Continue with each rank's own values. Must not be used with masters. Collective."""
         if self.bound:
             self.optimizer.broadcast_params(None, stream=self.stream)
 
     def follow_memory(self) -> None:
-        """Look where each parameter is now. ValueError as Bound.moved; then nothing has changed."""
+        """Look up the current memory of each parameter. Raises ValueError like Bound.moved, before
+        anything has changed."""
         moved = set(self.moved_now())
         if moved:
             self.optimizer.bind(
@@ -134,13 +141,14 @@ class Core:
                 one.address, one.strides = one.param.data_ptr(), one.param.stride()
 
     def moved_now(self) -> list[int]:
-        """The numbers of parameters that are elsewhere than libzero knows. ValueError as Bound.moved."""
+        """Return the numbers of parameters that are not where libzero expects them. Raises
+        ValueError like Bound.moved."""
         return [number for number, one in enumerate(self.bound) if one.moved()]
 
     def follow_trained(self, trained: Optional[Sequence[bool]] = None) -> None:
-        """Train what has requires_grad or a gradient, or what another rank says. What was trained
-        stays so: without a gradient nothing is done to it, and a gradient that is left behind may
-        be on one rank alone."""
+        """Train parameters that have requires_grad or a gradient, or that another rank trains.
+        Parameters stay trained: without a gradient they are not updated, and a left-over gradient
+        may be on one rank alone."""
         chosen = self.trained() if trained is None else trained
         for number, (before, now) in enumerate(zip(self._trained, chosen)):
             if before != now:
@@ -151,17 +159,19 @@ class Core:
         return [before or one.trained for before, one in zip(self._trained, self.bound)]
 
     def gradients(self) -> list[Optional[torch.Tensor]]:
-        """One per parameter, None where there is none. TypeError and ValueError as Bound.gradient."""
+        """Return one gradient per parameter, None if it is missing. Raises TypeError and ValueError
+        like Bound.gradient."""
         return [one.gradient() for one in self.bound]
 
     def owned(self) -> list[int]:
-        """The parameters of which this rank owns elements."""
+        """Return the parameters of which this rank owns elements."""
         if self._owned is None:
             self._owned = sorted({part.param for part in self.optimizer.owned_ranges()})
         return self._owned
 
     def owners(self) -> list[int]:
-        """The rank of each parameter, where whole tensors are owned; 0 for one without elements."""
+        """Return the rank of each parameter if whole tensors are owned; 0 for one without
+        elements."""
         found = [0] * len(self.bound)
         for rank in range(self.comm.world):
             for part in self.optimizer.owned_ranges(rank):
@@ -169,8 +179,8 @@ class Core:
         return found
 
     def reduced(self, number: int) -> Optional[torch.Tensor]:
-        """The reduced gradient of a parameter that is all this rank's, new memory in the
-        parameter's shape, dtype and device; None if no rank had one."""
+        """Return the reduced gradient of a parameter that this rank owns completely, as new memory
+        in the parameter's shape, dtype and device; None if no rank had one."""
         bound = self.bound[number]
         try:
             values = torch.from_numpy(self.optimizer.grad_get(number))
@@ -186,13 +196,14 @@ class Core:
         return {one.name for one in self.bound}
 
     def wrote(self, numbers: Iterable[int]) -> None:
-        """Tell autograd that these have new values: a graph made before must not go on."""
+        """Notify autograd that these parameters have new values: it must not continue an older
+        graph."""
         for number in numbers:
             increment_version(self.bound[number].param)
 
     @property
     def stream(self) -> Any:
-        """What libzero's work is queued behind, and in front of."""
+        """The stream on which libzero's work is queued."""
         if self.comm.device == "host" or not self.bound:
             return None
         return torch.cuda.current_stream(self.bound[0].device)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Directories of torch.distributed.checkpoint: torch writes them, from tensors that come part by
-part; they are read without the pickles that could run code."""
+"""Directories of torch.distributed.checkpoint. torch writes them, from tensors that arrive in
+parts. They are read without the pickles that could run code."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ from ._streams import CheckpointReader, Entry, RefusedError
 
 
 class _Coming:
-    """A tensor of the stream, as torch's planner takes one that is no torch.Tensor."""
+    """A tensor of the stream, in the form that torch's planner accepts for an object that is not a
+    torch.Tensor."""
 
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
@@ -58,7 +59,7 @@ class _Coming:
 
 
 class _Planner(DefaultSavePlanner):
-    """Has items written in the order of the stream, and no more than one of them in memory."""
+    """Has items written in the order of the stream, with at most one of them in memory."""
 
     def __init__(self, reader: CheckpointReader) -> None:
         super().__init__()
@@ -97,8 +98,8 @@ class _Planner(DefaultSavePlanner):
 
 
 def export(reader: CheckpointReader, target: str, replace: bool) -> None:
-    """Write the checkpoint as such a directory, with the keys that a state_dict of model and
-    optimizer has: "model.w", "optimizer.state.w.exp_avg"."""
+    """Write the checkpoint as such a directory, with the keys of the state_dict of a model and an
+    optimizer: "model.w", "optimizer.state.w.exp_avg"."""
     entries = {entry.name: entry for entry in reader.entries}
     document = document_of(reader.description, lambda name: _Coming(entries[name]), by_name=True)
     with _places.new_directory(target, replace, r"\.metadata|__\d+_\d+\.distcp") as path:
@@ -117,7 +118,7 @@ def export(reader: CheckpointReader, target: str, replace: bool) -> None:
 
 
 def _cause_of(error: BaseException) -> BaseException:
-    """What a write met: torch's writer raises an error of its own over that."""
+    """Return the original error of a write, which torch's writer wraps in another error."""
     at: Optional[BaseException] = error
     while at is not None and not isinstance(at, (OSError, KeyboardInterrupt, SystemExit)):
         at = at.__context__
@@ -182,7 +183,7 @@ def _read_metadata(path: str) -> meta.Metadata:
 
 
 class _Pieces:
-    """What the files hold."""
+    """The contents of the files."""
 
     def __init__(self, path: str, read: meta.Metadata, opened: contextlib.ExitStack) -> None:
         self._path, self._opened = path, opened
@@ -190,7 +191,8 @@ class _Pieces:
         self._data: Mapping[meta.MetadataIndex, Any] = read.storage_data or {}
 
     def load(self, index: meta.MetadataIndex) -> tuple[IO[bytes], int, Any]:
-        """The file and the byte at which a piece begins, and what it is, as _torch_files.load."""
+        """Return the file, the byte at which a piece begins, and its contents, like
+        _torch_files.load."""
         info = self._data.get(index)
         if info is None:
             raise RefusedError(f"no file holds {index.fqn!r}")
@@ -237,8 +239,9 @@ def _copy_common(
     begin: int,
     tensor: torch.Tensor,
 ) -> int:
-    """Copy what a box and a chunk, `tensor` from byte `begin` on, have in common; how many elements.
-    As the box is contiguous in the whole tensor, that is contiguous in the chunk's order of elements."""
+    """Copy the intersection of a box and a chunk, which is `tensor` from byte `begin`; returns the
+    number of elements. The box is contiguous in the whole tensor, so the intersection is contiguous
+    in the chunk's order of elements."""
     first = [max(a, b) for a, b in zip(offsets, chunk.offsets)]
     last = [
         min(a + n, b + m) for a, n, b, m in zip(offsets, whole.shape, chunk.offsets, chunk.sizes)
@@ -263,7 +266,7 @@ def _copy_common(
 
 @contextlib.contextmanager
 def document(path: str) -> Iterator[Any]:
-    """The dictionaries that were saved, with a Found for each tensor."""
+    """Yield the saved dictionaries, with a Found for each tensor."""
     read = _read_metadata(path)
     if not isinstance(read.planner_data, Mapping):
         raise RefusedError("its .metadata does not say how its keys were nested")
@@ -281,8 +284,8 @@ def document(path: str) -> Iterator[Any]:
 
 
 def _mend(value: Any) -> None:
-    """What torch.distributed.checkpoint does not keep of an optimizer: the empty dictionary of one
-    without state, and that keys are numbers."""
+    """Restore details of an optimizer that torch.distributed.checkpoint drops: the empty dictionary
+    of an optimizer without state, and numbers as keys."""
     if not isinstance(value, dict):
         return
     for one in value.values():

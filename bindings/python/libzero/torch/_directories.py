@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Directories in which trainers put a model and its optimizer as files beside each other: Hugging Face's
+"""Directories in which trainers save a model and its optimizer as separate files: Hugging Face's
 Trainer, and accelerate."""
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Document(dict[str, Any]):
 
 @contextlib.contextmanager
 def document(path: str, ignore: Sequence[str]) -> Iterator[Any]:
-    """A Document, with a Found for each tensor. RefusedError: files that may hold what a checkpoint
-    would, and are neither taken nor ignored."""
+    """Yield a Document, with a Found for each tensor. RefusedError: files that may contain parts of
+    a checkpoint, and are neither used nor ignored."""
     ignored = [name for name in sorted(os.listdir(path)) if matches(name, ignore)]
     there = set(os.listdir(path)).difference(ignored)
     model = _only("model", [name for file in _MODELS for name in (file, file + _INDEX)], there)
@@ -75,7 +75,7 @@ def _only(kind: str, names: Sequence[str], there: Collection[str]) -> Optional[s
 def _model(
     path: str, name: str, opened: contextlib.ExitStack
 ) -> tuple[Mapping[str, Any], Collection[str]]:
-    """Its tensors, and the files that have them."""
+    """Return the model's tensors, and the files that contain them."""
     read = _safetensors if name.endswith((".safetensors", ".safetensors" + _INDEX)) else _pickled
     if not name.endswith(_INDEX):
         return read(os.path.join(path, name), opened), [name]

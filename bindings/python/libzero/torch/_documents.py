@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a checkpoint holds, as dictionaries of torch: a model's and an optimizer's state_dict."""
+"""The contents of a checkpoint as torch dictionaries: a model's and an optimizer's state_dict."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Document = dict[str, Any]
 
 
 class Found(NamedTuple):
-    """A tensor of a file: what it is, where it lies if that is known, and the parts of its
-    contiguous bytes, read when they are asked for."""
+    """A tensor of a file: its shape and dtype, its place if that is known, and the parts of its
+    contiguous bytes, read on request."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -31,7 +31,7 @@ class Found(NamedTuple):
     parts: Callable[[], Iterable[torch.Tensor]]
 
     def number(self) -> float:
-        """Exact, so that it is an int where the tensor has integers."""
+        """Return the exact number, which is an int if the tensor has integers."""
         value: float = next(iter(self.parts())).flatten()[0].item()
         return value
 
@@ -39,8 +39,9 @@ class Found(NamedTuple):
 def document_of(
     description: Description, tensor: Callable[[str], Any], *, by_name: bool
 ) -> Document:
-    """The dictionaries, with `tensor(name)` for each tensor of the stream. `by_name`: parameters of
-    the optimizer go by their names, as in torch.distributed.checkpoint; else by numbers."""
+    """Return the dictionaries, with `tensor(name)` for each tensor of the stream. `by_name`:
+    parameters of the optimizer are keyed by their names, like in torch.distributed.checkpoint;
+    otherwise by numbers."""
     rule_name = description["optimizer"]
     rule = None if rule_name.startswith(CUSTOM) else choice_of(rule_name).rule
     held = [*description["parameters"], *description["buffers"]]
@@ -73,8 +74,8 @@ def choice_of(rule_name: str) -> Choice:
 
 
 def _rest_of(description: Description) -> str:
-    """What torch's dictionaries have no place for, in one text. Of a dictionary
-    torch.distributed.checkpoint would save each number by itself."""
+    """Return the values that have no place in torch's dictionaries, in a single string.
+    torch.distributed.checkpoint would save each number of a dictionary separately."""
     rest: dict[str, Any] = {key: description[key] for key in _REST if key in description}
     rest["steps"] = {param["name"]: param["step"] for param in description["parameters"]}
     return json.dumps(rest)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients on their way from autograd to their owners, announced while the backward goes on."""
+"""Passes gradients from autograd to their owners, announced during the backward pass."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from ._core import Core
 
 
 class Gradients:
-    """What the hooks of one optimizer's parameters do, and what they have announced.
+    """The hooks of one optimizer's parameters, and the gradients that they announced.
 
-    An announced gradient is libzero's: it may be read at any time until a step takes it. So a
-    program that changes one, by a second backward or in place, takes the announcements back, and
-    what was summed of them is summed anew; on other ranks too, which need not do the same.
+    libzero may read an announced gradient at any time until a step uses it. If a program changes
+    one, by a second backward pass or in place, the announcements are withdrawn and their sums are
+    computed again. The sums of other ranks are computed again, too; their programs need not make
+    the same change.
     """
 
     def __init__(self, core: Core, *, overlap: bool) -> None:
@@ -33,14 +34,16 @@ class Gradients:
         weakref.finalize(self, _remove, self._hooks).atexit = False
 
     def watch(self, homes: Sequence[Optional[torch.Tensor]]) -> None:
-        """Follow the parameters that were added last; `homes` as Homes.grads, of Nones without."""
+        """Follow the parameters that were added last. `homes` is Homes.grads, or a list of
+        Nones."""
         first = len(self._homes)
         self._homes += homes
         self._hooks += [None] * len(homes)
         self.follow_trained(first)
 
     def follow_trained(self, first: int = 0) -> None:
-        """Hook what requires a gradient by now; torch hooks nothing else."""
+        """Install hooks on parameters that require a gradient by now; torch allows no other
+        hooks."""
         for number in range(first, len(self._hooks)):
             param = self._core.bound[number].param
             if self._hooks[number] is None and param.requires_grad:
@@ -64,7 +67,8 @@ class Gradients:
         self._announced[number] = grad, grad._version
 
     def _bring_home(self, number: int) -> None:
-        """Autograd makes a new tensor for the first gradient after zero_grad()."""
+        """Move the gradient to its place: autograd creates a new tensor for the first gradient
+        after zero_grad()."""
         param, home = self._core.bound[number].param, self._homes[number]
         grad = param.grad
         if home is None or grad is None or grad is home:
@@ -75,8 +79,9 @@ class Gradients:
             param.grad = home
 
     def _given(self, number: int) -> Optional[torch.Tensor]:
-        """What libzero gets: of a parameter in an arena always what is at home, as it may touch
-        what is behind the end. TypeError and ValueError as Bound."""
+        """Return the gradient for libzero. For a parameter in an arena it is always the tensor in
+        the arena, because libzero may access memory past its end. Raises TypeError and ValueError
+        like Bound."""
         bound, home = self._core.bound[number], self._homes[number]
         if home is None:
             return bound.gradient()
@@ -87,7 +92,7 @@ class Gradients:
         return None if given is None else place.copy_(given)
 
     def take_back(self) -> None:
-        """Nothing is announced or reduced any more. Local."""
+        """Withdraw everything that is announced or reduced. Local."""
         self._announced.clear()
         self._reduced = None
         self._core.optimizer.drop_grads()
@@ -97,13 +102,15 @@ class Gradients:
         return self._reduced is not None
 
     def note_reduced(self) -> None:
-        """What there is now is reduced, and its memory holds anything."""
+        """Record that the current gradients are reduced, and that the contents of their memory are
+        undefined."""
         grads = [bound.param.grad for bound in self._core.bound]
         self._reduced = [(grad, 0 if grad is None else grad._version) for grad in grads]
 
     def follow_reduced(self) -> None:
-        """Forget what was reduced where all gradients are others by now. RuntimeError where some
-        are, or were written to: a sum cannot be told from what came on top."""
+        """Discard the reduced sums if all gradients were replaced. RuntimeError if only some
+        gradients were replaced, or if one was written to: a sum cannot be separated from later
+        additions."""
         if self._reduced is None:
             return
         pairs = list(zip((bound.param.grad for bound in self._core.bound), self._reduced))
@@ -121,8 +128,9 @@ class Gradients:
         return bool(self._announced)
 
     def collect(self) -> Optional[list[Optional[torch.Tensor]]]:
-        """What a reduction is to be given: a gradient for each parameter, None where there is none;
-        or None, where all are announced or registered. TypeError and ValueError as Bound."""
+        """Return the argument of a reduction: one gradient per parameter, or None for a missing
+        one. Returns None if all gradients are announced or registered. Raises TypeError and
+        ValueError like Bound."""
         if any(self._changed(number) for number in self._announced):
             self.take_back()
         if all(self._known(number) for number in range(len(self._homes))):
@@ -140,7 +148,8 @@ class Gradients:
         return grad is not None and grad is self._homes[number]
 
     def used(self) -> None:
-        """A step has taken them. What is left in homes is no gradient, so they are empty again."""
+        """Called after a step has used the gradients. The contents of homes are then no gradients,
+        so they are detached."""
         self._announced.clear()
         self._reduced = None
         for bound, home in zip(self._core.bound, self._homes):
@@ -168,7 +177,7 @@ def _remove(hooks: list[Any]) -> None:
 
 
 def _hook(owner: weakref.ref[Gradients], number: int) -> Callable[[torch.Tensor], None]:
-    """A model does not keep alive the optimizer that trains it."""
+    """Return a hook that does not keep the optimizer alive through the model that it trains."""
 
     def arrived(param: torch.Tensor) -> None:
         gradients = owner()

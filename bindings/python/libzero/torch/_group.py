@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A torch process group as a comm, and what its ranks check and copy together.
+"""A torch process group as a comm, and the checks and copies that its ranks make together.
 
-The comm is libzero's own where the ranks can reach each other, and the group's collectives where
-they cannot.
+The comm is libzero's own if the ranks can reach each other. Otherwise it uses the group's
+collectives.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ _TOLD = "rank {rank} refuses {what}, and its error says why; nothing has changed
 
 
 class _Seat(NamedTuple):
-    """What a rank tells the others before a comm is made. `name` is a proposal: rank 0's counts."""
+    """A rank's message to the others before a comm is created. `name` is a proposal: rank 0's is
+    used."""
 
     host: str
     device: str
@@ -38,7 +39,8 @@ class _Seat(NamedTuple):
 
 
 def process_group(group: Optional[dist.ProcessGroup]) -> dist.ProcessGroup:
-    """`group`, or the default one. RuntimeError when torch.distributed has none."""
+    """Return `group`, or the default one. RuntimeError if torch.distributed has no default
+    group."""
     if not dist.is_available():
         raise RuntimeError(
             "this torch is built without torch.distributed, which libzero.torch needs"
@@ -55,11 +57,14 @@ def process_group(group: Optional[dist.ProcessGroup]) -> dist.ProcessGroup:
 
 
 def comm_of(group: dist.ProcessGroup, device: torch.device) -> Comm:
-    """A comm of the group's ranks, in its order, for tensors on `device`. Collective over the group;
-    all ranks choose alike: alone for one rank, local on one host, NCCL for GPUs on several, and
-    else the group's own collectives. Its deadline for late ranks is the group's timeout. ValueError
-    where ranks have tensors on different kinds of devices, RuntimeError with every rank's reason
-    where GPUs cannot reach each other."""
+    """Return a comm of the group's ranks, in its order, for tensors on `device`. Collective over
+    the group.
+
+    All ranks make the same choice: solo for one rank, local on one host, NCCL for GPUs on several
+    hosts, and otherwise the group's own collectives. The deadline for late ranks is the group's
+    timeout. ValueError if ranks have tensors on different kinds of devices. RuntimeError with every
+    rank's reason if GPUs cannot reach each other.
+    """
     rank, world = dist.get_rank(group), dist.get_world_size(group)
     options = {**_deadlines(group, device), **_device_options(device)}
     if world == 1:
@@ -88,7 +93,8 @@ def comm_of(group: dist.ProcessGroup, device: torch.device) -> Comm:
 def _try(
     make: Callable[[], Comm], group: dist.ProcessGroup, world: int
 ) -> tuple[Optional[Comm], list[Any]]:
-    """The comm if every rank made one, or None, and each rank's reason, "" for none."""
+    """Return the comm, None unless every rank created one, and each rank's reason, "" if it did not
+    fail."""
     comm, reason = None, ""
     try:
         comm = make()
@@ -135,7 +141,8 @@ def _gather(value: object, group: dist.ProcessGroup, world: int) -> list[Any]:
 
 
 def _host() -> str:
-    """What ranks have in common that can join a local comm: kernel, network namespace and user."""
+    """Return an identification of the ranks that can join one local comm: kernel, network namespace
+    and user."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         network = os.readlink("/proc/self/ns/net")
@@ -154,7 +161,8 @@ def _device_options(device: torch.device) -> dict[str, Any]:
 
 
 def _deadlines(group: dist.ProcessGroup, device: torch.device) -> dict[str, int]:
-    """The group's timeout in libzero's words; libzero's own where the group does not tell."""
+    """Return the group's timeout as libzero's options; libzero's default if the group does not
+    report one."""
     try:
         timeout = group._get_backend(device).options._timeout
         late_ms = max(1, int(timeout.total_seconds() * 1000))
@@ -164,7 +172,8 @@ def _deadlines(group: dist.ProcessGroup, device: torch.device) -> dict[str, int]
 
 
 class _GroupCollectives:
-    """Bytes of the host by the group's collectives; through the GPU where it has no others."""
+    """Sends host bytes by the group's collectives, through the GPU if the group supports only
+    that."""
 
     def __init__(self, group: dist.ProcessGroup, world: int) -> None:
         self._group = group
@@ -206,9 +215,9 @@ class _GroupCollectives:
 
 @contextlib.contextmanager
 def agreed(comm: Comm, what: str, told: str = _TOLD) -> Iterator[None]:
-    """For a block that does nothing but local work. Where it raises on one rank, the others get a
-    RuntimeError that names the lowest by the sentence `told`, and none waits for it in what comes
-    next. Collective."""
+    """Run a block of local work. If it raises on one rank, the others raise a RuntimeError with the
+    text `told`, which names the lowest such rank, so that no rank waits in the next call.
+    Collective."""
     try:
         yield
     except BaseException:
@@ -221,7 +230,8 @@ def agreed(comm: Comm, what: str, told: str = _TOLD) -> Iterator[None]:
 
 
 def copy_from_first(tensors: Iterable[torch.Tensor], group: dist.ProcessGroup) -> None:
-    """Done on return. Tensors have the same shapes and dtypes on every rank. Collective."""
+    """Copy tensors from the first rank; complete on return. Tensors have the same shapes and dtypes
+    on every rank. Collective."""
     if dist.get_world_size(group) == 1:
         return
     first = dist.get_rank(group) == 0

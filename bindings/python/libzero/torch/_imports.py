@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints of what other programs saved: each tensor and number of theirs comes in, or is named."""
+"""Imports checkpoints of other programs: each of their tensors and numbers is imported, or
+named."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ _FILL = "--fill starts it as the rule does"
 
 
 class Wanted(NamedTuple):
-    """What the command line says of a file that says too little."""
+    """The options of the command line that supply information missing from a file."""
 
     rule: Optional[str]
     buffers: Patterns
@@ -42,7 +43,8 @@ Tensors = list[tuple[Entry, Iterable[Any]]]
 
 
 class Imported(NamedTuple):
-    """The description of a checkpoint, its tensors, and what of the file is not in it, in words."""
+    """The description of a checkpoint, its tensors, and names of the parts of the file that it
+    leaves out."""
 
     description: Description
     tensors: Tensors
@@ -50,7 +52,8 @@ class Imported(NamedTuple):
 
 
 def checkpoint_of(document: Any, wanted: Wanted) -> Imported:
-    """RefusedError: what the dictionaries lack, or have and a checkpoint would not."""
+    """RefusedError: the dictionaries lack a part of the checkpoint, or have a part that it cannot
+    hold."""
     source = source_of(document, wanted.ignore)
     return _Import(source, wanted).all()
 
@@ -141,7 +144,7 @@ class _Import:
         return str(chosen)
 
     def _check_classes(self, chosen: str) -> None:
-        """All groups are updated by the same rule."""
+        """Check that all groups are updated by the same rule."""
         if chosen not in CLASSES:
             return
         decoupled = "decoupled_weight_decay"
@@ -154,7 +157,7 @@ class _Import:
             raise RefusedError(f"its optimizer: {why}")
 
     def _names(self) -> list[list[str]]:
-        """Of the parameters of each group, in their order."""
+        """Return the names of each group's parameters, in their order."""
         twice = repeated(key for keys in self._keys for key in keys)
         if twice:
             raise RefusedError(f"its optimizer has parameters twice: {listed(map(repr, twice))}")
@@ -171,7 +174,7 @@ class _Import:
         return order_names(groups, model, self._wanted.order)
 
     def _masters(self, names: Sequence[Sequence[str]]) -> dict[str, dict[str, Found]]:
-        """By parameter, what Megatron has beside the state."""
+        """Return, by parameter, the tensors that Megatron keeps in addition to the state."""
         masters: dict[str, dict[str, Found]] = {}
         given = self._source.masters
         if not given:
@@ -264,7 +267,7 @@ class _Import:
     def _account_state(
         self, rule: str, name: str, group: int, present: Mapping[str, Any], shape: tuple[int, ...]
     ) -> dict[str, Any]:
-        """What the checkpoint has of the state of one parameter: all of it, or none."""
+        """Return the checkpoint's state of one parameter, either complete or empty."""
         needed, others, scalars = self._parts(rule, group)
         steps = self._rest.get("steps", {}).get(name)
         started = bool(set(present) - {MASTER}) or bool(steps)
@@ -294,7 +297,8 @@ class _Import:
         return kept
 
     def _parts(self, rule: str, group: int) -> tuple[list[str], list[str], tuple[str, ...]]:
-        """What a parameter's state has, what it may have, and which of it are numbers."""
+        """Return the required parts of a parameter's state, its optional parts, and the parts that
+        are numbers."""
         if rule.startswith(CUSTOM):
             return ["step", *self._rest.get("slots", ())], [MASTER], ("step",)
         known = choice_of(rule).rule
@@ -304,7 +308,7 @@ class _Import:
         return slots, [*optional, MASTER], known.scalars
 
     def _check_left_over(self, parameters: Sequence[Mapping[str, Any]]) -> None:
-        """State, and steps, of no parameter."""
+        """Find state and steps that do not belong to a parameter."""
         held = {str(param["name"]): None for param in parameters}
         keys = {key for keys in self._keys for key in keys}
         prefix = self._source.prefix
@@ -316,7 +320,7 @@ class _Import:
 
 
 def guess(groups: Sequence[Mapping[str, Any]]) -> Optional[str]:
-    """The only rule of torch.optim with such options."""
+    """Return the only rule of torch.optim with such options."""
     manners = {*_MANNERS, *_SCHEDULES, *_NAMES, "maximize", "differentiable"}
 
     def telling(options: Iterable[str]) -> set[str]:
@@ -333,7 +337,7 @@ def guess(groups: Sequence[Mapping[str, Any]]) -> Optional[str]:
 
 
 def set_by_torch(template: torch.optim.Optimizer) -> set[str]:
-    """Options that torch's class adds to a file that lacks them."""
+    """Return the options that torch's class adds to a file that lacks them."""
     filled = copy.copy(template)
     filled.__setstate__({"state": {}, "param_groups": [{"params": []}]})
     return set(filled.param_groups[0])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A shard that an optimizer of any other class updates: whole tensors, shared by libzero."""
+"""A shard that an optimizer of any other class updates: whole tensors, published by libzero."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from ._tensors import Bound
 
 
 class InnerShard(Shard):
-    """An optimizer of the program's class over the tensors that this rank owns. A rank that owns
-    none has one, too, of empty groups."""
+    """An optimizer of the program's class over the tensors that this rank owns. A rank that owns no
+    tensors has an optimizer of empty groups."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class InnerShard(Shard):
         groups: Groups,
         partition: str,
     ) -> None:
-        """Collective; errors as Core.add, and what the class raises."""
+        """Collective. Raises the errors of Core.add and of the class."""
         super().__init__(comm)
         self._process_group = group
         self._defaults = defaults
@@ -108,7 +108,8 @@ class InnerShard(Shard):
         return loss
 
     def _told_to_all(self, closure: Closure, arguments: Mapping[str, Any]) -> Any:
-        """The class's own step. Where it raises on one rank all raise, and none waits for it."""
+        """Make the class's own step. If it raises on one rank, all ranks raise and no rank waits
+        for it."""
         told = (
             "{what}.step() failed on rank {rank}; parameters were updated on some ranks and are not "
             "shared"
@@ -120,7 +121,8 @@ class InnerShard(Shard):
 
     @contextmanager
     def _gradients_of(self, hand: Optional[Hand]) -> Iterator[None]:
-        """Within it .grad of what is owned here is the contributing rank's, if there is a hand."""
+        """Within this context, .grad of owned parameters is the contributing rank's, if there is a
+        hand."""
         before = [] if hand is None else [(b.param, b.param.grad) for b in self._owned()]
         try:
             if hand is not None:
@@ -219,8 +221,9 @@ class InnerShard(Shard):
     def _beside_made(
         self, groups: Groups, state: Mapping[int, Mapping[str, Any]]
     ) -> tuple[dict[str, Mapping[str, Any]], dict[str, Mapping[str, Any]]]:
-        """By names of parameters that this rank owns, what `state` has for them, and what the class
-        makes; none of a class that makes no step of zeros."""
+        """Return, by names of parameters that this rank owns, their entries in `state`, and the
+        entries that the class creates. There are no created entries if the class cannot make a step
+        of zeros."""
         given: dict[str, Mapping[str, Any]] = {}
         made: dict[str, Mapping[str, Any]] = {}
         owned = set(self._core.owned()) & state.keys()
@@ -244,7 +247,8 @@ class InnerShard(Shard):
 
 
 def _to_cpu(value: Any) -> Any:
-    """With every tensor on the CPU. What travels, also to this rank itself, is a copy by then."""
+    """Return the value with every tensor on the CPU. Everything that is sent, even to this rank
+    itself, is a copy."""
     if isinstance(value, torch.Tensor):
         return value.detach().cpu()
     if isinstance(value, dict):

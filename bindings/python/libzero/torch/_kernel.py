@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A shard that libzero updates: classes of torch.optim that are rules of its own."""
+"""A shard that libzero updates: classes of torch.optim for which it has a rule."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from ._state import Owned, follow_masters
 
 
 class KernelShard(Shard):
-    """State in libzero, elements of a tensor on any rank unless `partition` says otherwise."""
+    """State in libzero. Elements of one tensor may be on any rank unless `partition` requires
+    otherwise."""
 
     def __init__(
         self,
@@ -33,8 +34,9 @@ class KernelShard(Shard):
         partition: str,
         share_dtype: Optional[str],
     ) -> None:
-        """`optim` has the options of `groups` and no parameters. `share_dtype`: what float32
-        parameters are rounded to on every rank, with masters. Collective; errors as Core.add."""
+        """`optim` has the options of `groups` and no parameters. `share_dtype`: the dtype to which
+        float32 parameters are rounded on every rank, with masters. Collective. Raises the errors of
+        Core.add."""
         super().__init__(comm)
         self.rule = rule
         self.optim = optim
@@ -121,8 +123,8 @@ class KernelShard(Shard):
             self.core.share_owned()
 
     def _own(self, gradients: Sequence[Optional[torch.Tensor]]) -> list[Optional[torch.Tensor]]:
-        """Where whole tensors are owned their owners' gradients alone count, as in an optimizer of
-        the class over what this rank owns. One without elements has no owner."""
+        """If whole tensors are owned, use only their owners' gradients, like an optimizer of the
+        class over this rank's tensors. A tensor without elements has no owner."""
         if self._partition == "even":
             return list(gradients)
         owned = set(self.core.owned())
@@ -132,7 +134,8 @@ class KernelShard(Shard):
         ]
 
     def update(self, gradients: Sequence[Optional[torch.Tensor]], reduction: Reduction) -> None:
-        """A step with these gradients, one per parameter; none if no rank has any. Collective."""
+        """Make a step with these gradients, one per parameter; no step if no rank has gradients.
+        Collective."""
         core = self.core
         if not core.bound:
             return
@@ -152,7 +155,7 @@ class KernelShard(Shard):
         core.wrote(number for number in absent if before.get(number) != after.get(number))
 
     def _counts(self, numbers: Sequence[int]) -> dict[int, float]:
-        """How often these were updated, by whichever rank's gradients."""
+        """Return how often these parameters were updated, by any rank's gradients."""
         core = self.core
         if core.comm.world == 1:
             return {}
@@ -205,7 +208,7 @@ class KernelShard(Shard):
 
 
 class _Live:
-    """libzero's optimizer, and what it was told last of each group."""
+    """libzero's optimizer, and the settings that each group last received."""
 
     def __init__(self, core: Core) -> None:
         self.core = core
@@ -227,5 +230,5 @@ class _Live:
         self._told.append(settings)
 
     def push(self, rule: Rule, groups: Groups) -> None:
-        """Tell libzero what has changed in `groups`, for example by a scheduler."""
+        """Pass changes in `groups` to libzero, for example those made by a scheduler."""
         tell_changed(rule, self._groups, self._told, groups)

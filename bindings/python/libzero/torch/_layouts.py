@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where programs put a model and its optimizer in the dictionaries that they save."""
+"""The places of a model and its optimizer in the dictionaries that programs save."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ IGNORE = "--ignore PATTERN,... drops it"
 
 
 class Source(NamedTuple):
-    """What a checkpoint is made of. `ties`: other names of the model's tensors. `modules`: of the
-    model, in their order, if the file has them; None if its tensors are in no order, as those of
-    safetensors, which sorts them. `prefix`: what names of the optimizer's parts begin with. `left`:
-    keys that are the program's own. `masters`: fp32 tensors of each group's parameters of 16 bits."""
+    """The parts of a checkpoint to be written. `ties`: other names of the model's tensors.
+    `modules`: the model's modules, in their order, if the file has them; None if its tensors have
+    no order, like those of safetensors, which sorts them. `prefix`: the beginning of names of the
+    optimizer's parts. `left`: keys that are the program's own. `masters`: fp32 tensors of each
+    group's 16-bit parameters."""
 
     model: dict[str, Found]
     ties: dict[str, str]
@@ -46,7 +47,7 @@ class Source(NamedTuple):
 
 
 def source_of(document: Any, ignore: Sequence[str]) -> Source:
-    """RefusedError: what is missing, what is there twice, what nothing here takes."""
+    """RefusedError: a part that is missing, occurs twice, or is not supported."""
     check_dictionary(document, "it")
     document, above = _inner(document)
     model_key = _only(document, MODEL_KEYS, ignore)
@@ -85,8 +86,8 @@ def _keys(names: Mapping[Any, Any]) -> str:
 
 
 def _inner(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
-    """The dictionary that has the model: itself, or the only one in it, as the "app" of torch's
-    tutorial on torch.distributed.checkpoint."""
+    """Return the dictionary that has the model: `document`, or the only one in it, like "app" in
+    torch's tutorial on torch.distributed.checkpoint."""
     within = [
         key
         for key, one in document.items()
@@ -105,7 +106,8 @@ def _only(document: Mapping[str, Any], keys: Sequence[str], ignore: Sequence[str
 
 
 def _left(document: Mapping[Any, Any], taken: set[Any], ignore: Sequence[str]) -> list[str]:
-    """The keys that are not taken. RefusedError for those that may hold what a checkpoint would."""
+    """Return the keys that are not used. RefusedError for keys that may hold parts of a
+    checkpoint."""
     left: list[str] = []
     foreign: list[str] = []
     for key, value in document.items():
@@ -120,7 +122,8 @@ def _left(document: Mapping[Any, Any], taken: set[Any], ignore: Sequence[str]) -
 
 
 def _may_be_trained(value: Any) -> bool:
-    """Whether there are tensors of more than a number, such as a loss, that are no bytes."""
+    """Return whether it contains tensors with more than one element, unlike a loss, that are not
+    bytes."""
     found = (one for one in _inside(value) if isinstance(one, Found))
     return any(math.prod(one.shape) > 1 and one.dtype != torch.uint8 for one in found)
 
@@ -139,7 +142,7 @@ def _inside(value: Any) -> Iterator[Any]:
 
 
 def _flat(model: Any, ignore: Sequence[str]) -> dict[str, Found]:
-    """The tensors by names; Megatron's older models are dictionaries of dictionaries."""
+    """Return the tensors by name; Megatron's older models are nested dictionaries."""
     check_dictionary(model, "its model")
     flat: dict[str, Found] = {}
     foreign: list[str] = []
@@ -164,7 +167,8 @@ def _flat(model: Any, ignore: Sequence[str]) -> dict[str, Found]:
 
 
 def _wrapper(model: Mapping[str, Found]) -> str:
-    """The prefix of all names. RefusedError where torch.compile's is before some, which no model has."""
+    """Return the common prefix of all names. RefusedError if only some names have torch.compile's
+    prefix, which does not occur in a model."""
     prefix = prefix_of(model)
     names = [name[len(prefix) :] for name in model]
     if any(name.startswith("_orig_mod.") for name in names):
@@ -173,7 +177,7 @@ def _wrapper(model: Mapping[str, Found]) -> str:
 
 
 def _rest(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What libzero's own export says beside torch's dictionaries."""
+    """Return the values that libzero's own export adds to torch's dictionaries."""
     try:
         rest: Any = json.loads(document[DESCRIPTION], object_pairs_hook=each_once)
     except (TypeError, ValueError) as error:
@@ -189,7 +193,7 @@ def _rest(document: Mapping[str, Any]) -> Mapping[str, Any]:
 def _optimizer(
     given: Any, key: str, there: bool, ignore: Sequence[str]
 ) -> tuple[Optional[Mapping[str, Any]], Sequence[Sequence[Found]]]:
-    """It as torch.optim's state_dict, and Megatron's masters."""
+    """Return the optimizer as a torch.optim state_dict, and Megatron's masters."""
     if isinstance(given, list):  # Lightning's
         if len(given) != 1:
             raise RefusedError(
@@ -225,8 +229,8 @@ def _optimizer(
 
 
 def _nested(flat: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """A state_dict of "state.w.exp_avg" and "param_groups.w.lr", as torchtitan's. Parameters with
-    equal options are a group."""
+    """Return the state_dict for keys like "state.w.exp_avg" and "param_groups.w.lr", which
+    torchtitan uses. Parameters with equal options form a group."""
     state: dict[str, dict[str, Any]] = {}
     options: dict[str, dict[str, Any]] = {}
     for path, value in flat.items():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What load_state_dict is given, accounted for: each number and tensor has its place, or is named."""
+"""Checks the argument of load_state_dict. An error names each number and tensor without a place."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def mapping(value: Any, what: str) -> Mapping[Any, Any]:
 
 
 def check_form(state_dict: Mapping[str, Any]) -> None:
-    """ValueError and TypeError for what no optimizer's state_dict() returned."""
+    """ValueError and TypeError for a dictionary that no optimizer's state_dict() returned."""
     for name in ("state", "param_groups"):
         if name not in state_dict:
             raise ValueError(f"the state has no {name!r}; load what an optimizer's state_dict() is")
@@ -37,8 +37,8 @@ def check_form(state_dict: Mapping[str, Any]) -> None:
 
 
 def renumbered(state_dict: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
-    """The state by place in the groups, whatever the numbers by which the file's groups call
-    parameters. ValueError: state of another parameter. TypeError: state that is no dictionary."""
+    """Return the state by place in the groups, for any numbering of parameters in the file's
+    groups. ValueError: state of another parameter. TypeError: state that is not a dictionary."""
     called = [number for group in state_dict["param_groups"] for number in group["params"]]
     places = {number: place for place, number in enumerate(called)}
     state = state_dict["state"]
@@ -54,8 +54,8 @@ def renumbered(state_dict: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
 def loaded_groups(
     own: Groups, saved: Sequence[Mapping[str, Any]], defaults: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """The groups of an optimizer with the options that a file's have. Keys that are no options, as
-    schedulers have them, are taken. ValueError: other groups, names in another order, options that
+    """Return the groups of an optimizer with the options of a file. Keys that are not options, like
+    those of schedulers, are kept. ValueError: other groups, names in another order, options that
     are missing, or of another class."""
     if len(saved) != len(own):
         raise ValueError(f"the state has {len(saved)} parameter groups, this optimizer {len(own)}")
@@ -81,12 +81,12 @@ def loaded_groups(
 
 
 def _all_options() -> set[str]:
-    """Those of any class that libzero has a rule for."""
+    """Return the options of all classes for which libzero has a rule."""
     return {name for one in CLASSES.values() for name in one([{"params": []}]).defaults}
 
 
 def _other_places(own: Groups, saved: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The parameters that have names on both sides, but at other places."""
+    """Return the parameters that have names on both sides, but at different places."""
     mine, theirs = _places(own), _places(saved)
     return [
         f"{name!r} is parameter {place}, not {mine[name]}"
@@ -113,9 +113,10 @@ def _raise_for(found: Account) -> None:
 def entries_of(
     rule: Rule, groups: Sequence[Mapping[str, Any]], state: Mapping[int, Mapping[str, Any]]
 ) -> Entries:
-    """The "state" of a file of torch.optim, checked against `groups` with the options that the file
-    has; the caller's dictionary stays as it is. ValueError: state that is missing, of another shape,
-    or none of the rule's; a step that is no count. TypeError: what is no tensor."""
+    """Return the "state" of a torch.optim file, checked against `groups` with the file's options;
+    the caller's dictionary is not changed. ValueError: state that is missing, has another shape, or
+    does not belong to the rule; a step that is not a count. TypeError: a value that is not a
+    tensor."""
     rows = [(param, group, name) for group in groups for param, name in _named(group)]
     entries: Entries = {}
     account_of_all = Account()
@@ -136,8 +137,8 @@ def entries_of(
 def check_like(
     state: Mapping[str, Mapping[str, Any]], made: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    """ValueError: state, by names of parameters, that lacks what a class has `made` for them in a step,
-    or has it in other shapes. A class may have more of its own."""
+    """ValueError if state, by names of parameters, lacks an entry that a class has `made` for them
+    in a step, or has it in another shape. A class may have more state."""
     found = Account()
     for name, known in made.items():
         holds = {f"{name}.{key}": _kind(value) for key, value in known.items()}

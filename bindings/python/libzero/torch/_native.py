@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A shard of gradients that nobody has reduced yet: what is behind libzero.torch.Optimizer."""
+"""The shard of libzero.torch.Optimizer: its gradients are not reduced before."""
 
 from __future__ import annotations
 
@@ -40,10 +40,11 @@ class _Part:
 
 
 class NativeShard(Shard):
-    """Whose owners get every rank's gradients from here, by hooks or in the step."""
+    """Reduces every rank's gradients to the owners, by hooks or in the step."""
 
     def __init__(self, comm: Comm, wishes: Wishes, groups: Groups) -> None:
-        """Parameters get rank 0's values. Collective; errors as Bound and Core.add."""
+        """Parameters receive rank 0's values. Collective. Raises the errors of Bound and
+        Core.add."""
         super().__init__(comm)
         self.optim = wishes.choice.template
         self._wishes = wishes
@@ -88,7 +89,7 @@ class NativeShard(Shard):
         self._add([group])
 
     def _add(self, groups: Groups) -> None:
-        """Groups that come together are laid out as one, and so travel unpacked on every comm."""
+        """Lay out the groups of one call together, so that they are sent unpacked on every comm."""
         with agreed(self.comm, "its parameters"):
             parts = self._parts_of(groups)
         bound = [one for part in parts for one in part.bound]
@@ -107,7 +108,7 @@ class NativeShard(Shard):
             raise
 
     def _parts_of(self, groups: Groups) -> list[_Part]:
-        """TypeError and ValueError as Bound, settings_of and the class that is chosen."""
+        """Raises TypeError and ValueError like Bound, settings_of and the chosen class."""
         parts, first = [], len(self._core.bound)
         for group in groups:
             self._wishes.choice.check(group)
@@ -136,8 +137,8 @@ class NativeShard(Shard):
         self._homes.update(homes)
 
     def _make_equal(self, bound: Sequence[Bound]) -> None:
-        """Rank 0's values. An optimizer of their own compares and copies them: in the real one a
-        broadcast would round the masters of those that are trained already."""
+        """Copy rank 0's values. A separate optimizer compares and copies them: a broadcast by the
+        real one would round the masters of parameters that are already trained."""
         with Optimizer(self.comm, "sgd", master="none") as once:
             once.register([one.register() for one in bound])
             once.broadcast_params(0, stream=self._stream_of(bound))
@@ -154,18 +155,19 @@ class NativeShard(Shard):
         return torch.cuda.current_stream(bound[0].device)
 
     def add_buffers(self, buffers: Mapping[str, torch.Tensor]) -> None:
-        """They get rank 0's values. Collective; TypeError for a type that libzero lacks."""
+        """Buffers receive rank 0's values. Collective. TypeError for a dtype that libzero lacks."""
         if buffers:
             self.buffers.add(self._core.optimizer, buffers)
             self.broadcast_buffers(0)
 
     def follow_memory(self) -> None:
-        """Of parameters and buffers. ValueError as Bound.moved and Buffers.follow_memory."""
+        """Follow the memory of parameters and buffers. Raises ValueError like Bound.moved and
+        Buffers.follow_memory."""
         self._core.follow_memory()
         self.buffers.follow_memory()
 
     def wrote_all(self) -> None:
-        """Tell autograd that all parameters have new values."""
+        """Notify autograd that all parameters have new values."""
         self._wrote(range(len(self._core.bound)))
 
     def _wrote(self, numbers: Iterable[int]) -> None:
@@ -186,7 +188,7 @@ class NativeShard(Shard):
     # ---- Train ----
 
     def reduce(self, groups: Groups) -> None:
-        """What a clip needs; nothing if it is done. Collective."""
+        """Reduce the gradients for a clip, unless that has been done. Collective."""
         self.gradients.follow_reduced()
         if self.gradients.reduced:
             return
@@ -225,7 +227,8 @@ class NativeShard(Shard):
         return None
 
     def _followed(self, groups: Groups, call: Callable[[Any], object]) -> None:
-        """`call` with the gradients, after what the program has changed of options, memory and values."""
+        """Make `call` with the gradients, after following the program's changes of options, memory
+        and values."""
         self._follow(groups)
         self._agreeing(lambda: call(self.gradients.collect()))
 
@@ -237,7 +240,8 @@ class NativeShard(Shard):
         self._wrote(number for number, one in enumerate(self._core.bound) if one.trained)
 
     def join(self, groups: Groups) -> int:
-        """Steps of the others, until no rank has inputs; `groups` follow those of the others."""
+        """Make the other ranks' steps until no rank has inputs; `groups` follow the options of the
+        others."""
         self.drop()
         self._push(groups)
         self.follow_memory()
@@ -249,7 +253,7 @@ class NativeShard(Shard):
         return last
 
     def drop(self) -> None:
-        """Forget what is announced or reduced. Local."""
+        """Discard announcements and reduced sums. Local."""
         if self.gradients.reduced or self.gradients.announced:
             self.gradients.take_back()
 
@@ -261,8 +265,8 @@ class NativeShard(Shard):
         self.gradients.follow_trained()
 
     def _follow_values(self) -> list[int]:
-        """Find parameters where they are now; the numbers of those whose masters are to follow what the
-        program wrote. No gradients are reduced."""
+        """Look up the current memory of parameters. Returns the numbers of parameters whose masters
+        must be set from the program's writes. Gradients are not reduced at that time."""
         written = self.writes.found()
         if self.gradients.announced and (written or self._core.changed()):
             self.gradients.take_back()
@@ -270,13 +274,13 @@ class NativeShard(Shard):
         return sorted({*written, *self._core.moved})
 
     def _push(self, groups: Groups) -> None:
-        """Tell libzero what has changed in `groups`, for example by a scheduler."""
+        """Pass changes in `groups` to libzero, for example those made by a scheduler."""
         tell_changed(self._wishes.choice.rule, self._groups, self._told, groups)
 
     # ---- State ----
 
     def _pull(self, groups: Groups) -> None:
-        """Put libzero's settings, as a load left them, into `groups`."""
+        """Copy libzero's settings after a load into `groups`."""
         rule = self._wishes.choice.rule
         for group, told, options in zip(self._groups, self._told, groups):
             if group is None:
@@ -286,8 +290,8 @@ class NativeShard(Shard):
             put_settings(rule, options, told)
 
     def save(self, groups: Groups, call: Callable[[Optimizer], object]) -> None:
-        """`call` with libzero's optimizer as it is to be saved. Collective. RuntimeError between a clip
-        and its step."""
+        """Make `call` with libzero's optimizer in the state to be saved. Collective. RuntimeError
+        between a clip and its step."""
         self._push(groups)
         self._take_writes()
         if self.gradients.announced and not self.gradients.reduced:
@@ -305,12 +309,12 @@ class NativeShard(Shard):
             ) from error
 
     def _take_writes(self) -> None:
-        """What is saved or gathered has masters of what the parameters hold by now. Local."""
+        """Set masters from the current parameters before a save or a gather. Local."""
         if not self.gradients.reduced:
             self.writes.take(self._follow_values())
 
     def load(self, directory: Union[str, os.PathLike[str]], groups: Optional[Groups]) -> None:
-        """A checkpoint, with settings for `groups` unless that is None."""
+        """Load a checkpoint, with settings for `groups` unless that is None."""
         self.drop()
         self.follow_memory()
         optimizer = self._core.optimizer

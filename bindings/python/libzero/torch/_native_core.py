@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libzero's optimizer as libzero.torch.Optimizer has it: with every option, and places for gradients."""
+"""libzero's optimizer for libzero.torch.Optimizer: with every option, and places for gradients."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .typing import Reduction
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the program chose: `options` are those of libzero.Optimizer, `arenas` is "", "per_rank"
+    """The program's choices: `options` for libzero.Optimizer, and `arenas`, which is "", "per_rank"
     or "shared"."""
 
     choice: Choice
@@ -29,7 +29,7 @@ class Wishes:
 
 
 class NativeCore(Core):
-    """Every option of libzero, and gradients that have a place of their own."""
+    """Supports every option of libzero, and gradients in arenas."""
 
     def __init__(self, comm: Comm, wishes: Wishes) -> None:
         super().__init__(comm, wishes.choice.update, **wishes.options)
@@ -37,7 +37,8 @@ class NativeCore(Core):
         self.moved: set[int] = set()  # whose memory may hold other values than libzero left
 
     def follow_memory(self) -> None:
-        """What belongs into an arena is brought back there: libzero may touch what is behind it."""
+        """Move parameters that belong in an arena back to it: libzero may access memory past their
+        end."""
         for number in self.moved_now():
             one = self.bound[number]
             self.moved.add(number)
@@ -69,6 +70,6 @@ class NativeCore(Core):
         return group
 
     def changed(self) -> bool:
-        """Whether there is anything to follow, which libzero cannot be told while gradients are
-        announced. ValueError as Bound.moved."""
+        """Return whether there are changes to follow; libzero cannot receive them while gradients
+        are announced. Raises ValueError like Bound.moved."""
         return self.trained() != self._trained or bool(self.moved_now())

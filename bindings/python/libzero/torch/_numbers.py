@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers of a file of torch's, and tensors in place of some: exact, or refused by name."""
+"""Numbers of a torch file, some of which are tensors: converted exactly, or refused by name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ._streams import RefusedError
 
 
 def plain(value: Any, name: str) -> Any:
-    """A learning rate may be a tensor."""
+    """Return the value as a number; a learning rate may be a tensor."""
     if not isinstance(value, Found):
         return value
     if torch.Size(value.shape).numel() != 1:
@@ -39,7 +39,7 @@ def kind_of(value: Any, is_number: bool) -> Any:
 def start_of(
     slot: str, scalars: Sequence[str], group: Mapping[str, Any], shape: tuple[int, ...]
 ) -> Any:
-    """What a rule starts with."""
+    """Return the initial value of a rule's slot."""
     if slot in scalars:
         return 1.0 if slot == "mu_product" else 0
     start = float(group[STARTS[slot]]) if slot in STARTS else 0.0
@@ -65,7 +65,8 @@ def step_of(value: Any, name: str) -> int:
 
 
 def exact_step(exact: Any, shown: Optional[int], name: str, value: Any = None) -> int:
-    """The step that libzero's own export tells, of which torch's state `shown` is the rounding."""
+    """Return the exact step that libzero's own export records; torch's state `shown` is its
+    rounding."""
     if exact is None:
         return shown or 0
     if not isinstance(exact, int) or isinstance(exact, bool) or exact < 0:
@@ -86,7 +87,7 @@ def _counted(step: int, name: str) -> int:
 
 
 def check_finite(settings: Mapping[str, float], group: int) -> None:
-    """RefusedError: what a checkpoint, whose numbers are JSON's, cannot hold."""
+    """RefusedError for numbers that a checkpoint cannot hold, because it stores JSON numbers."""
     for name, value in settings.items():
         if not math.isfinite(value):
             raise RefusedError(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of a model's tensors an optimizer's parameters are."""
+"""Matches an optimizer's parameters to a model's tensors."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ class Group(NamedTuple):
 
 
 class Model(NamedTuple):
-    """Its tensors, `floating`: those that may be parameters, other names of tensors, and the names of
-    its modules in their order, as far as they are known; None if the tensors are in no order."""
+    """The model's tensors. `floating` are the tensors that may be parameters, and `ties` are other
+    names of tensors. `modules` are the names of its modules in order, if they are known, and None
+    if the tensors have no order."""
 
     tensors: Mapping[str, Any]
     floating: Shapes
@@ -35,8 +36,8 @@ class Model(NamedTuple):
 
 
 def order_names(groups: Sequence[Group], model: Model, order: Optional[str]) -> list[list[str]]:
-    """The names of each group's parameters. Without groups, those that may be are one. RefusedError
-    if that is not told, or told in two ways."""
+    """Return the names of each group's parameters. Without groups, all possible parameters form one
+    group. RefusedError if the names cannot be determined, or are given in two ways."""
     if not groups:
         if order is not None:
             raise RefusedError("--order is of the parameters of an optimizer, and it has none")
@@ -138,9 +139,11 @@ def _of_file(path: Any, count: int, model: Model) -> list[str]:
 
 
 def _check_order(floating: Shapes, modules: Sequence[str], *, told: bool) -> None:
-    """The tensors of a module lie together, in the order of modules; torch's own have the weight
-    before the bias. A dictionary with another order was not made by registration alone. Where it is
-    `told` that it was, a bias may come first, and where its shape is another, as shapes of state tell."""
+    """Check that tensors are in order of registration. The tensors of a module are adjacent, in the
+    order of modules; torch's own modules register the weight before the bias. A dictionary in
+    another order was not created by registration alone. `told` asserts that it was; a bias may then
+    come first. A bias of another shape may always come first, because the state's shapes show the
+    order."""
     place = {module: number for number, module in enumerate(modules)}
     latest, seen = 0, set()
     for name in floating:

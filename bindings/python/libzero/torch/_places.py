@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where exports go, whole or not at all, and files that imports read."""
+"""The targets of exports, written completely or not at all, and the files that imports read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NEW, _EXCHANGE = 1, 2  # renameat2's RENAME_NOREPLACE and RENAME_EXCHANGE
 
 
 def open_regular(path: str, *, links: bool) -> IO[bytes]:
-    """A file to read that is neither a pipe, which would be waited for, nor a link, unless `links`
+    """Open a file for reading. It must not be a pipe, which could block, nor a link, unless `links`
     are followed."""
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if links else os.O_NOFOLLOW)
     try:
@@ -36,7 +36,8 @@ def open_regular(path: str, *, links: bool) -> IO[bytes]:
 
 @contextlib.contextmanager
 def new_file(target: str, replace: bool) -> Iterator[str]:
-    """A hidden name beside `target`, which it gets at the end; nothing stays if there is none."""
+    """Yield a hidden name next to `target`, and rename it at the end. If the block raises, no file
+    is left."""
     if os.path.lexists(target):
         if not os.path.isfile(target):
             raise RefusedError("it is not a regular file: name one that can be made")
@@ -62,8 +63,8 @@ def new_file(target: str, replace: bool) -> Iterator[str]:
 
 @contextlib.contextmanager
 def new_directory(target: str, replace: bool, names: str) -> Iterator[str]:
-    """The same for a directory. One is replaced only if it holds nothing but regular files whose
-    names match `names`, a regular expression."""
+    """The same for a directory. An existing one is replaced only if it contains only regular files
+    whose names match `names`, a regular expression."""
     before = os.path.lexists(target)
     if before:
         if not _holds_only(target, names):
@@ -106,7 +107,8 @@ def _holds_only(path: str, names: str) -> bool:
 
 
 def _hidden_name(folder: str) -> str:
-    """For what is half written: nobody else's, as processes of two containers may have one number."""
+    """Return a unique name for an incomplete file; processes in two containers may have the same
+    pid."""
     return os.path.join(folder, f".zero-{os.urandom(8).hex()}.tmp")
 
 
@@ -119,7 +121,7 @@ def _rename_to_new(source: str, target: str) -> None:
 
 
 def _rename(source: str, target: str, flag: int) -> bool:
-    """As renameat2(2) does. False where nobody knows the flag."""
+    """Rename like renameat2(2). Returns False if the kernel or the file system lacks the flag."""
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     here = -100  # AT_FDCWD
     if call is None:

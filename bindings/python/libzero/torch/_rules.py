@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The update rules of libzero, and their options, in the words of torch.optim."""
+"""The update rules of libzero, and their options, under the names of torch.optim."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Named = Union[RuleName, type[torch.optim.Optimizer], CustomOptimizer]
 
 @dataclass(frozen=True)
 class Rule:
-    """An update rule in torch's words: its name, the options of torch that are several settings,
-    and the numbers that torch's state has one of for each parameter. All other options are settings
-    of the same name."""
+    """An update rule under torch's names: its name, the torch options that stand for several
+    settings, and the numbers that torch's state has once per parameter. All other options are
+    settings of the same name."""
 
     name: str
     several: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -36,23 +36,23 @@ class Rule:
 
     @property
     def defaults(self) -> Mapping[str, float]:
-        """Of its settings."""
+        """Return the defaults of its settings."""
         return defaults_of(self.custom or self.name)
 
     @property
     def plain(self) -> list[str]:
-        """Settings that are options of the same name."""
+        """Return the settings that are options of the same name."""
         taken = [name for names in self.several.values() for name in names]
         return [name for name in self.defaults if name not in taken]
 
     @property
     def optional(self) -> dict[str, str]:
-        """Slots that are there with an option: which."""
+        """Return the slots that depend on an option, with that option."""
         return {slot: option for slot, option in self._slots().items() if option is not None}
 
     @property
     def slots(self) -> list[str]:
-        """Those that every parameter with state has."""
+        """Return the slots of every parameter with state."""
         return [slot for slot, option in self._slots().items() if option is None]
 
     def _slots(self) -> Mapping[str, Optional[str]]:
@@ -88,8 +88,8 @@ STARTS: Mapping[str, str] = {"sum": "initial_accumulator_value", "step_size": "l
 def class_of(
     given: Any, options: Mapping[str, Any]
 ) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:
-    """The class and options that a program chose, also by functools.partial of a class. TypeError
-    for anything else."""
+    """Return the class and options that a program chose, possibly by functools.partial of a class.
+    TypeError for anything else."""
     merged = dict(options)
     if isinstance(given, functools.partial) and not given.args:
         given, merged = given.func, {**given.keywords, **merged}
@@ -106,8 +106,8 @@ def rule_of(
     groups: Iterable[Mapping[str, Any]],
     params: Iterable[torch.Tensor],
 ) -> tuple[Optional[Rule], str]:
-    """The rule by which libzero updates parameters as `optimizer_class` would, all groups with
-    their options; or None, and why only the class itself can."""
+    """Return the rule by which libzero makes the same updates as `optimizer_class`, for all groups
+    with their options. If only the class itself can make them, return None and the reason."""
     found = _RULES.get(optimizer_class)
     if found is None:
         return None, f"{optimizer_class.__name__} is none of torch.optim's that libzero has"
@@ -128,8 +128,8 @@ def rule_of(
 
 
 def takes_sparse(rule: Rule, group: Mapping[str, Any]) -> bool:
-    """Whether torch's class takes sparse gradients with these options; its update is that of the
-    dense gradient then. Adagrad's is not where 0 is divided by 0."""
+    """Return whether torch's class accepts sparse gradients with these options, and then makes the
+    update of the dense gradient. Adagrad's update differs if 0 is divided by 0."""
     if group.get("weight_decay"):
         return False
     divides = group.get("eps") or group.get("initial_accumulator_value")
@@ -137,7 +137,8 @@ def takes_sparse(rule: Rule, group: Mapping[str, Any]) -> bool:
 
 
 def settings_of(rule: Rule, group: Mapping[str, Any]) -> dict[str, float]:
-    """The settings of libzero that the options of `group` are. TypeError for what is no number."""
+    """Return libzero's settings for the options of `group`. TypeError for a value that is not a
+    number."""
     settings = {name: _number(group[name], name) for name in rule.plain if name in group}
     for option, names in rule.several.items():
         if len(group[option]) != len(names):
@@ -152,8 +153,8 @@ def tell_changed(
     told: Sequence[dict[str, float]],
     groups: Sequence[Mapping[str, Any]],
 ) -> None:
-    """Tell libzero what the options of `groups` are by now, for example by a scheduler. `told` is what
-    it knows. TypeError as settings_of, ArgumentError for what is out of range."""
+    """Pass the current options of `groups` to libzero, for example after a scheduler. `told` is
+    what libzero has. Raises TypeError like settings_of; ArgumentError for a value out of range."""
     for group, known, options in zip(registered, told, groups):
         for name, value in settings_of(rule, options).items():
             if known[name] != value:
@@ -163,7 +164,7 @@ def tell_changed(
 
 
 def put_settings(rule: Rule, options: dict[str, Any], settings: Mapping[str, float]) -> None:
-    """Put all settings of libzero into the options of a group."""
+    """Copy all of libzero's settings into the options of a group."""
     for name in rule.plain:
         if name in options:
             _assign(options, name, settings[name])
@@ -172,7 +173,7 @@ def put_settings(rule: Rule, options: dict[str, Any], settings: Mapping[str, flo
 
 
 def _assign(options: dict[str, Any], name: str, value: float) -> None:
-    """In the type that the option has: a flag stays one, and so does a tensor."""
+    """Assign in the option's type: a flag stays a flag, and a tensor stays a tensor."""
     current = options[name]
     if isinstance(current, torch.Tensor):
         current.fill_(value)
@@ -192,15 +193,15 @@ def _number(value: Any, option: str) -> float:
 
 
 class Choice(NamedTuple):
-    """`rule` has torch's words, `update` is what libzero takes, `template` an optimizer without
-    parameters that has every option."""
+    """`rule` has torch's names, `update` is libzero's argument, and `template` is an optimizer
+    without parameters that has every option."""
 
     rule: Rule
     update: Union[str, CustomOptimizer]
     template: torch.optim.Optimizer
 
     def check(self, group: Mapping[str, Any]) -> None:
-        """ValueError for options of one group that make torch's class another rule."""
+        """ValueError for options of one group that turn torch's class into another rule."""
         if isinstance(self.template, RuleOptions):
             return
         found, reason = rule_of(type(self.template), [group], group["params"])
@@ -212,11 +213,11 @@ class Choice(NamedTuple):
 
 
 class RuleOptions(torch.optim.Optimizer):
-    """Options of a rule that torch has no class for."""
+    """Options of a rule for which torch has no class."""
 
 
 def _own(name: str) -> tuple[Rule, dict[str, Any]]:
-    """A rule that torch has no class for, and its options."""
+    """Return a rule for which torch has no class, and its options."""
     info = rules()[name]
     betas = [setting for setting in info.settings if re.fullmatch(r"beta\d", setting)]
     rule = Rule(name, {"betas": betas} if betas else {})
@@ -228,7 +229,7 @@ def _own(name: str) -> tuple[Rule, dict[str, Any]]:
 
 
 def choose(optimizer: Named, settings: Mapping[str, Any]) -> Choice:
-    """TypeError and ValueError for what libzero has no rule for, and for options that the rule
+    """TypeError and ValueError for a class without a rule in libzero, and for options that the rule
     lacks or that torch's class refuses."""
     if isinstance(optimizer, CustomOptimizer):
         rule = Rule("custom", custom=optimizer)

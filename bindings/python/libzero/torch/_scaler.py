@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch's GradScaler asks of an optimizer whose ranks step together.
+"""The interface to torch's GradScaler of an optimizer whose ranks step together.
 
-Whether a rank's gradients are finite it decides on that rank alone, and calls step() where they
-are. Before that it reads _step_supports_amp_scaling, on every rank: there the ranks agree. To an
-optimizer that says True it leaves, as attributes during step(), `found_inf`, whether this rank's
-gradients are not finite, and `grad_scale`, what they are yet to be divided by, or None.
+GradScaler decides on each rank alone whether gradients are finite, and calls step() if they are.
+Before that it reads _step_supports_amp_scaling on every rank; the ranks agree in that read. If the
+property is True, GradScaler sets two attributes during step(): `found_inf`, whether this rank's
+gradients are not finite, and `grad_scale`, the factor to divide them by. `grad_scale` is None if
+they have been divided.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ from ._group import agreed
 
 
 class Asked(NamedTuple):
-    """The scaler whose step() asks, and by which optimizer it knows this one: itself or a wrapper."""
+    """The scaler whose step() reads the property, and the optimizer that it was given: this one or
+    a wrapper."""
 
     scaler: GradScaler
     optimizer: torch.optim.Optimizer
 
 
 def asked_by_scaler() -> Optional[Asked]:
-    """Who reads the property that calls this, if it is GradScaler.step(). All others, as Lightning,
-    ask whether they may clip gradients before a step, which they may."""
+    """Return the reader of the property that calls this, if it is GradScaler.step(). All others,
+    like Lightning, ask whether they may clip gradients before a step, which they may."""
     frame = sys._getframe(2)
     while frame.f_code.co_name == "__getattr__" and frame.f_back is not None:
         frame = frame.f_back  # a wrapper's, as AdaScale
@@ -40,8 +42,9 @@ def asked_by_scaler() -> Optional[Asked]:
 
 
 def agree_to_step(comm: Comm, asked: Asked) -> None:
-    """Unscale unless that is done, and see that all ranks step or all skip, as each scaler decides
-    next. RuntimeError on all ranks where they differ, or where one has no gradients. Collective."""
+    """Unscale unless that has been done, and check that all ranks step or all skip, which each
+    scaler decides next. RuntimeError on all ranks if they differ, or if one has no gradients.
+    Collective."""
     state: dict[str, Any] = asked.scaler._per_optimizer_states[id(asked.optimizer)]
     with agreed(comm, "GradScaler's step"):
         if state["stage"] is OptState.READY:
@@ -62,15 +65,15 @@ _DIFFER = (
 
 
 def overflow_of(optimizer: torch.optim.Optimizer) -> Optional[bool]:
-    """Whether gradients of this rank are not finite; None in a step without GradScaler."""
+    """Return whether gradients of this rank are not finite; None in a step without GradScaler."""
     found = optimizer.__dict__.get("found_inf")
     return None if found is None else bool(found)
 
 
 def agreed_overflow(comm: Comm, optimizer: torch.optim.Optimizer, found: Optional[bool]) -> bool:
-    """Whether all ranks skip the step. `found`: as overflow_of; None for one that has no say.
-    RuntimeError on all ranks where they differ, whose scales would be different ones from here on.
-    Collective."""
+    """Return whether all ranks skip the step. `found` is the result of overflow_of; None if this
+    rank has no vote. RuntimeError on all ranks if they differ, because their scales would then
+    differ, too. Collective."""
     some = bool(comm.all_reduce(int(found is True), "max"))
     every = bool(comm.all_reduce(int(found is not False), "min"))
     if some and not every:
@@ -82,7 +85,7 @@ def agreed_overflow(comm: Comm, optimizer: torch.optim.Optimizer, found: Optiona
 
 
 def unscale(optimizer: torch.optim.Optimizer) -> None:
-    """Divide the gradients by what they were scaled with, unless that is done."""
+    """Divide the gradients by their scale, unless that has been done."""
     scale = optimizer.__dict__.get("grad_scale")
     if scale is None:
         return

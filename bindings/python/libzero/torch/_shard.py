@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters in groups, as programs pass them, and what any sharded state of them can do."""
+"""Parameters in the groups that programs pass, and the operations of any sharded state."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ Closure = Optional[Callable[[], Any]]
 
 
 def names_of(group: Mapping[str, Any], first: int, taken: Container[str] = ()) -> list[str]:
-    """What libzero calls the parameters of a group: their names, with their numbers where one of
-    another group is `taken` already, or their numbers alone, which count from `first` on."""
+    """Return libzero's names of a group's parameters. They are the parameters' own names; if a name
+    is already `taken` by another group, its number is appended. Without names they are numbers,
+    counted from `first`."""
     count = len(group["params"])
     named = group.get("param_names") or [str(first + place) for place in range(count)]
     return [
@@ -42,8 +43,9 @@ def copy_options(source: Groups, target: Groups) -> None:
 
 
 def loss_of(comm: Comm, closure: Closure) -> Any:
-    """What `closure` returned, this rank's loss; None without one. Where it raises on one rank all
-    raise, and none waits in what comes next. Collective where there is one: all ranks pass one."""
+    """Return the result of `closure`, which is this rank's loss; None without a closure. If it
+    raises on one rank, all ranks raise, so that no rank waits in the next call. Collective with a
+    closure: all ranks pass one."""
     if closure is None:
         return None
     told = "the closure of rank {rank} raised, and its error says why; no step was made"
@@ -52,7 +54,7 @@ def loss_of(comm: Comm, closure: Closure) -> Any:
 
 
 class Shard(ABC):
-    """Parameters in groups, as torch.optim has them, whose state is sharded over `comm`.
+    """Groups of parameters, like in torch.optim. Their state is sharded over `comm`.
 
     `optim` is a torch optimizer of the class that the program chose: it checks options and knows
     their defaults.
@@ -69,54 +71,56 @@ class Shard(ABC):
 
     @abstractmethod
     def compare_group(self, group: dict[str, Any]) -> None:
-        """Raise, on all ranks where one has to, what keeps `group` from being added, and fill in the
-        options that it leaves at their default. Collective; nothing is added."""
+        """Raise on all ranks if any rank cannot add `group`, and fill in the default options.
+        Collective. Adds no parameters."""
 
     @abstractmethod
     def add_group(self, group: dict[str, Any]) -> None:
-        """Add parameters that compare_group let through. Collective."""
+        """Add parameters that compare_group accepted. Collective."""
 
     @abstractmethod
     def step(
         self, groups: Groups, closure: Closure, arguments: Mapping[str, Any], hand: Optional[Hand]
     ) -> Any:
-        """Update by the options of `groups` as they are now; what the closure returned. Collective.
-        `hand` is for uneven inputs."""
+        """Update with the current options of `groups`, and return the result of the closure.
+        Collective. `hand` is for uneven inputs."""
 
     @abstractmethod
     def owned(self, groups: Groups) -> Any:
-        """`param_groups` and `state` of what this rank owns. Local."""
+        """Return `param_groups` and `state` of the elements that this rank owns. Local."""
 
     @abstractmethod
     def initial_state(self, groups: Groups) -> Optional[dict[int, dict[str, Any]]]:
-        """What gather_state would return before the first step; None if this rank alone cannot
-        tell. Local."""
+        """Return the result of gather_state before the first step; None if this rank cannot know it
+        alone. Local."""
 
     @abstractmethod
     def expected_state(
         self, groups: Groups, only: Optional[torch.Tensor] = None
     ) -> dict[int, dict[str, Any]]:
-        """What gather_state would return after a step of zeros that moved nothing, of all parameters
-        or of one: the place for a state that is loaded. Local."""
+        """Return the result of gather_state after a step of zeros that changed no values, for all
+        parameters or for `only` one. A loaded state is read into it. Local."""
 
     @abstractmethod
     def gather_state(self, groups: Groups, to: Optional[int]) -> dict[int, dict[str, Any]]:
-        """The whole state by number of parameter, on rank `to` or on all; elsewhere {}. Collective."""
+        """Return the whole state by number of parameter on rank `to` or on all, and {} elsewhere.
+        Collective."""
 
     @abstractmethod
     def prepare_load(
         self, groups: Groups, state: Mapping[int, Mapping[str, Any]]
     ) -> Callable[[], None]:
-        """Check a new state, with `groups` having the options to go on with; what is returned
-        replaces all state by it, and is collective. Nothing has changed if either raises."""
+        """Check a new state; `groups` have the options to continue with. The returned function
+        replaces all state with it, and is collective. If either raises, nothing has changed."""
 
     def close(self) -> None:
         self.core.close()
 
 
 class Hand:
-    """One step among ranks of which some have no more inputs: `contributes` on the one rank whose
-    gradients, already averaged, are taken, and what is trained there."""
+    """One step among ranks of which some have run out of inputs. `contributes` is set on the one
+    rank that provides the gradients, already averaged, and the choice of the parameters to
+    train."""
 
     def __init__(self, contributes: bool, trained: Sequence[bool]) -> None:
         self.contributes = contributes
@@ -124,8 +128,9 @@ class Hand:
 
 
 def listed_params(params: Params, what: str) -> list[Any]:
-    """Parameters as a list of tensors, of (name, tensor), or of groups, for the optimizer `what`.
-    TypeError and ValueError for anything else, RuntimeError for names that this torch cannot take."""
+    """Return parameters as a list of tensors, of (name, tensor), or of groups, for the optimizer
+    `what`. TypeError and ValueError for anything else; RuntimeError for names that this torch
+    version does not support."""
     if isinstance(params, torch.Tensor):
         raise TypeError(f"params is a tensor; {what} takes an iterable of tensors or of groups")
     try:
@@ -154,8 +159,7 @@ def listed_params(params: Params, what: str) -> list[Any]:
 
 @contextlib.contextmanager
 def unless_refused(groups: Iterable[Any]) -> Iterator[None]:
-    """torch puts defaults into the program's own groups. Where the block raises, they hold what they
-    held before it."""
+    """Restore groups if the block raises. torch puts defaults into the program's own groups."""
     before = [(group, dict(group)) for group in groups if isinstance(group, dict)]
     try:
         yield
@@ -167,8 +171,8 @@ def unless_refused(groups: Iterable[Any]) -> Iterator[None]:
 
 
 def each_once(group: dict[str, Any]) -> dict[str, Any]:
-    """The group, whose list has each of its parameters once then, and a warning where one is there
-    again. The program's own dictionary, as torch keeps it: what is set in it later counts."""
+    """Remove repeated parameters from the group's list, with a warning. Returns the program's own
+    dictionary, which torch also keeps: later changes of it take effect."""
     inside = group["params"] if isinstance(group, dict) and "params" in group else set()
     if isinstance(inside, (torch.Tensor, set)) or not isinstance(inside, Iterable):
         return group  # as torch takes it, or refuses it
@@ -206,7 +210,8 @@ def _takes_names() -> bool:
 
 
 def _without_names(one: Any) -> Any:
-    """`one` of a list of tensors or groups; a generator in a group is a list behind that."""
+    """Return `one` entry of a list of tensors or groups; a generator in a group is replaced by a
+    list."""
     inside = one["params"] if isinstance(one, dict) else [one]
     params = [inside] if isinstance(inside, torch.Tensor) else list(inside)
     if any(_kind(param) == "named" for param in params):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A torch optimizer whose state is sharded: what is common to those that have one's look."""
+"""A torch optimizer whose state is sharded: the common base of the replacements for other
+classes."""
 
 from __future__ import annotations
 
@@ -35,10 +36,11 @@ from ._tensors import Bound, Homes
 
 
 class ShardedOptimizer(torch.optim.Optimizer):
-    """`optimizer_class` over the ranks of a group: param_groups are read anew in each step, so that
-    schedulers and programs may change options. `rule` is libzero's, or None.
+    """`optimizer_class` over the ranks of a group. Each step reads param_groups again, so
+    schedulers and programs may change options. `rule` is libzero's rule for the class, if it has
+    one.
 
-    Gradients are every rank's own and averaged already, as DistributedDataParallel leaves them.
+    Gradients are every rank's own and already averaged, which DistributedDataParallel provides.
     """
 
     def __init__(
@@ -52,11 +54,14 @@ class ShardedOptimizer(torch.optim.Optimizer):
         in_arena: bool = False,
         share_dtype: Optional[str] = None,
     ) -> None:
-        """`partitions`: that of libzero's rules, and that of other classes, which own whole tensors.
-        `in_arena`: parameters move to memory where libzero puts new values without a copy.
-        `share_dtype`: what float32 parameters of libzero's rules are rounded to on every rank.
-        Collective over the group. TypeError and ValueError as Bound, RuntimeError without a group,
-        and what the class raises for its options."""
+        """`partitions`: the partition for libzero's rules, and the one for other classes, which own
+        whole tensors. `in_arena`: parameters move to memory in which libzero updates without a
+        copy. `share_dtype`: the dtype to which float32 parameters of libzero's rules are rounded on
+        every rank.
+
+        Collective over the group. Raises TypeError and ValueError like Bound, RuntimeError without
+        a group, and the errors of the class for its options.
+        """
         self._class, self._constructor_options = class_of(optimizer_class, defaults)
         listed = listed_params(params, type(self).__name__)
         self._shard: Optional[Shard] = None
@@ -107,7 +112,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
             raise
 
     def _move(self, comm: Comm, group: Mapping[str, Any]) -> None:
-        """What is trained goes where libzero writes new values without a copy."""
+        """Move trained parameters to memory in which libzero updates without a copy."""
         bound = [Bound(param, name) for param, name in zip(group["params"], names_of(group, 0))]
         moved = [one for one in bound if one.trained and not one.dtype.is_complex]
         if moved:
@@ -128,14 +133,14 @@ class ShardedOptimizer(torch.optim.Optimizer):
 
     @property
     def optim(self) -> Any:
-        """What this rank owns, as `param_groups` and `state` of an optimizer: to be read, and where
-        libzero has no rule for the class, the optimizer of that class which makes the steps."""
+        """The elements that this rank owns, as `param_groups` and `state` of an optimizer, for
+        reading. If libzero has no rule for the class, it is the optimizer of that class that makes
+        the steps."""
         return self._sharded().owned(self.param_groups)
 
     def _follow_change(self) -> None:
-        """Start anew where parameters are on another device than they were, or of another dtype or
-        memory format, with the state that there is. Collective if there is such a change, which
-        every rank makes."""
+        """Rebuild with the existing state if parameters moved to another device, or changed their
+        dtype or memory format. Collective if there is such a change, which every rank makes."""
         before = self._sharded()
         if not any(one.changed for one in before.core.bound):
             return
@@ -158,8 +163,8 @@ class ShardedOptimizer(torch.optim.Optimizer):
         before.comm.close()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group; on every rank, with the same parameters. It gets owners of its own, those of
-        the others stay. A group that is refused has not been added.
+        """Add a group, on every rank with the same parameters. Its owners are chosen separately;
+        existing owners stay. A group that is refused is not added.
 
         >>> optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(3))], "lr": 0.01})
         """
@@ -186,13 +191,13 @@ class ShardedOptimizer(torch.optim.Optimizer):
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
-        """What GradScaler.step() asks on every rank, before it decides on each alone."""
+        """GradScaler.step() reads this on every rank, before it decides on each rank alone."""
         asked = asked_by_scaler()
         return asked is not None and self._takes_overflow(asked)
 
     def _takes_overflow(self, asked: Asked) -> bool:
-        """Whether step() is to be called whatever is found, and told; else all ranks have agreed.
-        RuntimeError on all ranks where they differ. Collective."""
+        """Return whether step() must always be called and receives the overflow; otherwise all
+        ranks have agreed. RuntimeError on all ranks if they differ. Collective."""
         agree_to_step(self._sharded().comm, asked)
         return False
 
@@ -206,7 +211,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
     # ---- State, in torch's own format ----
 
     def _new_state(self) -> State:
-        """An empty one, which does not keep this optimizer alive."""
+        """Return an empty state, which does not keep this optimizer alive."""
         reference = weakref.ref(self)
 
         def names_of(param: torch.Tensor) -> Mapping[str, Any]:
@@ -221,14 +226,14 @@ class ShardedOptimizer(torch.optim.Optimizer):
         return made
 
     def _gather(self, to: Optional[int]) -> None:
-        """Bring the whole state to rank `to`, or to all, for state_dict(). Collective."""
+        """Gather the whole state on rank `to`, or on all, for state_dict(). Collective."""
         entries = self._sharded().gather_state(self.param_groups, to)
         self._gathered = (self._steps, entries) if to is None or to == self.rank else None
 
     def _whole_state_dict(self, remedy: str) -> dict[str, Any]:
-        """torch's state_dict() of what was gathered, or of what there is before the first step.
-        RuntimeError when nothing was gathered, or when steps or groups came after it; `remedy` says
-        what to call."""
+        """Return torch's state_dict() of the gathered state, or of the initial state before the
+        first step. RuntimeError if no state was gathered, or if steps or groups were added since;
+        `remedy` names the call to make."""
         entries = self._entries(remedy)
         # torch's own method, so that hooks see what they would see of the unsharded one.
         kept = self.state
@@ -258,12 +263,14 @@ class ShardedOptimizer(torch.optim.Optimizer):
         return entries
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load what state_dict() of this class, or of the torch optimizer that it shards, returned
-        on any number of ranks: on every rank the whole of it, which stays as it is. All state is
-        replaced, and options are those of the file. Parameters without state there have none; all
-        else that one side has and the other lacks is a ValueError that names it, before anything has
-        changed: options and groups, tensors, shapes. TypeError: what is no tensor or number;
-        RuntimeError where another rank refuses. Collective.
+        """Load a state_dict() of this class, or of the torch optimizer that it shards, from any
+        number of ranks. Every rank passes the whole dictionary, which is not changed. All state is
+        replaced, and options are set to the dictionary's. Parameters without state in it have no
+        state afterwards.
+
+        ValueError names any other difference before anything has changed: options and groups,
+        tensors, shapes. TypeError: a value that is neither a tensor nor a number. RuntimeError:
+        another rank refuses. Collective.
 
         >>> optimizer.consolidate_state_dict()
         >>> optimizer.load_state_dict(optimizer.state_dict())
@@ -285,7 +292,8 @@ class ShardedOptimizer(torch.optim.Optimizer):
             hook(self)
 
     def close(self) -> None:
-        """Give the state and libzero's comm back; again is fine. Parameters keep their values.
+        """Free the state and libzero's comm; closing again has no effect. Parameters keep their
+        values.
 
         >>> optimizer.close()
         """

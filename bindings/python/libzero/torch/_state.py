@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizer state between libzero and the dictionaries of torch.optim."""
+"""Conversion of optimizer state between libzero and the dictionaries of torch.optim."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Entries = dict[int, Entry]
 def gather(
     core: Core, rule: Rule, groups: Sequence[Mapping[str, Any]], to: Optional[int]
 ) -> Entries:
-    """The whole state on rank `to`, or on all; elsewhere {}. Tensors have their parameters' shapes,
-    are on the CPU, and float32, or float64 for float64 parameters. Collective; one tensor at a time
-    travels."""
+    """Return the whole state on rank `to`, or on all, and {} elsewhere. Tensors have their
+    parameters' shapes, are on the CPU, and are float32, or float64 for float64 parameters.
+    Collective; one tensor is sent at a time."""
     entries: Entries = {}
     here = to is None or to == core.comm.rank
     group_of = [group for group in groups for _ in group["params"]]
@@ -45,8 +45,8 @@ def gather(
 
 
 def owned(core: Core, rule: Rule, group: Mapping[str, Any], number: int) -> Entry:
-    """The state of what this rank owns of a parameter: in its shape where that is all, else in one
-    dimension, in order of memory. Local."""
+    """Return the state of this rank's part of a parameter. It has the parameter's shape if the rank
+    owns all of it, otherwise one dimension, in memory order. Local."""
     bound = core.bound[number]
     ranges = [part for part in core.optimizer.owned_ranges() if part.param == number]
     count = sum(part.count for part in ranges)
@@ -64,7 +64,7 @@ def owned(core: Core, rule: Rule, group: Mapping[str, Any], number: int) -> Entr
 
 
 def initial(core: Core, rule: Rule, groups: Sequence[Mapping[str, Any]]) -> Entries:
-    """The whole state before the first step. Local."""
+    """Return the whole state before the first step. Local."""
     entries: Entries = {}
     group_of = [group for group in groups for _ in group["params"]]
     for number, bound in enumerate(core.bound):
@@ -79,8 +79,8 @@ def expected(
     groups: Sequence[Mapping[str, Any]],
     only: Optional[torch.Tensor] = None,
 ) -> Entries:
-    """What trained parameters, or one of them, will have after their first step, as it is before
-    that: the place for a state that is loaded. Local."""
+    """Return the state that trained parameters, or `only` one, will have after their first step,
+    with its initial values. A loaded state is read into it. Local."""
     entries: Entries = {}
     group_of = [group for group in groups for _ in group["params"]]
     for number, bound in enumerate(core.bound):
@@ -98,7 +98,7 @@ def expected(
 
 
 def _starts_with_state(rule: Rule, bound: Bound) -> bool:
-    """Adagrad of torch's makes its state before the first step."""
+    """Return whether torch's class creates state before the first step, like Adagrad."""
     return rule.name == "adagrad" and bound.trainable
 
 
@@ -110,7 +110,7 @@ def _complete(
     entry: Entry,
     shape: Sequence[int],
 ) -> None:
-    """Add what torch's state has beside the tensors of libzero's, "step" before all others."""
+    """Add the entries of torch's state that libzero's tensors lack, with "step" first."""
     if not entry.keys() - {MASTER}:
         # torch's look for their state where there is a master.
         if entry or _starts_with_state(rule, core.bound[number]):
@@ -124,7 +124,8 @@ def _complete(
 
 
 def needed(rule: Rule, group: Mapping[str, Any], *, stepped: bool = False) -> list[str]:
-    """What every state has. torch's SGD alone does without a slot: its first step makes one."""
+    """Return the entries of every state. Only torch's SGD works without a slot: its first step
+    creates it."""
     optional = {} if rule.name == "sgd" and not stepped else rule.optional
     chosen = [name for name, option in optional.items() if group.get(option)]
     return [*rule.scalars, *rule.slots, *chosen]
@@ -138,8 +139,8 @@ def _initial(
     *,
     stepped: bool = False,
 ) -> Entry:
-    """The state of a parameter that was never updated, as the class makes it in its first step;
-    `stepped`: with what it has after that."""
+    """Return the state of a parameter that was never updated, like the class creates it in its
+    first step. `stepped`: include the entries that exist after that step."""
     dtype = torch.float64 if bound.dtype == torch.float64 else torch.float32
     entry: Entry = {}
     for name in needed(rule, group, stepped=stepped):
@@ -159,9 +160,9 @@ def scalar_of(value: float, name: str) -> torch.Tensor:
 
 
 def put(core: Core, rule: Rule, entries: Entries, *, keep_values: bool = False) -> None:
-    """Give a sealed core without state this one, the same on every rank. Local: what differs is
-    found by the next collective call. `keep_values`: of parameters, into whose owned elements libzero
-    puts masters as well."""
+    """Put this state, the same on every rank, into a sealed core without state. Local: the next
+    collective call detects differences. `keep_values`: keep the values of parameters; libzero
+    otherwise puts masters into their owned elements as well."""
     for number, entry in entries.items():
         bound = core.bound[number]
         dtype = torch.float64 if bound.dtype == torch.float64 else torch.float32
@@ -178,8 +179,8 @@ def put(core: Core, rule: Rule, entries: Entries, *, keep_values: bool = False) 
 
 
 class Owned:
-    """To be read: all of it is copies, made when it is asked for. Changes go into the sharded
-    optimizer's own param_groups, and its load_state_dict()."""
+    """For reading only: everything is a copy, made on request. Make changes in the sharded
+    optimizer's own param_groups, and with its load_state_dict()."""
 
     def __init__(self, core: Core, rule: Rule, groups: Groups) -> None:
         self._groups = groups
@@ -187,7 +188,8 @@ class Owned:
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """The groups with the parameters of which this rank owns elements, and options as they are."""
+        """The groups with the parameters of which this rank owns elements, and their current
+        options."""
         mine = set(self.state)
         return [
             {**options_of(group), "params": [param for param in group["params"] if param in mine]}
@@ -199,9 +201,10 @@ class Owned:
 
 
 class OwnedState(Mapping[torch.Tensor, dict[str, torch.Tensor]]):
-    """By parameter of which this rank owns elements, its state by torch's names; {} before its first
-    step, and for parameters of others. A tensor has the parameter's shape, or one dimension where
-    the rank owns a part, with the elements of that part in order of memory."""
+    """The state of each parameter of which this rank owns elements, under torch's names. It is {}
+    before the parameter's first step, and for other ranks' parameters. A tensor has the parameter's
+    shape. If the rank owns a part, it has one dimension, with the elements of that part in memory
+    order."""
 
     def __init__(self, core: Core, rule: Rule, groups: Groups) -> None:
         self._core = core
@@ -229,10 +232,10 @@ class OwnedState(Mapping[torch.Tensor, dict[str, torch.Tensor]]):
 
 
 def follow_masters(core: Core, share_dtype: str) -> None:
-    """Make what a program has written into a parameter, by whatever means, its master: each element
-    that is neither the master nor what it is rounded to. So a model and its optimizer may be loaded
-    in either order. Collective. ValueError on every rank, and nothing has changed: a master that
-    the parameter cannot show."""
+    """Use any value that a program has written into a parameter as its master: each element that is
+    neither the master nor its rounded value. A model and its optimizer may thus be loaded in either
+    order. Collective. ValueError on every rank, before anything has changed, for a master that the
+    parameter cannot represent."""
     masters: dict[int, torch.Tensor] = {}
     count = len(core.bound)
     written, large = False, count
@@ -265,14 +268,14 @@ def follow_masters(core: Core, share_dtype: str) -> None:
 
 
 def master_of(held: torch.Tensor, master: torch.Tensor, shown: torch.dtype) -> torch.Tensor:
-    """The master of what a parameter holds: `master` where it holds that, or what it is rounded to
-    in the dtype `shown`."""
+    """Return the master of the values that a parameter holds: `master` if the parameter holds it,
+    or holds its value rounded to the dtype `shown`."""
     other = (master.to(shown) != held) & (master != held)
     return torch.where(other, held.to(master.dtype), master)
 
 
 def shown_dtype(bound: Bound, share_dtype: Optional[str]) -> torch.dtype:
-    """What a parameter shows of its master."""
+    """Return the dtype to which a parameter's master is rounded."""
     if bound.dtype != torch.float32 or share_dtype is None:
         return bound.dtype
     shared: torch.dtype = getattr(torch, share_dtype)

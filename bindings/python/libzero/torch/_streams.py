@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints as streams of tensors: `zero merge --with-state` writes one and `zero import` reads
-one, so that nothing else here knows the format of checkpoints."""
+one, so the other modules do not depend on the checkpoint format."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ Description = dict[str, Any]
 
 
 class RefusedError(Exception):
-    """Why there is no export or import."""
+    """The reason why there is no export or import."""
 
 
 class ToldError(Exception):
-    """The program `zero` failed, and has said why."""
+    """The program `zero` failed, and has printed the reason."""
 
 
 class Entry(NamedTuple):
@@ -57,8 +57,7 @@ Box = tuple[tuple[int, ...], tuple[int, ...]]  # offsets and sizes
 
 
 def boxes(shape: Sequence[int], itemsize: int) -> Iterator[Box]:
-    """A tensor in parts that are boxes and contiguous, each of at most
-    PART_BYTES, in their order."""
+    """Yield the boxes of a tensor, in order. Each is contiguous and has at most PART_BYTES."""
     depth, inner = len(shape), itemsize
     while depth > 0 and inner * shape[depth - 1] <= PART_BYTES:
         depth -= 1
@@ -75,7 +74,7 @@ def boxes(shape: Sequence[int], itemsize: int) -> Iterator[Box]:
 
 
 class CheckpointReader:
-    """The tensors of a checkpoint, each byte of which is verified, one after the other."""
+    """Reads the tensors of a checkpoint one after another and verifies each byte."""
 
     def __init__(self, checkpoint: str) -> None:
         command = [_program.find(), "merge", "--with-state", "--", checkpoint, "-"]
@@ -91,13 +90,13 @@ class CheckpointReader:
         self._coming = iter(self.entries)
 
     def take(self, count: int) -> bytearray:
-        """The next bytes."""
+        """Return the next bytes."""
         taken = bytearray(count)
         self.fill(memoryview(taken))
         return taken
 
     def fill(self, memory: memoryview) -> None:
-        """The next bytes, to there."""
+        """Read the next bytes into `memory`."""
         while len(memory) > 0:
             count = self._stream.readinto(memory)  # type: ignore[attr-defined]
             if not count:
@@ -106,7 +105,7 @@ class CheckpointReader:
             memory = memory[count:]
 
     def skip_to(self, entry: Optional[Entry]) -> None:
-        """Pass by what comes before a tensor, or by all that is left."""
+        """Skip everything before a tensor, or everything that is left."""
         for other in self._coming:
             if other is entry:
                 return
@@ -114,7 +113,7 @@ class CheckpointReader:
                 pass
 
     def parts(self, entry: Entry) -> Iterator[bytearray]:
-        """The bytes of a tensor behind those that were read."""
+        """Yield the bytes of a tensor, which follow the bytes read before."""
         self.skip_to(entry)
         yield from self._parts(entry.bytes)
 
@@ -134,8 +133,8 @@ def write_checkpoint(
     description: Description,
     tensors: Sequence[tuple[Entry, Iterable[Any]]],
 ) -> None:
-    """Make the checkpoint of what is described, with the parts of each tensor, by `zero import` with
-    those options. Tensors of the model come first, those of the state behind them."""
+    """Write the checkpoint by `zero import` with these options, from its description and the parts
+    of each tensor. Tensors of the model come first, followed by state tensors."""
     model = {tensor["name"] for kind in ("parameters", "buffers") for tensor in description[kind]}
     ordered = sorted(
         tensors,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch.distributed.checkpoint looks for in an optimizer: all of its state before the first
-step, as the place for what comes out of files."""
+"""The state for torch.distributed.checkpoint: it expects all state of an optimizer before the first
+step, as the place into which files are read."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ _MODULE = "torch.distributed.checkpoint.state_dict"
 
 
 def asked_by_checkpoints() -> frozenset[str]:
-    """The functions of torch's get_state_dict and set_state_dict that the caller was called from.
+    """Return the functions of torch's get_state_dict and set_state_dict that are on the call stack.
 
-    torch makes state by a step of zeros where an optimizer has none, or is silent where it counts as
-    initialized. Its step would be a collective one here, and then the state is on other ranks.
+    torch creates state by a step of zeros if an optimizer has no state; it silently skips this if
+    the optimizer counts as initialized. The step of zeros would be a collective one here, and would
+    put the state on other ranks.
     """
     names = []
     frame = sys._getframe(2) if _MODULE in sys.modules else None
@@ -34,8 +35,8 @@ def zeros_stepped(
     groups: Iterable[Mapping[str, Any]],
     defaults: Mapping[str, Any],
 ) -> dict[torch.Tensor, dict[str, Any]]:
-    """By parameter of `groups`, the state that an optimizer of this class has after a step of zeros
-    at a learning rate of 0, which is made with copies. Raises what the class does."""
+    """Return, by parameter of `groups`, the state of an optimizer of this class after a step of
+    zeros at a learning rate of 0, made with copies. Raises the class's errors."""
     twins: dict[torch.Tensor, torch.Tensor] = {}
     copied = []
     for group in groups:
@@ -52,9 +53,10 @@ def zeros_stepped(
 
 
 class State(defaultdict[Any, Any]):
-    """`state` as torch's base class has it: with what programs put there, as all of an optimizer's
-    own is libzero's. It counts as full, so that torch.distributed.checkpoint makes no step of zeros;
-    where that looks for the names of a parameter's state, `names_of` tells them."""
+    """The attribute `state` of torch's base class: it has the values that programs put there,
+    because libzero holds all of an optimizer's own state. It counts as full, so that
+    torch.distributed.checkpoint makes no step of zeros. If torch looks for the names of a
+    parameter's state, `names_of` returns them."""
 
     names_of: Optional[Callable[[torch.Tensor], Mapping[str, Any]]] = None  # a copy has none
 

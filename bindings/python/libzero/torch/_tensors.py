@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tensors of a model as libzero sees them: their memory, its layout, and its place in arenas."""
+"""A model's tensors for libzero: their memory, its layout, and its place in arenas."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ _KEPT = (torch.int32, torch.int64)
 
 
 class SparseGradientError(ValueError, RuntimeError):
-    """A sparse gradient for a rule or options to which torch's class gives an error as well."""
+    """A sparse gradient for a rule or options for which torch's class also raises an error."""
 
 
 class Bound:
-    """One parameter: the tensor, its name, and where its memory was when libzero was told.
+    """One parameter: the tensor, its name, and the place of its memory when it was registered.
 
-    `dims` is the order of dimensions in which the memory is C-contiguous, (0, 2, 3, 1) for
-    channels-last: libzero gets the parameter, its gradient and its state in that order. Frozen ones
-    of a dtype that libzero lacks, as quantized weights, are `carried`: it knows of them, and has
-    none of their elements.
+    `dims` is the order of dimensions in which the memory is C-contiguous, for example (0, 2, 3, 1)
+    for channels-last. libzero has the parameter, its gradient and its state in that order. Frozen
+    parameters of a dtype that libzero lacks, like quantized weights, are `carried`: libzero knows
+    their names, but does not have their elements.
     """
 
     # Whether the rule and options of its group update by a sparse gradient as by a dense one.
     takes_sparse: Callable[[], bool] = staticmethod(lambda: False)
 
     def __init__(self, param: torch.Tensor, name: str) -> None:
-        """TypeError for a sparse or wrapped tensor and for a dtype that cannot be trained, ValueError
-        for memory with gaps or elements that share a place."""
+        """TypeError for a sparse or wrapped tensor and for a dtype that cannot be trained.
+        ValueError for memory with gaps or elements that share a place."""
         self.param = param
         self.name = name
         self.carried = _real(param) not in (*_TRAINED, *_KEPT)
@@ -49,26 +49,27 @@ class Bound:
         self.device = param.device
 
     def view(self) -> torch.Tensor:
-        """The parameter's memory as a contiguous tensor without a graph; complex numbers are two."""
+        """Return the parameter's memory as a contiguous tensor without a graph; a complex number
+        becomes two."""
         if self.carried:
             return torch.empty(0, dtype=torch.int32, device=self.param.device)
         return self.in_order(self.param.detach())
 
     def in_order(self, tensor: torch.Tensor) -> torch.Tensor:
-        """`tensor`, of the parameter's shape, with dimensions as libzero has them."""
+        """Return `tensor`, of the parameter's shape, with dimensions in libzero's order."""
         ordered = tensor.permute(self.dims)
         return torch.view_as_real(ordered) if ordered.is_complex() else ordered
 
     def out_of_order(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The reverse: a tensor of libzero's with the parameter's shape."""
+        """The reverse: return a tensor in libzero's order with the parameter's shape."""
         if self.dtype.is_complex:
             tensor = torch.view_as_complex(tensor)
         inverse = [self.dims.index(dim) for dim in range(len(self.dims))]
         return tensor.permute(inverse)
 
     def register(self) -> Param:
-        """What libzero is told. The order of dimensions is part of the name, so that ranks with
-        different ones find out."""
+        """Return the Param for libzero. The order of dimensions is part of the name, so that ranks
+        with different orders raise an error."""
         view = self.view()
         name = self.name
         if self.dims != tuple(range(len(self.dims))):
@@ -84,7 +85,8 @@ class Bound:
 
     @property
     def trained(self) -> bool:
-        """Whether the next step may update it: torch's optimizers look at the gradient alone."""
+        """Return whether the next step may update it: torch's optimizers only check the
+        gradient."""
         return self.trainable and (self.param.requires_grad or self.param.grad is not None)
 
     @property
@@ -93,7 +95,7 @@ class Bound:
 
     @property
     def changed(self) -> bool:
-        """Whether it is on another device by now, or of another dtype or memory format."""
+        """Return whether it moved to another device, or changed its dtype or memory format."""
         param = self.param
         if param.dtype != self.dtype or param.device != self.device:
             return True
@@ -102,7 +104,7 @@ class Bound:
         return _dims_of(param, self.name) != self.dims
 
     def moved(self) -> bool:
-        """Whether its memory is elsewhere by now. ValueError if what is there is no longer the same
+        """Return whether its memory has moved. ValueError if the tensor is no longer the same
         parameter."""
         param = self.param
         if (
@@ -130,9 +132,9 @@ class Bound:
         return True
 
     def gradient(self, given: Optional[torch.Tensor] = None) -> Optional[torch.Tensor]:
-        """The gradient (`given`, or the parameter's own) as libzero reads it, copied only if dtype
-        or memory format are not the parameter's. None: there is none, or it is not trained. TypeError
-        and ValueError for one that does not fit."""
+        """Return the gradient (`given`, or the parameter's own) for libzero. It is copied only if
+        its dtype or memory format differs from the parameter's. Returns None if it is missing or
+        not trained. TypeError and ValueError for a gradient that does not fit."""
         grad = self.param.grad if given is None else given
         if grad is not None and self.carried:
             raise TypeError(
@@ -170,7 +172,7 @@ class Bound:
 
 
 def _dims_of(tensor: torch.Tensor, name: str) -> tuple[int, ...]:
-    """The order of dimensions in which `tensor` is C-contiguous."""
+    """Return the order of dimensions in which `tensor` is C-contiguous."""
     if tensor.layout is not torch.strided:
         raise TypeError(f"parameter {name} is {_layout(tensor)}; libzero needs a dense tensor")
     if hasattr(tensor, "__tensor_flatten__"):
@@ -211,7 +213,8 @@ def _real(tensor: torch.Tensor) -> torch.dtype:
 
 
 def _has_memory(tensor: torch.Tensor) -> bool:
-    """Whether its storage reaches to its last element, as it does not after resize_(0)."""
+    """Return whether its storage includes its last element, which is not the case after
+    resize_(0)."""
     if tensor.numel() == 0:
         return True
     last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()))
@@ -224,13 +227,14 @@ def _layout(tensor: torch.Tensor) -> str:
 
 
 class Homes:
-    """Where parameters and gradients are from now on: parameters in one copy for all ranks of a
-    host if `shared`, else in one a rank. Collective. The arenas live as long as tensors in them
-    do, also behind this optimizer.
+    """Moves parameters and gradients into arenas: parameters into one copy for all ranks of a host
+    if `shared`, otherwise into one per rank. Collective. The arenas are freed after the last tensor
+    in them, even if the optimizer is freed earlier.
 
-    `data` has each parameter's place, in libzero's order of dimensions; `grads` has, for each, a
-    tensor of its shape and memory format, or None: integers have no gradient, and without
-    `with_grads` none has a place. `undo` gives parameters their memory of before back.
+    `data` has each parameter's place, in libzero's order of dimensions. `grads` has a tensor of
+    each parameter's shape and memory format. It has None for integers, which have no gradient.
+    Without `with_grads` all its entries are None. `undo` restores the parameters' earlier
+    memory.
     """
 
     def __init__(
@@ -243,7 +247,7 @@ class Homes:
         shared: bool = False,
         with_grads: bool = True,
     ) -> None:
-        """`rule` and `options`: those of partition_plan."""
+        """partition_plan describes `rule` and `options`."""
         shapes = [tuple(one.view().shape) for one in bound]
         told = [replace(one.register(), data=None, shape=size) for one, size in zip(bound, shapes)]
         plan = partition_plan(told, comm.world, rule, **options)
@@ -274,7 +278,7 @@ def _arena(comm: Comm, size: int, kind: str) -> ArenaMemory:
 
 
 def _tensor(arena: ArenaMemory, offset: int, shape: tuple[int, ...], one: Bound) -> torch.Tensor:
-    """A tensor with a storage of its own, so that saving one parameter does not save all."""
+    """Return a tensor with a separate storage, so that saving one parameter does not save all."""
     dtype = one.view().dtype
     # numpy has no bfloat16, and old torches know no uint16: any other type of 16 bits will do.
     name = "float16" if dtype == torch.bfloat16 else str(dtype).rpartition(".")[2]
@@ -285,7 +289,7 @@ def _tensor(arena: ArenaMemory, offset: int, shape: tuple[int, ...], one: Bound)
 
 
 class Buffers:
-    """The model's tensors by name, each with the memory that libzero was told."""
+    """The model's tensors by name, each with its registered memory."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
@@ -294,7 +298,7 @@ class Buffers:
         return bool(self._known)
 
     def add(self, optimizer: Optimizer, buffers: Mapping[str, torch.Tensor]) -> None:
-        """TypeError for a type that libzero lacks, and else as libzero.Optimizer."""
+        """TypeError for a dtype that libzero lacks; otherwise the errors of libzero.Optimizer."""
         for name, tensor in buffers.items():
             if not isinstance(tensor, torch.Tensor):
                 raise TypeError(f"buffer {name} is a {type(tensor).__name__}, not a tensor")
@@ -303,13 +307,13 @@ class Buffers:
         self._known.update((name, (buffers[name], place)) for name, place in places.items())
 
     def register(self, optimizer: Optimizer) -> None:
-        """The same ones with another optimizer."""
+        """Register the same buffers with another optimizer."""
         if self._known:
             optimizer.register_buffers({name: place for name, (_, place) in self._known.items()})
 
     def follow_memory(self) -> None:
-        """What a program moved away, as by .data, is brought back to where libzero was told, with
-        its values. ValueError: it is no longer the same buffer."""
+        """Move buffers that the program moved, for example by .data, back to their registered
+        memory, with their values. ValueError if one is no longer the same buffer."""
         for name, (tensor, place) in self._known.items():
             if tensor.shape != place.shape or tensor.dtype != place.dtype:
                 raise ValueError(
@@ -322,6 +326,6 @@ class Buffers:
                 tensor.data = place
 
     def wrote(self) -> None:
-        """Tell autograd that they have new values."""
+        """Notify autograd that buffers have new values."""
         for tensor, _ in self._known.values():
             increment_version(tensor)

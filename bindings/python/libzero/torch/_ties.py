@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors that a model has under two names, in files that do not say so."""
+"""Finds tensors that a model has under two names, in files that do not record ties."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from ._documents import Found
 
 
 def first_names(model: Mapping[str, Found]) -> tuple[dict[str, Found], dict[str, str]]:
-    """Each tensor under its first name, and the first one of each other name, by where they lie."""
+    """Return each tensor under its first name, and the first name for each other name, by their
+    place in the file."""
     names: dict[object, str] = {}
     kept: dict[str, Found] = {}
     ties: dict[str, str] = {}
@@ -29,8 +30,9 @@ def first_names(model: Mapping[str, Found]) -> tuple[dict[str, Found], dict[str,
 def second_names(
     model: Mapping[str, Found], params: Sequence[Sequence[str]], buffers: Patterns
 ) -> list[str]:
-    """Sentences about tensors that are none of the parameters, and hold what one of them does bit for
-    bit, as torch.distributed.checkpoint writes tied tensors. All of one value tell nothing."""
+    """Return sentences about tensors that are not parameters, but equal a parameter bit for bit,
+    which is how torch.distributed.checkpoint writes tied tensors. Tensors of a single repeated
+    value are not reported."""
     trained = [name for mine in params for name in mine]
     known = set(trained)
     alike: dict[object, list[str]] = {}

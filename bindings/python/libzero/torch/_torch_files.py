@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of torch.save, tensor by tensor: torch writes and reads all but the tensors' bytes."""
+"""Files of torch.save, tensor by tensor: torch reads and writes everything except the tensors'
+bytes."""
 
 from __future__ import annotations
 
@@ -61,8 +62,8 @@ def _write(file: IO[bytes], place: torch.Tensor, parts: Any) -> None:
 
 
 def load(file: Union[str, IO[bytes]]) -> Any:
-    """What it holds, without bytes of tensors: those know where they lie. Only what torch allows
-    without trust. RefusedError for all else, with its name."""
+    """Return the file's contents without the bytes of tensors, which keep their place in the file.
+    Only types that torch loads without trust are allowed. RefusedError names any other type."""
     try:
         # Megatron's arguments: a bag of names.
         with torch.serialization.safe_globals([argparse.Namespace]):
@@ -84,7 +85,7 @@ def load(file: Union[str, IO[bytes]]) -> Any:
 
 
 def offset_of(tensor: torch.Tensor) -> int:
-    """The byte of its file at which a loaded tensor begins."""
+    """Return the byte of its file at which a loaded tensor begins."""
     start: Optional[int] = getattr(tensor.untyped_storage(), "_checkpoint_offset", None)
     if start is None:
         raise RefusedError(
@@ -94,7 +95,7 @@ def offset_of(tensor: torch.Tensor) -> int:
 
 
 def found(file: IO[bytes], begin: int, tensor: torch.Tensor) -> Found:
-    """A loaded tensor of what lies from byte `begin` on in the file."""
+    """Return a Found for a loaded tensor whose data begins at byte `begin` of the file."""
     start = begin + offset_of(tensor)
 
     def parts() -> Iterator[torch.Tensor]:
@@ -132,13 +133,13 @@ def read(file: IO[bytes], start: int, dtype: torch.dtype, count: int) -> Iterato
 
 
 class Ordered(dict[Any, Any]):
-    """A dictionary of a module's tensors: in `modules` the names of its modules, as registered."""
+    """A dictionary of a module's tensors; `modules` has the names of its modules, as registered."""
 
     modules: Sequence[str] = ()
 
 
 def with_places(file: IO[bytes], value: Any) -> Any:
-    """What was loaded of a file, with a Found for each tensor."""
+    """Return a file's contents with a Found for each tensor."""
     if isinstance(value, torch.Tensor):
         if value.layout != torch.strided or value.is_quantized:
             raise RefusedError("it has tensors that are not dense")
@@ -154,6 +155,6 @@ def with_places(file: IO[bytes], value: Any) -> Any:
 
 @contextlib.contextmanager
 def document(path: str) -> Iterator[Any]:
-    """What a file holds, with a Found for each tensor."""
+    """Yield a file's contents, with a Found for each tensor."""
     with _places.open_regular(path, links=True) as file:
         yield with_places(file, load(path))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What wrappers of a module put before the names of its parameters: DistributedDataParallel and
-torch.compile."""
+"""The prefixes that DistributedDataParallel and torch.compile put before the names of
+parameters."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _ANYWHERE = re.compile(r"(^|(?<=\.))(module\.|_orig_mod\.)+")
 
 
 def bare(name: str) -> str:
-    """Without what any wrapper has put there, also that of a module within."""
+    """Return the name without wrappers' prefixes, also those of inner modules."""
     return _ANYWHERE.sub("", name)
 
 
 def prefix_of(names: Collection[str]) -> str:
-    """What wrappers have put before every one of these, or ""."""
+    """Return the prefix that wrappers have put before every one of these names, or ""."""
     prefix = ""
     while names:
         longer = [f"{prefix}{one}" for one in _PREFIXES]
@@ -29,8 +29,8 @@ def prefix_of(names: Collection[str]) -> str:
 
 
 def partly(names: Collection[str]) -> str:
-    """Why names that have a wrapper's prefix and names that have none are no model's, or "" if there
-    are no such two."""
+    """Return why names with a wrapper's prefix and names without it do not form a model, or "" if
+    they do not occur together."""
     for prefix in _PREFIXES:
         wrapped = [name for name in names if name.startswith(prefix)]
         others = [name for name in names if not name.startswith(prefix)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program writes into parameters that have masters, which a step would undo."""
+"""Detects writes into parameters that have masters; a step would otherwise undo them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ _T = TypeVar("_T")
 
 
 class Writes:
-    """Which parameters with masters were written since libzero wrote them last, by their version
-    counters, which count every write but those through .data.
+    """Finds the parameters with masters that were written since libzero last wrote them. It uses
+    their version counters, which count every write except those through .data.
 
-    Each rank makes what was written to the elements that it owns their master. All ranks tell
-    libzero of the same parameters: where a rank has seen a write that another has not, the next
-    collective call is refused on all, and is made again after all ranks have compared all.
+    Each rank copies the values written to elements that it owns into their masters. All ranks must
+    report the same parameters. If a rank has seen a write that another has not, libzero refuses the
+    next collective call on all ranks. The call is made again after all ranks have compared all
+    parameters.
     """
 
     def __init__(self, core: Core, options: Mapping[str, Any]) -> None:
-        """`options`: those of libzero.Optimizer."""
+        """libzero.Optimizer describes `options`."""
         self._core = core
         self._options = options
         self._numbers: list[int] = []
@@ -36,7 +37,7 @@ class Writes:
         self._seen: list[Optional[int]] = []
 
     def watch(self, first: int) -> None:
-        """Follow parameters from number `first` on, which are sealed now."""
+        """Follow the sealed parameters from number `first`."""
         for number, bound in enumerate(self._core.bound[first:], first):
             if self._has_master(bound):
                 self._numbers.append(number)
@@ -44,8 +45,8 @@ class Writes:
                 self._seen.append(bound.param._version)
 
     def _has_master(self, bound: Bound) -> bool:
-        """Whether it may have one that a write does not reach. A remainder is what a parameter
-        lacks: what is written into that is its master but for half of its last digit."""
+        """Return whether it may have a master that a write does not reach. A remainder only
+        completes the parameter, so a written value is its master, up to half of the last digit."""
         kept = self._options.get("master")
         if kept == "none" or not bound.trainable:
             return False
@@ -55,26 +56,26 @@ class Writes:
         return halves and not (kept == "remainder" and bound.dtype == torch.bfloat16)
 
     def note(self) -> None:
-        """libzero has written them."""
+        """Record that libzero has written the parameters."""
         self._seen = list(map(_version, self._params))
 
     def doubt(self, numbers: Iterable[int]) -> None:
-        """Have these compared, as their masters have come from elsewhere."""
+        """Mark parameters for comparison, because their masters came from elsewhere."""
         doubted = set(numbers)
         for place, number in enumerate(self._numbers):
             if number in doubted:
                 self._seen[place] = None
 
     def found(self) -> list[int]:
-        """The numbers of those that were written. Local."""
+        """Return the numbers of the parameters that were written. Local."""
         if list(map(_version, self._params)) == self._seen:
             return []
         rows = zip(self._numbers, self._params, self._seen)
         return [number for number, param, seen in rows if param._version != seen]
 
     def take(self, numbers: Sequence[int]) -> None:
-        """Make what these hold their masters, but where that is what the master is rounded to.
-        libzero has no gradients then. Local."""
+        """Copy the values of these parameters into their masters, unless the value is the rounded
+        master. libzero has no gradients at that time. Local."""
         optimizer = self._core.optimizer
         followed = set(self._numbers)
         wanted = [
@@ -100,7 +101,7 @@ class Writes:
         self.take([one for one in self._numbers if self._core.bound[one].trainable])
 
     def refuse_late(self) -> None:
-        """RuntimeError for parameters that were written, or put elsewhere, since their gradients were
+        """RuntimeError for parameters that were written or moved since their gradients were
         reduced: a step would undo that. Local."""
         late = sorted({*self.found(), *self._core.moved_now()})
         if late:
@@ -111,8 +112,8 @@ class Writes:
             )
 
     def agreeing(self, call: Callable[[], _T], drop: Callable[[], object]) -> _T:
-        """`call`, which all ranks make; again after `drop`, without gradients, where some have seen
-        writes that others have not."""
+        """Make `call`, which all ranks make. If some ranks have seen writes that other ranks have
+        not, make it again after `drop`, without gradients."""
         try:
             return call()
         except ZeroError as error:
@@ -131,7 +132,7 @@ class Writes:
             ) from error
 
     def _seen_by_some(self, error: ZeroError) -> bool:
-        """Whether all ranks were refused as they told of different parameters. A code says that they
-        differ, and the text alone in what."""
+        """Return whether all ranks were refused because they reported different parameters. The
+        error code says that they differ, and only the text names the difference."""
         refused = isinstance(error, (MismatchError, PeerError))
         return refused and bool(self._numbers) and "state set of parameter" in error.message

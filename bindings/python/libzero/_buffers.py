@@ -98,9 +98,9 @@ def _refuse_immutable(value: Any, what: str) -> None:
         library = _IMMUTABLE.get(_package_of(kind))
         if library is not None:
             raise TypeError(
-                f"{what} is an array of {library}, which promises that none ever changes; give "
-                "libzero memory of its own (libzero.allocate), and after each step make a new array "
-                "of it (docs/frameworks.md)"
+                f"{what} is an array of {library}, which promises that its arrays never change; "
+                "give libzero separate memory (libzero.allocate), and after each step make a new "
+                "array from it (docs/frameworks.md)"
             )
 
 
@@ -145,10 +145,10 @@ def typed_of(
     if buffer.dtype == "uint16" and ITEM_BYTES[untyped] == ITEM_BYTES["uint16"]:
         buffer = replace(buffer, dtype=untyped)
     if buffer.dtype not in known and not (buffer.dtype == wanted and wanted in DTYPES):
-        hint = "; for its 16 bits say which by dtype" if buffer.dtype == "uint16" else ""
+        hint = "; pass dtype to say which 16-bit type it is" if buffer.dtype == "uint16" else ""
         if buffer.dtype[0] in ">!":
-            hint = "; its bytes are in another order than this machine's: pass a copy that is not"
-        raise TypeError(f"{what} is {buffer.dtype}; there are {', '.join(known)}{hint}")
+            hint = "; its byte order is not this machine's: pass a copy in native order"
+        raise TypeError(f"{what} is {buffer.dtype}; expected one of {', '.join(known)}{hint}")
     if wanted is not None and buffer.dtype != wanted:
         raise TypeError(f"{what} is {buffer.dtype}; {wanted} is needed")
     return buffer
@@ -173,7 +173,7 @@ def _not_dense(what: str) -> ValueError:
 def _from_tensor(value: Any, what: str) -> Buffer:
     device = getattr(getattr(value, "device", None), "type", "cpu")
     if device not in ("cpu", "cuda"):
-        raise ValueError(f"{what} is on device {device!r}; there are 'cpu' and 'cuda'")
+        raise ValueError(f"{what} is on device {device!r}; libzero supports 'cpu' and 'cuda'")
     shape = tuple(int(size) for size in value.shape)
     dtype = str(value.dtype).rpartition(".")[2]
     if not value.is_contiguous():
@@ -214,7 +214,7 @@ def _from_address(value: tuple[Any, ...], what: str, dtype: str) -> Buffer:
     address, shape = value[0], shape_of(value[1])
     elements = math.prod(shape)
     if address <= 0 and elements:
-        raise ValueError(f"{what}: address {address} is none")
+        raise ValueError(f"{what}: address {address} is not valid")
     return Buffer(address, shape, dtype, elements * ITEM_BYTES[dtype], None)
 
 

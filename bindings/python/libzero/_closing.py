@@ -27,7 +27,7 @@ class Closing(ABC):
 
     def __getstate__(self) -> object:
         name = type(self).__name__
-        raise TypeError(f"{name} cannot be copied or pickled, as closing one would close both")
+        raise TypeError(f"{name} cannot be copied or pickled, because closing one would close both")
 
     def __del__(self) -> None:
         # Nobody is left to hear of a failure, for example in a child after fork.

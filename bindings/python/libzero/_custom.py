@@ -221,7 +221,7 @@ def _say(given: Any, error: BaseException) -> None:
     try:
         said = str(error)
     except Exception:
-        said = "str() of it fails"
+        said = "its str() failed"
     words = f"{type(error).__name__}: {said}".encode("utf-8", "replace")[: given.message_bytes - 1]
     # Not cut inside of a character.
     words = words.decode("utf-8", "ignore").replace("\0", " ").encode()

@@ -79,7 +79,7 @@ def memory_of(value: Any, what: str) -> Memory:
     with _asked(value, what):
         device = int(value.__dlpack_device__()[0])
     if device not in _HOST + _GPU:
-        raise ValueError(f"{what} is on DLPack's device {device}; there are the host and CUDA")
+        raise ValueError(f"{what} is on DLPack device {device}; libzero supports the host and CUDA")
     arguments = {"stream": _NO_STREAM} if device in _GPU else {}
     tensor, capsule, readonly = _tensor_of(value, arguments, what)
     shape = tuple(tensor.shape[: tensor.ndim])
@@ -106,7 +106,7 @@ def _asked(value: Any, what: str) -> Iterator[None]:
         yield
     except Exception as error:  # libraries differ in what they raise
         kind = type(value).__name__
-        raise ValueError(f"{what}: {kind} does not show its memory by DLPack: {error}") from error
+        raise ValueError(f"{what}: {kind} does not export its memory by DLPack: {error}") from error
 
 
 def _tensor_of(value: Any, arguments: dict[str, Any], what: str) -> tuple[Tensor, Any, bool]:
@@ -124,9 +124,11 @@ def _tensor_of(value: Any, arguments: dict[str, Any], what: str) -> tuple[Tensor
         address = api.PyCapsule_GetPointer(capsule, b"dltensor_versioned")
         versioned = ManagedVersioned.from_address(address)
         if versioned.major != _VERSION[0]:
-            raise ValueError(f"{what} speaks DLPack {versioned.major}; there is {_VERSION[0]}")
+            raise ValueError(
+                f"{what} uses DLPack {versioned.major}; libzero supports {_VERSION[0]}"
+            )
         return versioned.tensor, capsule, bool(versioned.flags & _READ_ONLY)
     if not api.PyCapsule_IsValid(capsule, b"dltensor"):
-        raise TypeError(f"{what}: what __dlpack__ of {type(value).__name__} gives is no DLPack tensor")
+        raise TypeError(f"{what}: {type(value).__name__}.__dlpack__() returned no DLPack tensor")
     managed = Managed.from_address(api.PyCapsule_GetPointer(capsule, b"dltensor"))
     return managed.tensor, capsule, False

@@ -83,7 +83,7 @@ def load() -> tuple[c.CDLL, str]:
         tried.append(f"{candidate}: {problem}")
     advice = "set LIBZERO_PATH to the file or its folder"
     if os.environ.get("LIBZERO_PATH"):
-        advice = "LIBZERO_PATH is set, so no other place counts: correct or unset it"
+        advice = "LIBZERO_PATH is set, so no other place is searched: correct or unset it"
     raise LibraryNotFoundError(
         f"no libzero.so was found that this package can use; {advice}. Tried:\n  "
         + "\n  ".join(tried)

@@ -159,7 +159,7 @@ def _split(ctx: int, color: int, rank: int, world: int, child: Any) -> int:
             # The child uses its parent's table of functions.
             if (getattr(collectives, name) is None) != (getattr(parent, name) is None):
                 raise TypeError(
-                    f"split must return collectives with {name} just where the parent has it"
+                    f"split must return collectives that have {name} exactly if the parent does"
                 )
         child[0] = _enter(collectives, world)
 

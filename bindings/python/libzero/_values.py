@@ -53,7 +53,7 @@ def stream(value: Any) -> int | None:
         return None
     number = int64(handle, "stream")
     if number < 0:
-        raise ValueError(f"stream is {number}, which is no cudaStream_t")
+        raise ValueError(f"stream is {number}, which is not a cudaStream_t")
     return number
 
 
@@ -74,9 +74,9 @@ def refuse_nested(given: Mapping[str, Any] | None) -> None:
             path += f".{key}"
         if below is not value:
             raise TypeError(
-                f"{name!r} is a {type(value).__name__} of further names; flatten the whole, so that "
-                f"the name of the array in it is {path!r}: flax.traverse_util.flatten_dict(params, "
-                "sep='.') does, and unflatten_dict(flat, sep='.') undoes it"
+                f"{name!r} is a {type(value).__name__} of further names; flatten it, so that the "
+                f"array in it is named {path!r}: flax.traverse_util.flatten_dict(params, sep='.') "
+                "does this, and unflatten_dict(flat, sep='.') undoes it"
             )
 
 
@@ -119,7 +119,7 @@ def unknown(value: object, what: str, known: Iterable[str], others: Iterable[str
     close = difflib.get_close_matches(given, [*listed, *others], n=10)
     near = sorted(close, key=agreement, reverse=True)[:3]
     meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-    return f"{what} {value!r} is unknown; there are {', '.join(listed)}{meant}"
+    return f"{what} {value!r} is unknown; expected one of {', '.join(listed)}{meant}"
 
 
 def check_word(value: str, what: str, known: Collection[str]) -> None:

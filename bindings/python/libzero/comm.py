@@ -356,7 +356,7 @@ class Comm(Closing):
             return self._all_reduce_number(float(data), chosen)
         buffer = buffer_of(data, "data")
         if buffer.dtype not in _REDUCIBLE:
-            raise TypeError(f"data is {buffer.dtype}; there are {', '.join(_REDUCIBLE)}")
+            raise TypeError(f"data is {buffer.dtype}; expected one of {', '.join(_REDUCIBLE)}")
         dtype = _abi.DTYPES[buffer.dtype]
         lib().zero_comm_all_reduce(
             self._handle.open(), buffer.address, buffer.elements, dtype, chosen

@@ -81,7 +81,7 @@ class DlpackTest(unittest.TestCase):
             (Array(4096, (2, 3), (1, 2)), "not contiguous"),
             (Array(4096, (2,), flags=1), "read-only"),
             (Array(4096, (2,), flags=0, major=2), "it speaks DLPack 2; there is 1"),
-            (Array(4096, (2,), device=METAL), "it is on DLPack's device 8"),
+            (Array(4096, (2,), device=METAL), "it is on DLPack device 8"),
         ):
             with self.subTest(words), self.assertRaisesRegex(ValueError, words):
                 buffer_of(array, "it", gpu=True)
@@ -119,8 +119,8 @@ class DlpackTest(unittest.TestCase):
                 raise BufferError("this one needs a gradient")
 
         for shown, kind, words in (
-            (None, ValueError, "'w': Shy does not show its memory by DLPack: this one needs"),
-            (3, TypeError, "'w': what __dlpack__ of Shy gives is no DLPack tensor"),
+            (None, ValueError, "'w': Shy does not export its memory by DLPack: this one needs"),
+            (3, TypeError, "'w': Shy.__dlpack__\(\) returned no DLPack tensor"),
         ):
             shy = Shy(4096, (2,))
             shy.shown = shown

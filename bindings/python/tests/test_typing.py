@@ -27,7 +27,7 @@ class TypesTest(unittest.TestCase):
 
 class MisspeltTest(unittest.TestCase):
     def test_a_setting_is_told_those_there_are_and_those_near_it(self) -> None:
-        adamw = "there are lr, beta1, beta2, eps, weight_decay, amsgrad, maximize"
+        adamw = "expected one of lr, beta1, beta2, eps, weight_decay, amsgrad, maximize"
         given: Any = {
             "learning_rate": 1,
             "betas": (0.9, 0.999),
@@ -64,13 +64,13 @@ class MisspeltTest(unittest.TestCase):
         rule = CustomOptimizer(print, settings={"gamma": 1})
         with Comm.solo() as comm, Optimizer(comm, rule, gamma=2) as optimizer:
             self.assertEqual(optimizer.register({"w": floats(1)})["gamma"], 2)
-            known = "there are lr, weight_decay, gamma, loss_scale; did you mean 'gamma'"
+            known = "expected one of lr, weight_decay, gamma, loss_scale; did you mean 'gamma'"
             with self.assertRaisesRegex(ArgumentError, known):
                 optimizer.settings["gama"] = 1
 
     def test_a_word_is_told_those_there_are_and_those_near_it(self) -> None:
         def all_of(words: Any) -> str:
-            return f"there are {', '.join(get_args(words))}"
+            return f"expected one of {', '.join(get_args(words))}"
 
         wrong: Any = Optimizer
         near_adamw = f"{', '.join(rules())}; did you mean 'adamw' or 'adam' or "
@@ -78,7 +78,7 @@ class MisspeltTest(unittest.TestCase):
             for call, words in (
                 (lambda: wrong(comm, "adamm"), near_adamw),
                 (lambda: wrong(comm, "AdamW"), near_adamw),
-                (lambda: wrong(comm, ["adam"]), r"optimizer \['adam'\] is unknown; there are"),
+                (lambda: wrong(comm, ["adam"]), r"optimizer \['adam'\] is unknown; expected one of"),
                 (lambda: wrong(comm, partition="gready"), "'gready' .*; did you mean 'greedy'"),
                 (lambda: wrong(comm, wire_dtype="float61"), "did you mean 'float16' or 'bfloat16'"),
                 (lambda: wrong(comm, nonfinite=True), f"True .*; {all_of(libzero.typing.Nonfinite)}$"),

@@ -48,7 +48,7 @@ class Accounts(unittest.TestCase):
 
     def test_what_is_doubled_is_found(self) -> None:
         self.assertEqual(repeated([0, "w", 1, "w", "v", 0, "0"]), [0, "w"])
-        with self.assertRaisesRegex(ValueError, "keys come twice: 'w'"):
+        with self.assertRaisesRegex(ValueError, "keys are repeated: 'w'"):
             json.loads('{"v": 1, "of": {"w": 1, "w": 1}}', object_pairs_hook=each_once)
 
 

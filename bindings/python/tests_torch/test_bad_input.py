@@ -80,7 +80,7 @@ class Constructor(OneRank):
         self.refuses(ValueError, "conjugates", [torch.full((3,), 1j).conj().requires_grad_()])
         gone = nn.Parameter(torch.ones(3))
         gone.untyped_storage().resize_(0)
-        self.refuses(ValueError, "memory of parameter 0 was given back", [gone])
+        self.refuses(ValueError, "memory of parameter 0 was freed", [gone])
         with FakeTensorMode():
             fake = nn.Parameter(torch.ones(3))
         self.refuses(ValueError, "memory of parameter 0", [fake])

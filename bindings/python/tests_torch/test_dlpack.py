@@ -36,9 +36,9 @@ class DlpackTest(unittest.TestCase):
     def test_what_cannot_be_used_is_named_with_the_reason(self) -> None:
         for tensor, kind, words in (
             (torch.ones(3, 2).T, ValueError, "'w' is not contiguous"),
-            (torch.ones(3, requires_grad=True), ValueError, "'w': Only does not show .* gradient"),
+            (torch.ones(3, requires_grad=True), ValueError, "'w': Only does not export .* gradient"),
             (torch.ones(3, dtype=torch.complex64), TypeError, "'w' is DLPack's type 5 of 64 bits"),
-            (torch.ones(3, device="meta"), ValueError, "'w': Only does not show its memory by DLPack"),
+            (torch.ones(3, device="meta"), ValueError, "'w': Only does not export its memory by DLPack"),
         ):
             with (
                 self.subTest(words),

@@ -62,7 +62,7 @@ class BadInput(FilesTest):
         with inside(self.folder):
             for name, place in (("torch", "file"), ("dcp", "item"), ("dcp", "metadata")):
                 self.refused(
-                    r"it has posix\.mkdir, which is none", "import", "--from", name, place, "saved"
+                    r"it has posix\.mkdir, which is not one", "import", "--from", name, place, "saved"
                 )
 
     def test_what_is_no_file_of_torch_is_a_sentence(self) -> None:
@@ -81,15 +81,15 @@ class BadInput(FilesTest):
         for name, words in (
             ("missing", "No such file"),
             ("pipe", "is not a regular file"),
-            ("text", "it is no file of torch.save, or not all of one: give what"),
-            ("empty", "it is no file of torch.save, or not all of one: give what"),
+            ("text", "it is not a torch.save file, or is incomplete: give a file"),
+            ("empty", "it is not a torch.save file, or is incomplete: give a file"),
             ("old", "format of torch before 1.6"),
             ("list", "it holds a list, not a dictionary"),
             ("keys", "it has no model or model_state_dict or state_dict or module, but weights"),
             ("rest", "its 'zero' holds a list, not a dictionary"),
             ("sparse", "not dense"),
             ("bool", "tensor 'w' has dtype torch.bool"),
-            ("cut", "it is no file of torch.save"),
+            ("cut", "it is not a torch.save file"),
         ):
             with self.subTest(name):
                 self.refused(words, *ALONE, "torch", self.path(name), self.path("saved"))
@@ -109,7 +109,7 @@ class BadInput(FilesTest):
         sgd = torch.optim.SGD([torch.zeros(1)]).state_dict()["param_groups"][0]
         group = {**sgd, **group}
         for optimizer, arguments, words in (
-            ({"state": {}, "param_groups": [group]}, [], "give --rule, as --rule adamw"),
+            ({"state": {}, "param_groups": [group]}, [], "give --rule, for example --rule adamw"),
             (
                 {"state": {}, "param_groups": [group]},
                 ["--rule", "adamm"],
@@ -150,9 +150,9 @@ class BadInput(FilesTest):
                 ["--rule", "sgd"],
                 "state of its parameter 0 holds a int",
             ),
-            ({"state": [5], "param_groups": [group]}, [], "no state_dict of torch.optim"),
-            ({"param_groups": [group]}, [], "no state_dict of torch.optim"),
-            ({"steps": 3}, [], "no state_dict of torch.optim"),
+            ({"state": [5], "param_groups": [group]}, [], "not a state_dict of torch.optim"),
+            ({"param_groups": [group]}, [], "not a state_dict of torch.optim"),
+            ({"steps": 3}, [], "not a state_dict of torch.optim"),
         ):
             with self.subTest(words):
                 torch.save({"model": model, "optimizer": optimizer}, self.path("file"))
@@ -171,7 +171,7 @@ class BadInput(FilesTest):
         pathlib.Path(self.path("mine")).write_text("mine")
         os.mkfifo(self.path("pipe"))
         self.refused(
-            "is no directory", "export", "--to", "dcp", self.path("saved"), self.path("mine")
+            "is not a directory", "export", "--to", "dcp", self.path("saved"), self.path("mine")
         )
         self.refused(
             "exists: remove it", "export", "--to", "torch", self.path("saved"), self.path("mine")

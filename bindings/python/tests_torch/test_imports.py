@@ -102,7 +102,7 @@ class Optimizers(ImportTest):
     def test_options_are_finite_numbers(self) -> None:
         optimizer = trained(self.model)
         for value, words in (
-            ("0.1", "group 0: lr is '0.1', which is no number"),
+            ("0.1", "group 0: lr is '0.1', which is not a number"),
             (float("nan"), "lr of group 0 is nan, and a checkpoint has finite numbers"),
             (float("inf"), "lr of group 0 is inf, and a checkpoint has finite numbers"),
         ):
@@ -157,7 +157,7 @@ class States(ImportTest):
         for value in (3.7, -1.0, float("nan"), float("inf")):
             given = document(self.model, optimizer)
             given["optimizer"]["state"][0]["step"] = torch.tensor(value)
-            self.not_taken("state 'step' of '0.weight' is (no number|.*no count of steps)", given)
+            self.not_taken("state 'step' of '0.weight' is (not a number|.*not a number of steps)", given)
         for value, words in ((2**53 + 1, f"step of '0.weight' is {2**53 + 1}, and libzero counts to {2**53}"), (2**53 - 1, "")):
             given = document(self.model, optimizer)
             given["optimizer"]["state"][0]["step"] = torch.tensor(value)
@@ -261,7 +261,7 @@ class Orders(ImportTest):
         params = list(self.model.parameters())
         optimizer = trained(self.model, groups=[{"params": params[:2]}, {"params": params[2:]}])
         given = document(self.model, optimizer)
-        self.not_taken("--order dimensions is not theirs", given, "--order", "dimensions")
+        self.not_taken("--order dimensions does not fit", given, "--order", "dimensions")
         self.taken(given, "--order", "registration")
         self.not_taken("--order nowhere: .*No such file", given, "--order", "nowhere")
 
@@ -293,7 +293,7 @@ class Orders(ImportTest):
         self.not_taken("group 0 of its optimizer has 3 parameters, and names for 2", given)
         del second["param_names"]
         first["param_names"] = names[:3]
-        self.not_taken("no names in group 1, but in others", given)
+        self.not_taken("no names in group 1, but have names in other groups", given)
         second["param_names"] = [*names[3:7], names[0]]
         self.not_taken(f"parameters twice: '{names[0]}'", given)
 
@@ -328,7 +328,7 @@ class Exported(ImportTest):
             given = {**self.there, "zero": json.dumps({**rest, **change})}
             self.not_taken(words, given, "--rule", "adamw")
         twice = self.there["zero"].replace('"step":', '"step": 3, "step":', 1)
-        self.not_taken("keys come twice: 'step'", {**self.there, "zero": twice})
+        self.not_taken("keys are repeated: 'step'", {**self.there, "zero": twice})
         del self.there["optimizer"]["state"][0]
         self.not_taken("it lacks 'a.weight.step', 'a.weight.exp_avg'", self.there)
         del self.there["optimizer"]
@@ -349,7 +349,7 @@ class Classes(ImportTest):
             ("(builtins.)?getattr", getattr),
             ("test_imports.Stranger", [Stranger]),
         ):
-            self.not_taken(f"it has {name}, which is none of the classes", {**given, "config": value})
+            self.not_taken(f"it has {name}, which is not one of the classes", {**given, "config": value})
 
 
 if __name__ == "__main__":

@@ -85,7 +85,7 @@ class Taken(ImportTest):
         for number, master in enumerate(masters):
             self.assertTrue(torch.equal(state[number]["master"], master), number)
         given["optimizer"]["fp32_from_fp16_params"][0].pop()
-        self.not_taken(r"fp32_from_fp16_params have \[7\] tensors by groups", given)
+        self.not_taken(r"fp32_from_fp16_params have \[7\] tensors per group", given)
         given["optimizer"]["param_state"] = {0: {"exp_avg": torch.ones(3)}}
         self.not_taken("it has 'optimizer.param_state', which nothing", given)
 
@@ -113,7 +113,7 @@ class Refused(ImportTest):
             {"state_dict": model, "optimizer_states": [state, state]},
         )
         self.not_taken(
-            "its 'optimizer' is None, so that the optimizer's state lies elsewhere",
+            "its 'optimizer' is None, so the optimizer's state is elsewhere",
             {"module": model, "optimizer": None},
         )
         self.taken({"module": model, "optimizer": None}, "--ignore", "optimizer", "--rule", "adamw")
@@ -159,7 +159,7 @@ class Refused(ImportTest):
         LAYOUTS["accelerate"][1](folder, self.model, trained(self.model))
         pathlib.Path(f"{folder}/optimizer.bin").write_bytes(b"nothing")
         command = ("import", "--from", "torch", "--ignore", "optimizer.bin", folder, self.path("saved"))
-        self.refused("optimizer.bin: it is no file of torch.save", *command[:3], folder, self.path("saved"))
+        self.refused("optimizer.bin: it is not a torch.save file", *command[:3], folder, self.path("saved"))
         self.refused("it has no optimizer", *command)
         self.assertEqual(self.run_main(*command, "--rule", "adamw")[0], 0)
         self.assertEqual(self.inspected(self.path("saved"))["step"], 0)
@@ -171,7 +171,7 @@ class Refused(ImportTest):
         buffers = ("--ignore", "ema", "--buffers", "*.running_mean")
         self.not_taken(r"--buffers '\*\.running_mean': it has nothing of", given, *buffers)
         alone = {"model": self.model.state_dict()}
-        self.not_taken("--order is of .* optimizer", alone, "--rule", "adamw", "--order", "dimensions")
+        self.not_taken("--order is for .* optimizer", alone, "--rule", "adamw", "--order", "dimensions")
 
 
 class Safetensors(FilesTest):
@@ -213,15 +213,15 @@ class Safetensors(FilesTest):
         ):
             with open(path, "wb") as file:
                 file.write(damaged)
-            self.refused("model.safetensors is no safetensors file", *command)
+            self.refused("model.safetensors is not a safetensors file", *command)
         os.rename(path, self.path("model/one.safetensors"))
         index = self.path("model/model.safetensors.index.json")
         write_safetensors(self.path("model/one.safetensors"), tensors)
         for places, words in (
             ('{"a": "one.safetensors", "c": "one.safetensors"}', "it has 'b', .* it lacks 'c'"),
-            ('{"a": "../one.safetensors"}', "no index of a model"),
-            ('{"a": "one.safetensors", "a": "one.safetensors"}', "keys come twice: 'a'"),
-            ("5", "no index of a model"),
+            ('{"a": "../one.safetensors"}', "not an index of a model"),
+            ('{"a": "one.safetensors", "a": "one.safetensors"}', "keys are repeated: 'a'"),
+            ("5", "not an index of a model"),
         ):
             with open(index, "w", encoding="utf-8") as file:
                 file.write(f'{{"weight_map": {places}}}')

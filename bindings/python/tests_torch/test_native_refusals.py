@@ -89,7 +89,7 @@ class NativeRefusals(InAllWorlds):
     def test_what_cannot_be_is_refused_and_changes_nothing(self) -> None:
         wanted = (
             "ValueError: optimizer 'adamv' is unknown",
-            "ValueError: ASGD is none",
+            "ValueError: ASGD is not one",
             "TypeError: optimizer is <built-in",
             "TypeError: lion: option 'momentum' is unknown",
             "ValueError: Invalid learning rate",
@@ -104,7 +104,7 @@ class NativeRefusals(InAllWorlds):
             "ArgumentError: ",
             "ZeroError: ",
             "TypeError: step() has no argument grads",
-            "ValueError: a tensor of shape (2,) is no parameter",
+            "ValueError: a tensor of shape (2,) is not a parameter",
             "TypeError: parameter 0 is torch.uint8, which libzero cannot save",
             "ValueError: to is",
             "TypeError: Optimizer cannot",

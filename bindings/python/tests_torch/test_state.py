@@ -368,7 +368,7 @@ class State(InAllWorlds):
             "ArgumentError: ",
             "TypeError: lr is 'much'",
             "ValueError: the loaded options are not for adam: group 0 is differentiable",
-            "ValueError: the loaded options are not for adam: decoupled_weight_decay makes them those of adamw",
+            "ValueError: the loaded options are not for adam: decoupled_weight_decay makes them options of adamw",
             "TypeError: lr is '0.1'",
         )
         for told, difference, rate in self.of(refused):

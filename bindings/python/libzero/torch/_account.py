@@ -114,7 +114,7 @@ def each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """An object_pairs_hook for json that raises ValueError for a repeated key."""
     twice = repeated(name for name, _ in pairs)
     if twice:
-        raise ValueError(f"keys come twice: {listed(map(repr, twice))}")
+        raise ValueError(f"keys are repeated: {listed(map(repr, twice))}")
     return dict(pairs)
 
 

@@ -81,8 +81,8 @@ class Core:
         fewest, most = (int(self.comm.all_reduce(count, op)) for op in ("min", "max"))
         if fewest != most:
             raise ValueError(
-                f"the new group has {count} parameters here, and {fewest} to {most} on the "
-                "ranks; all ranks add the same"
+                f"the new group has {count} parameters on this rank, and {fewest} to {most} on "
+                "all ranks; every rank must add the same"
             )
 
     def seal(self) -> None:

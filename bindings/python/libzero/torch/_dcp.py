@@ -157,7 +157,8 @@ class _Unpickler(pickle.Unpickler):
         if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
             return getattr(torch, name)
         raise RefusedError(
-            f"it has {module}.{name}, which is none of the classes that are read without running code"
+            f"it has {module}.{name}, which is not one of the classes that can be read without "
+            "running code"
         )
 
 
@@ -227,7 +228,7 @@ class _Pieces:
             for chunk, file, begin, tensor in chunks:
                 filled += _copy_common(whole, offsets, chunk, file, begin, tensor)
             if filled != whole.numel():
-                raise RefusedError(f"parts of {fqn!r} are missing, or there twice")
+                raise RefusedError(f"parts of {fqn!r} are missing or repeated")
             yield whole
 
 

@@ -84,9 +84,9 @@ def _model(
             places = json.load(file, object_pairs_hook=each_once)["weight_map"]
             names = sorted(set(places.values()))
             if any(os.path.basename(one) != one for one in names):
-                raise ValueError("a file of its is no name of a file")
+                raise ValueError("it has a path in place of a file name")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise RefusedError(f"its {name} is no index of a model: {error}") from None
+            raise RefusedError(f"its {name} is not an index of a model: {error}") from None
     model: dict[str, Any] = {}
     for one in names:
         part = read(os.path.join(path, one), opened)
@@ -122,13 +122,13 @@ def _safetensors(path: str, opened: contextlib.ExitStack) -> Mapping[str, Any]:
             for tensor, entry in header.items()
         }
     except (ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
-        raise RefusedError(f"{name} is no safetensors file: {error}") from None
+        raise RefusedError(f"{name} is not a safetensors file: {error}") from None
 
 
 def _found(file: IO[bytes], start: int, size: int, name: str, entry: Mapping[str, Any]) -> Found:
     (begin, end), shape = entry["data_offsets"], tuple(entry["shape"])
     if entry["dtype"] not in DTYPES:
-        raise RefusedError(f"tensor {name!r} is {entry['dtype']}, which no checkpoint holds")
+        raise RefusedError(f"tensor {name!r} is {entry['dtype']}, which a checkpoint cannot hold")
     dtype = DTYPES[entry["dtype"]]
     count = torch.Size(shape).numel()
     if not (0 <= begin <= end <= size - start and end - begin == count * dtype.itemsize):

@@ -26,7 +26,7 @@ _logger = logging.getLogger("libzero")
 RENDEZVOUS_MS = 30_000
 _PROGRESS_MS = 300_000
 _CHUNK_BYTES = 1 << 25  # of one broadcast
-_TOLD = "rank {rank} refuses {what}, and its error says why; nothing has changed"
+_TOLD = "rank {rank} refuses {what} (see its error); nothing has changed"
 
 
 class _Seat(NamedTuple):

@@ -74,7 +74,7 @@ class _Import:
                 check_dictionary(state, f"the state of its parameter {key!r}")
         except (AttributeError, KeyError, TypeError):
             raise RefusedError(
-                f"its {source.prefix!r} is no state_dict of torch.optim"
+                f"its {source.prefix!r} is not a state_dict of torch.optim"
             ) from None
         self._tensors: Tensors = []
         self._account = Account()
@@ -125,16 +125,16 @@ class _Import:
         chosen = self._wanted.rule or written
         if chosen is None and not self._groups:
             raise RefusedError(
-                "it has no optimizer (or one under a key that is not known): --rule adamw begins with "
+                "it has no optimizer (or one under an unknown key): --rule adamw begins with "
                 "one at step 0"
             )
         if self._rest and not self._groups:
-            raise RefusedError("it lacks the optimizer that its 'zero' tells of")
+            raise RefusedError("it lacks the optimizer that its 'zero' describes")
         if chosen is None:
             chosen = guess(self._groups)
         if chosen is None:
             raise RefusedError(
-                "it does not say which class of torch.optim its optimizer is: give --rule, as --rule adamw"
+                "it does not say which class of torch.optim its optimizer is: give --rule, for example --rule adamw"
             )
         if written not in (None, chosen):
             raise RefusedError(f"its optimizer is {written!r}, not {chosen!r} as --rule says")
@@ -182,8 +182,8 @@ class _Import:
         half = [[name for name in mine if self._model[name].dtype.itemsize == 2] for mine in names]
         if [len(mine) for mine in given] != [len(mine) for mine in half]:
             raise RefusedError(
-                f"its fp32_from_fp16_params have {[len(mine) for mine in given]} tensors by groups, its groups "
-                f"{[len(mine) for mine in half]} parameters of 16 bits"
+                f"its fp32_from_fp16_params have {[len(mine) for mine in given]} tensors per group, its groups "
+                f"{[len(mine) for mine in half]} 16-bit parameters"
             )
         for mine, found in zip(half, given):
             masters.update((name, {MASTER: one}) for name, one in zip(mine, found))
@@ -234,7 +234,7 @@ class _Import:
         found = self._model[name]
         if found.dtype not in CODES:
             raise RefusedError(
-                f"tensor {name!r} has dtype {found.dtype}, which no checkpoint holds (--ignore {name} drops it)"
+                f"tensor {name!r} has dtype {found.dtype}, which a checkpoint cannot hold (--ignore {name} drops it)"
             )
         self._tensors.append((Entry(name, found.dtype, found.shape), bytes_of(found, found.dtype)))
         return {"name": name, "dtype": CODES[found.dtype], "shape": found.shape}

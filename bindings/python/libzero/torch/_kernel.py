@@ -80,8 +80,8 @@ class KernelShard(Shard):
         rule, reason = rule_of(type(self.optim), [options], group["params"])
         if rule is not self.rule:
             raise ValueError(
-                f"the new group cannot be updated by {self.rule.name}, as those before: "
-                f"{reason or 'decoupled_weight_decay is another'}"
+                f"the new group cannot be updated by {self.rule.name} like the groups before: "
+                f"{reason or 'decoupled_weight_decay differs'}"
             )
         self.optim.add_param_group({"params": [], **options})
         for name, value in self.optim.param_groups.pop().items():
@@ -185,7 +185,7 @@ class KernelShard(Shard):
     ) -> Callable[[], None]:
         rule, reason = rule_of(type(self.optim), groups, ())
         if rule is not self.rule:
-            other = f"decoupled_weight_decay makes them those of {'' if rule is None else rule.name}"
+            other = f"decoupled_weight_decay makes them options of {'' if rule is None else rule.name}"
             raise ValueError(f"the loaded options are not for {self.rule.name}: {reason or other}")
         entries = entries_of(self.rule, groups, state)
         # A new one, as there is no way to take state away, and so that a failure changes nothing.

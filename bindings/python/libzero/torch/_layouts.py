@@ -162,7 +162,9 @@ def _flat(model: Any, ignore: Sequence[str]) -> dict[str, Found]:
 
     add(model, "")
     if foreign:
-        raise RefusedError(f"its model has what is no tensor: {listed(foreign)} ({IGNORE})")
+        raise RefusedError(
+            f"its model has values that are not tensors: {listed(foreign)} ({IGNORE})"
+        )
     return flat
 
 
@@ -204,12 +206,12 @@ def _optimizer(
     if given is None:
         if there:
             raise RefusedError(
-                f"its {key!r} is None, so that the optimizer's state lies elsewhere (--ignore {key} begins without "
+                f"its {key!r} is None, so the optimizer's state is elsewhere (--ignore {key} begins without "
                 "it)"
             )
         return None, ()
     if not isinstance(given, Mapping):
-        raise RefusedError(f"its {key!r} is no state_dict of torch.optim: {type(given).__name__}")
+        raise RefusedError(f"its {key!r} is not a state_dict of torch.optim: {type(given).__name__}")
     masters: Any = ()
     if isinstance(given.get(OPTIMIZER), Mapping):  # Megatron's
         masters = given.get("fp32_from_fp16_params", ())
@@ -238,7 +240,7 @@ def _nested(flat: Mapping[str, Any], key: str) -> Mapping[str, Any]:
         name, _, last = inner.rpartition(".")
         to = {"state": state, "param_groups": options}.get(kind)
         if to is None or not name:
-            raise RefusedError(f"its {key!r} is no state_dict of torch.optim: it has {_keys(flat)}")
+            raise RefusedError(f"its {key!r} is not a state_dict of torch.optim: it has {_keys(flat)}")
         to.setdefault(name, {})[last] = value
     groups: list[dict[str, Any]] = []
     for name, mine in options.items():

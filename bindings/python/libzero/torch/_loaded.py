@@ -18,7 +18,7 @@ from ._wrappers import bare
 
 def mapping(value: Any, what: str) -> Mapping[Any, Any]:
     if not isinstance(value, Mapping):
-        raise TypeError(f"{what} is {type(value).__name__}, no dictionary")
+        raise TypeError(f"{what} is {type(value).__name__}, not a dictionary")
     return value
 
 
@@ -26,11 +26,13 @@ def check_form(state_dict: Mapping[str, Any]) -> None:
     """ValueError and TypeError for a dictionary that no optimizer's state_dict() returned."""
     for name in ("state", "param_groups"):
         if name not in state_dict:
-            raise ValueError(f"the state has no {name!r}; load what an optimizer's state_dict() is")
+            raise ValueError(
+                f"the state has no {name!r}; load the result of an optimizer's state_dict()"
+            )
     mapping(state_dict["state"], "'state' of the state")
     groups = state_dict["param_groups"]
     if not isinstance(groups, (list, tuple)):
-        raise TypeError(f"'param_groups' of the state is {type(groups).__name__}, no list")
+        raise TypeError(f"'param_groups' of the state is {type(groups).__name__}, not a list")
     for number, group in enumerate(groups):
         if "params" not in mapping(group, f"group {number} of the state"):
             raise ValueError(f"group {number} of the state has no 'params'")
@@ -188,9 +190,9 @@ def _number_of(value: Any, name: str, what: str) -> torch.Tensor:
     try:
         number = float(value)
     except (TypeError, ValueError, RuntimeError):
-        raise TypeError(f"{what}: {name} is no number") from None
+        raise TypeError(f"{what}: {name} is not a number") from None
     if name == "step" and not (number >= 0 and number.is_integer()):
-        raise ValueError(f"{what}: step is {number}, which is no count")
+        raise ValueError(f"{what}: step is {number}, which is not a number of steps")
     if name == "step" and int(value) > MOST_STEPS:
         raise ValueError(f"{what}: step is {int(value)}, and libzero counts to {MOST_STEPS}")
     return torch.tensor(number, dtype=torch.float64)

@@ -396,6 +396,6 @@ def _bound(param: torch.Tensor, name: str) -> Bound:
     made = Bound(param, name)
     if made.carried:  # it would be in no checkpoint, and keep each rank's own values
         raise TypeError(
-            f"parameter {name} is {param.dtype}, which libzero cannot save; give all but those"
+            f"parameter {name} is {param.dtype}, which libzero cannot save; leave it out"
         )
     return made

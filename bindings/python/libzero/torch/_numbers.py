@@ -53,14 +53,14 @@ def start_of(
 def number_of(value: Any, slot: str, name: str) -> float:
     number = value.number() if isinstance(value, Found) else value
     if number != number:
-        raise RefusedError(f"state {slot!r} of {name!r} is no number")
+        raise RefusedError(f"state {slot!r} of {name!r} is not a number")
     return number
 
 
 def step_of(value: Any, name: str) -> int:
     number = number_of(value, "step", name)
     if not (0 <= number < float("inf") and number == int(number)):
-        raise RefusedError(f"state 'step' of {name!r} is {number}, which is no count of steps")
+        raise RefusedError(f"state 'step' of {name!r} is {number}, which is not a number of steps")
     return _counted(int(number), name)
 
 

@@ -40,7 +40,7 @@ def order_names(groups: Sequence[Group], model: Model, order: Optional[str]) -> 
     group. RefusedError if the names cannot be determined, or are given in two ways."""
     if not groups:
         if order is not None:
-            raise RefusedError("--order is of the parameters of an optimizer, and it has none")
+            raise RefusedError("--order is for an optimizer's parameters, but it has no optimizer")
         return [list(model.floating)]
     named = [_named(number, group) for number, group in enumerate(groups)]
     if all(one is None for one in named) or not any(group.keys for group in groups):
@@ -49,9 +49,13 @@ def order_names(groups: Sequence[Group], model: Model, order: Optional[str]) -> 
         f"group {number}" for number, one in enumerate(named) if one is None and groups[number].keys
     ]
     if lacking:
-        raise RefusedError(f"parameters have no names in {listed(lacking)}, but in others")
+        raise RefusedError(
+            f"parameters have no names in {listed(lacking)}, but have names in other groups"
+        )
     if order is not None:
-        raise RefusedError("its optimizer has names of its parameters: --order is for those without")
+        raise RefusedError(
+            "its optimizer has names of its parameters, and --order is for parameters without names"
+        )
     return _checked([one or [] for one in named], model)
 
 
@@ -120,7 +124,7 @@ def _by_dimensions(sizes: Sequence[int], floating: Shapes) -> list[str]:
     if list(sizes) != [len(half) for half in halves]:
         raise RefusedError(
             f"its groups have {listed(map(str, sizes))} parameters, its model {len(halves[0])} with two and more "
-            f"dimensions and {len(halves[1])} others: --order dimensions is not theirs"
+            f"dimensions and {len(halves[1])} others: --order dimensions does not fit"
         )
     return halves[0] + halves[1]
 

@@ -40,7 +40,7 @@ def new_file(target: str, replace: bool) -> Iterator[str]:
     is left."""
     if os.path.lexists(target):
         if not os.path.isfile(target):
-            raise RefusedError("it is not a regular file: name one that can be made")
+            raise RefusedError("it is not a regular file: name a file that can be created")
         _check_replace(replace)
     folder = os.path.dirname(os.path.abspath(target))
     if os.path.lexists(target) and os.path.lexists(os.path.join(folder, "zero.json")):
@@ -69,7 +69,7 @@ def new_directory(target: str, replace: bool, names: str) -> Iterator[str]:
     if before:
         if not _holds_only(target, names):
             raise RefusedError(
-                "it is no directory of this kind, or holds other files: name one that can be made"
+                "it is not a directory of this kind, or holds other files: name another one"
             )
         _check_replace(replace)
     folder = os.path.dirname(os.path.abspath(target))

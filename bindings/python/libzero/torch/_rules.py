@@ -110,7 +110,8 @@ def rule_of(
     with their options. If only the class itself can make them, return None and the reason."""
     found = _RULES.get(optimizer_class)
     if found is None:
-        return None, f"{optimizer_class.__name__} is none of torch.optim's that libzero has"
+        name = optimizer_class.__name__
+        return None, f"{name} is not one of the torch.optim classes that libzero implements"
     chosen = found
     for number, group in enumerate(groups):
         if group.get("differentiable"):
@@ -119,7 +120,7 @@ def rule_of(
         if found.name == "adam" and group.get("decoupled_weight_decay"):
             mine = ADAMW
         if number > 0 and mine is not chosen:
-            return None, f"decoupled_weight_decay of group {number} is not that of group 0"
+            return None, f"decoupled_weight_decay of group {number} differs from group 0's"
         chosen = mine
     for param in params:
         if param.is_complex():
@@ -189,7 +190,7 @@ def _number(value: Any, option: str) -> float:
             raise TypeError
         return float(value)  # a bool, or a tensor of one element, too
     except (TypeError, ValueError, RuntimeError):
-        raise TypeError(f"{option} is {value!r}, which is no number") from None
+        raise TypeError(f"{option} is {value!r}, which is not a number") from None
 
 
 class Choice(NamedTuple):
@@ -208,7 +209,7 @@ class Choice(NamedTuple):
         if found is not self.rule:
             raise ValueError(
                 f"a group cannot be updated by {self.rule.name}: "
-                f"{reason or 'its decoupled_weight_decay is another'}"
+                f"{reason or 'its decoupled_weight_decay differs'}"
             )
 
 

@@ -48,7 +48,7 @@ def loss_of(comm: Comm, closure: Closure) -> Any:
     closure: all ranks pass one."""
     if closure is None:
         return None
-    told = "the closure of rank {rank} raised, and its error says why; no step was made"
+    told = "the closure of rank {rank} raised (see its error); no step was made"
     with agreed(comm, "", told), torch.enable_grad():
         return closure()
 
@@ -185,7 +185,7 @@ def _each_once(params: list[Any]) -> list[Any]:
     kept = list({id(tensor): one for tensor, one in reversed(list(zip(tensors, params)))}.values())
     if len(kept) < len(params):
         warnings.warn(
-            "a parameter is more than once in a group, where torch would update it as often; "
+            "a parameter is in a group more than once; torch would update it as often, and "
             "libzero updates it once",
             stacklevel=4,
         )

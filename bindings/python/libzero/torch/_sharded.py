@@ -123,7 +123,9 @@ class ShardedOptimizer(torch.optim.Optimizer):
         devices = {param.device: None for group in self.param_groups for param in group["params"]}
         if len(devices) > 1:
             names = ", ".join(map(str, devices))
-            raise ValueError(f"parameters are on {names}; one optimizer has those of one device")
+            raise ValueError(
+                f"parameters are on {names}; an optimizer needs all of them on one device"
+            )
         return next(iter(devices), torch.device("cpu"))
 
     def _sharded(self) -> Shard:
@@ -257,8 +259,8 @@ class ShardedOptimizer(torch.optim.Optimizer):
         taken, entries = self._gathered
         if taken != self._steps:
             raise RuntimeError(
-                f"the state was gathered after {taken} steps, and {self._steps} are done: call "
-                f"{remedy} on all ranks again"
+                f"the state was gathered after {taken} steps, and {self._steps} have been made: "
+                f"call {remedy} on all ranks again"
             )
         return entries
 
@@ -304,8 +306,8 @@ class ShardedOptimizer(torch.optim.Optimizer):
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError(
-            f"{type(self).__name__} cannot be copied or pickled, as its state is on other ranks; "
-            "save its state_dict()"
+            f"{type(self).__name__} cannot be copied or pickled, because its state is on other "
+            "ranks; save its state_dict()"
         )
 
 

@@ -197,7 +197,7 @@ class Owned:
         ]
 
     def __repr__(self) -> str:
-        return f"<what this rank owns: {len(self.state)} parameters>"
+        return f"<this rank's state of {len(self.state)} parameters>"
 
 
 class OwnedState(Mapping[torch.Tensor, dict[str, torch.Tensor]]):

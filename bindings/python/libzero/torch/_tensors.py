@@ -126,8 +126,8 @@ class Bound:
                 )
         if _dims_of(param, self.name) != self.dims:
             raise ValueError(
-                f"parameter {self.name} has another memory format than when it was added; make a "
-                "new optimizer after such a change"
+                f"parameter {self.name} has a different memory format than when it was added; "
+                "create a new optimizer after such a change"
             )
         return True
 
@@ -165,7 +165,7 @@ class Bound:
                 f"{self.device}"
             )
         if not _has_memory(grad):
-            raise ValueError(f"the memory of the gradient of parameter {self.name} was given back")
+            raise ValueError(f"the memory of the gradient of parameter {self.name} was freed")
         # Autograd may leave complex ones conjugated, and others negative, but for a flag.
         plain = grad.detach().resolve_conj().resolve_neg()
         return self.in_order(plain.to(self.dtype)).contiguous()
@@ -194,7 +194,7 @@ def _dims_of(tensor: torch.Tensor, name: str) -> tuple[int, ...]:
             "resolve_conj().resolve_neg()"
         )
     if not _has_memory(tensor):
-        raise ValueError(f"the memory of parameter {name} was given back, or was never there")
+        raise ValueError(f"the memory of parameter {name} was freed, or never existed")
     dims = tuple(range(tensor.dim()))
     if tensor.is_contiguous() or real not in (*_TRAINED, *_KEPT):
         return dims

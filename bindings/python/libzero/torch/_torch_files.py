@@ -71,16 +71,18 @@ def load(file: Union[str, IO[bytes]]) -> Any:
     except pickle.UnpicklingError as error:
         named = re.search(r"GLOBAL ([\w.]+)|<(?:class|enum) '([\w.]+)'>|<.*(?:function|method) ([\w.]+)", str(error))
         if named is None:  # torch's own words say how to read it with trust
-            raise RefusedError("it is no file of torch.save, or torch runs code to read it") from None
+            raise RefusedError(
+                "it is not a torch.save file, or torch runs code to read it"
+            ) from None
         raise RefusedError(
-            f"it has {next(filter(None, named.groups()))}, which is none of the classes that are read without running "
-            "code: save it without that, or as plain numbers, strings, lists and dictionaries"
+            f"it has {next(filter(None, named.groups()))}, which is not one of the classes that can be read without "
+            "running code: save it without that, or as plain numbers, strings, lists and dictionaries"
         ) from None
     except (RuntimeError, ValueError, EOFError, KeyError) as error:
         # What the old format's reader meets in other files are characters and places.
         why = f" ({str(error).splitlines()[0]})" if isinstance(error, RuntimeError) and str(error) else ""
         raise RefusedError(
-            f"it is no file of torch.save, or not all of one{why}: give what torch.save wrote"
+            f"it is not a torch.save file, or is incomplete{why}: give a file that torch.save wrote"
         ) from None
 
 

@@ -36,7 +36,7 @@ def partly(names: Collection[str]) -> str:
         others = [name for name in names if not name.startswith(prefix)]
         if wrapped and others:
             return (
-                f"{wrapped[0]!r} begins with {prefix!r}, as in a module that is wrapped, and {others[0]!r} does "
+                f"{wrapped[0]!r} begins with {prefix!r}, like names of a wrapped module, and {others[0]!r} does "
                 f"not: save all of them with it, or none"
             )
     return ""

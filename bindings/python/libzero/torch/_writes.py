@@ -127,8 +127,8 @@ class Writes:
             if not self._seen_by_some(error):
                 raise
             raise RuntimeError(
-                "a parameter with a master was written while another rank is in join(), where it can "
-                f"take no part in that: write before any rank joins ({error})"
+                "a parameter with a master was written while another rank is in join(), which "
+                f"cannot take part: write before any rank joins ({error})"
             ) from error
 
     def _seen_by_some(self, error: ZeroError) -> bool:

@@ -107,7 +107,7 @@ class Optimizer(Checkpoints):
         check_word(partition, "partition", get_args(Partition))
         check_word(reduction, "reduction", get_args(Reduction))
         if not isinstance(arenas, (bool, str)) or arenas not in _ARENAS:
-            raise ValueError(f"arenas is {arenas!r}; there are False, True and 'shared'")
+            raise ValueError(f"arenas is {arenas!r}; expected False, True or 'shared'")
         with unless_refused(listed):
             torch.optim.Optimizer.__init__(self, listed, choice.template.defaults)
             self.state = self._new_state()
@@ -217,7 +217,7 @@ class Optimizer(Checkpoints):
         known = {one.param: number for number, one in enumerate(self._native.core.bound)}
         foreign = [tuple(param.shape) for param in given if param not in known]
         if foreign:
-            raise ValueError(f"a tensor of shape {foreign[0]} is no parameter of this optimizer")
+            raise ValueError(f"a tensor of shape {foreign[0]} is not a parameter of this optimizer")
         return [known[param] for param in given]
 
     @property
@@ -299,7 +299,7 @@ class Optimizer(Checkpoints):
         >>> optimizer.consolidate_state_dict(to=None)
         """
         if to is not None and not 0 <= to < self.world_size:
-            raise ValueError(f"to is {to}, and there are ranks 0 to {self.world_size - 1}")
+            raise ValueError(f"to is {to}, and the group has ranks 0 to {self.world_size - 1}")
         self._gather(to)
 
     def state_dict(self) -> dict[str, Any]:

@@ -158,7 +158,7 @@ class OSS(ShardedOptimizer):
         if not -1 <= recipient_rank < self.world_size:
             raise ValueError(
                 f"recipient_rank is {recipient_rank}, and the group has ranks 0 to "
-                f"{self.world_size - 1}; -1 is all of them"
+                f"{self.world_size - 1}; -1 stands for all of them"
             )
         self._gather(None if recipient_rank == -1 else recipient_rank)
 
@@ -208,7 +208,7 @@ def _clip(
     the gradients that owners have, limited to `chosen`. Collective; ValueError if norm_type is not
     above 0."""
     if not norm_type > 0:
-        raise ValueError(f"norm_type is {norm_type}; there are norms above 0, and infinity")
+        raise ValueError(f"norm_type is {norm_type}; expected a number above 0, or infinity")
     core.follow_memory()
     core.follow_trained()
     gradients = core.gradients()

@@ -66,7 +66,7 @@ class ShardedDataParallel(torch.nn.Module):
     ) -> None:
         super().__init__()
         if not isinstance(module, torch.nn.Module):
-            raise TypeError(f"module is {type(module).__name__}, no torch.nn.Module")
+            raise TypeError(f"module is {type(module).__name__}, not a torch.nn.Module")
         self.module = module
         self.process_group = group_or_default(process_group)
         self._optimizers = _optimizers_of(sharded_optimizer, self.process_group)
@@ -141,7 +141,9 @@ class ShardedDataParallel(torch.nn.Module):
         >>> model.reduce()
         """
         if not self._reducer.waiting:
-            raise RuntimeError("nothing to reduce: no forward was made since the last reduction")
+            raise RuntimeError(
+                "nothing to reduce: there was no forward pass since the last reduction"
+            )
         self._reducer.reduce()
 
     @contextmanager
@@ -399,7 +401,7 @@ def _reducer_of(optimizers: Sequence[OSS], wire_dtype: Optional[str], bucket_byt
             if found.optimizers != list(optimizers) or found.wire_dtype != wire_dtype:
                 raise ValueError(
                     "an OSS is in a ShardedDataParallel with other optimizers or another "
-                    "reduce_fp16; models that share one share all of that"
+                    "reduce_fp16; models that share an OSS must share all of these"
                 )
             found.attach()
             return found
@@ -420,7 +422,7 @@ def _params_of(optimizers: Sequence[OSS]) -> list[torch.Tensor]:
 def _refuse_graph(param: torch.Tensor) -> None:
     if param.grad is not None and param.grad.requires_grad:
         raise RuntimeError(
-            "a gradient needs a gradient itself, as after backward(create_graph=True); "
+            "a gradient itself requires a gradient, for example after backward(create_graph=True); "
             "ShardedDataParallel reduces gradients without a graph"
         )
 

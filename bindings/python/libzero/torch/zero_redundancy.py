@@ -191,7 +191,7 @@ def _hand_of(optimizer: ZeroRedundancyOptimizer, *, has_inputs: bool) -> Optiona
     leader = int(shard.comm.all_reduce(rank if has_inputs else world, "min"))
     if leader < 0:
         raise RuntimeError(
-            f"rank {leader + world} refuses this step, as its closure raised, and its error says why; "
+            f"rank {leader + world} refuses this step because its closure raised (see its error); "
             "nothing has changed"
         )
     if agreed_overflow(shard.comm, optimizer, overflow_of(optimizer) if has_inputs else None):

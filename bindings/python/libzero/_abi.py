@@ -325,9 +325,10 @@ if hasattr(c, "pythonapi"):  # CPython's
 
 
 def interrupt_waits(on: bool = True) -> None:
-    """Let Ctrl-C, and a notebook's stop, end a call of the main thread that waits for other ranks,
-    which is so at the start. Its comm is aborted, and the handler of SIGINT runs then. With False
-    it runs when the call ends by itself: for a program whose own handler only takes a note.
+    """Let Ctrl-C, and a notebook's stop button, end a call of the main thread that waits for other
+    ranks. This is the default. The call's comm is aborted, and then the handler of SIGINT runs.
+    With False, the handler runs after the call has ended by itself, which suits a program whose own
+    handler only sets a flag.
 
     >>> interrupt_waits(False)
     >>> interrupt_waits()
@@ -351,7 +352,7 @@ def _declare(library: c.CDLL, path: str, name: str, restype: Any, argtypes: list
 
 
 def _missing(name: str, path: str) -> Any:
-    """Stands in for a function that an older library does not have."""
+    """Return a substitute for a function that an older library does not have."""
 
     def refuse(*_: object) -> None:
         message = f"{path} has no {name}: it is older than this package"

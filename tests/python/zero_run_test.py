@@ -1,94 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""zero-run from the outside: the program that ZERO_RUN names, with shell scripts as ranks."""
+"""zero-run from the outside: what ranks find, how they end, signals, options."""
 
 import os
 import pathlib
-import pty
 import re
-import select
 import signal
 import subprocess
-import sys
-import tempfile
 import time
 import unittest
 
-ZERO_RUN = os.environ.get("ZERO_RUN", "zero-run")
-PATIENCE = 30  # seconds until a test gives up waiting; nothing below is meant to take that long
-
-
-def zero_run(*arguments, script=None, **options):
-    command = [ZERO_RUN, *arguments]
-    if script is not None:
-        command += ["sh", "-c", script]
-    options.setdefault("stdin", subprocess.DEVNULL)
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False,
-                          **options)
-
-
-def state(pid):
-    """The letter that ps shows: T is stopped; X for one that is gone."""
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):  # the latter if it goes while it is read
-        return "X"
-
-
-def alive(pid):
-    return state(pid) not in "ZX"
-
-
-def has_terminals():
-    try:
-        ends = pty.openpty()
-    except OSError:
-        return False
-    for end in ends:
-        os.close(end)
-    return True
-
-
-class ZeroRunTest(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-        self.environment = dict(os.environ, FOLDER=self.folder)
-
-    def start(self, ranks, script, **options):
-        """zero-run in the background, every rank having made the file ready.<rank>."""
-        for rank in range(ranks):
-            if os.path.exists(f"{self.folder}/ready.{rank}"):
-                os.remove(f"{self.folder}/ready.{rank}")
-        options.setdefault("stdin", subprocess.DEVNULL)
-        process = subprocess.Popen([ZERO_RUN, "-n", str(ranks), "sh", "-c", script], text=True,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   env=self.environment, **options)
-        self.addCleanup(self.end, process)
-        self.until(lambda: all(os.path.exists(f"{self.folder}/ready.{r}") for r in range(ranks)))
-        return process
-
-    @staticmethod
-    def end(process):
-        process.kill()
-        process.communicate()
-
-    def until(self, condition):
-        end = time.monotonic() + PATIENCE
-        while not condition():
-            self.assertLess(time.monotonic(), end, "waited in vain")
-            time.sleep(0.01)
-
-    def read(self, name):
-        with open(f"{self.folder}/{name}") as file:
-            return file.read()
-
-    def pids(self, name):
-        return [int(word) for word in self.read(name).split()]
-
-
-READY = "touch $FOLDER/ready.$ZERO_RANK; "
+from zero_run_cases import (PATIENCE, READY, ZERO_RUN, TerminalTest, ZeroRunTest, alive, state,
+                            zero_run)
 
 
 class Environment(ZeroRunTest):
@@ -120,73 +42,6 @@ class Environment(ZeroRunTest):
         done = subprocess.run([ZERO_RUN, "-n", "3", "sh", "-c", script], input="one\ntwo\n",
                               capture_output=True, text=True, timeout=60, check=True)
         self.assertEqual(done.stdout, "[0] one\n[0] two\n")
-
-
-class Output(ZeroRunTest):
-    def test_each_line_of_both_streams_has_its_rank_and_its_stream(self):
-        done = zero_run("-n", "2", script="echo out; echo err >&2; echo; echo more")
-        for rank in "01":
-            lines = [line for line in done.stdout.splitlines() if line.startswith(f"[{rank}]")]
-            self.assertEqual(lines, [f"[{rank}] out", f"[{rank}] ", f"[{rank}] more"])
-        self.assertEqual(sorted(done.stderr.splitlines()), ["[0] err", "[1] err"])
-
-    def test_a_last_line_without_end_is_shown_on_a_line_of_its_own(self):
-        done = zero_run("-n", "2", script="echo whole; printf part")
-        self.assertEqual(sorted(done.stdout.splitlines()),
-                         ["[0] part", "[0] whole", "[1] part", "[1] whole"])
-
-    def test_many_lines_are_whole_and_in_order_even_with_both_streams_in_one(self):
-        lines, ranks = 5000, 4
-
-        def length(number):
-            return number % 300 if number % 97 else 9000  # more than a pipe takes in one piece
-
-        write = (f"import sys\nfor i in range({lines}):\n"
-                 "  stream = (sys.stdout, sys.stderr)[i // 7 % 2]\n"
-                 "  stream.write(f'{i} ' + 'x' * (i % 300 if i % 97 else 9000) + '\\n')\n"
-                 "  i % 50 or stream.flush()\n")
-        done = subprocess.run([ZERO_RUN, "-n", str(ranks), sys.executable, "-c", write], text=True,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, timeout=60, check=True)
-        seen = {(rank, stream): [] for rank in range(ranks) for stream in range(2)}
-        for line in done.stdout.splitlines():
-            match = re.fullmatch(r"\[(\d)\] (\d+) (x*)", line)
-            self.assertIsNotNone(match, line)
-            rank, number = int(match[1]), int(match[2])
-            self.assertEqual(len(match[3]), length(number))
-            seen[rank, number // 7 % 2].append(number)
-        for (_, stream), numbers in seen.items():
-            self.assertEqual(numbers, [i for i in range(lines) if i // 7 % 2 == stream])
-
-    def test_lines_longer_than_a_pipe_stay_whole(self):
-        done = zero_run("-n", "2", sys.executable, "-c", "print('y' * 1000000)")
-        self.assertEqual(sorted(done.stdout.splitlines()),
-                         [f"[{rank}] " + "y" * 1000000 for rank in range(2)])
-
-    def test_no_prefix_leaves_output_alone(self):
-        done = zero_run("--no-prefix", "-n", "1", script="printf 'a\\nb'; printf c >&2")
-        self.assertEqual((done.stdout, done.stderr), ("a\nb", "c"))
-
-    def test_a_reader_that_goes_ends_the_job(self):
-        done = subprocess.run(["bash", "-c", f"set -o pipefail; '{ZERO_RUN}' -n 2 yes | head -n 1"],
-                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
-                              check=False)
-        self.assertEqual(done.returncode, 128 + signal.SIGPIPE)
-        self.assertEqual(len(done.stdout.splitlines()), 1)
-
-    def test_a_reader_that_is_slow_does_not_stop_signals(self):
-        process = self.start(1, "echo $$ > $FOLDER/pid; " + READY + "exec yes")
-        time.sleep(0.3)  # the pipes fill, as nobody reads
-        process.send_signal(signal.SIGTERM)
-        self.until(lambda: not alive(self.pids("pid")[0]))
-        process.communicate(timeout=PATIENCE)
-        self.assertEqual(process.returncode, 128 + signal.SIGTERM)
-
-    def test_closed_standard_streams_are_no_trouble(self):
-        done = subprocess.run(["sh", "-c", f"'{ZERO_RUN}' -n 2 sh -c 'echo a; echo b >&2' <&- >&-"],
-                              capture_output=True, text=True, timeout=60, check=False)
-        self.assertEqual(sorted(done.stderr.splitlines()), ["[0] b", "[1] b"])
-        self.assertEqual(done.returncode, 0)
 
 
 class Failures(ZeroRunTest):
@@ -342,45 +197,7 @@ class Signals(ZeroRunTest):
         self.assertEqual(process.returncode, 0)
 
 
-@unittest.skipUnless(has_terminals(), "this machine gives no pty")
-class Terminal(ZeroRunTest):
-    """zero-run as a shell would start it: leader of the foreground group of a terminal."""
-
-    def start_there(self, ranks, script):
-        pid, terminal = pty.fork()
-        if pid == 0:
-            try:
-                command = [ZERO_RUN, "-n", str(ranks), "sh", "-c", script]
-                os.execvpe(ZERO_RUN, command, self.environment)
-            finally:
-                os._exit(99)
-        self.addCleanup(os.close, terminal)
-        self.waited = False
-        self.addCleanup(self.end_there, pid)
-        self.until(lambda: all(os.path.exists(f"{self.folder}/ready.{r}") for r in range(ranks)))
-        return pid, terminal
-
-    def end_there(self, pid):
-        """Nothing of a test that failed stays behind, stopped: ranks die with zero-run."""
-        if not self.waited:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-
-    def wait(self, pid, terminal):
-        text = b""
-        end = time.monotonic() + PATIENCE
-        while True:
-            self.assertLess(time.monotonic(), end)
-            if select.select([terminal], [], [], 0.1)[0]:
-                try:
-                    text += os.read(terminal, 65536)
-                except OSError:
-                    pass
-            done, status = os.waitpid(pid, os.WNOHANG)
-            if done:
-                self.waited = True
-                return os.waitstatus_to_exitcode(status), text.decode().replace("\r\n", "\n")
-
+class Terminal(TerminalTest):
     def test_ctrl_c_reaches_each_rank_once_and_ends_everything(self):
         pid, terminal = self.start_there(3, NOTE)
         os.write(terminal, b"\x03")

@@ -34,6 +34,16 @@ std::string ending(size_t rank, pid_t pid, int code, int number) {
   return who + "was killed by signal " + std::to_string(number) + " (" + strsignal(number) + ")";
 }
 
+/// What a rank that could not be executed wrote, else 0.
+int exec_error(const Pipe& failure) {
+  close(failure.write_end);
+  int error = 0;
+  while (read(failure.read_end, &error, sizeof error) < 0 && errno == EINTR) {
+  }
+  close(failure.read_end);
+  return error;
+}
+
 }  // namespace
 
 Job::Job(const Options& options)
@@ -64,8 +74,14 @@ int Job::run() {
 // ---- Starting.
 
 int Job::start(int rank) {
-  const Pipe out = options_.prefix ? make_pipe() : Pipe{-1, STDOUT_FILENO};
-  const Pipe err = options_.prefix ? make_pipe() : Pipe{-1, STDERR_FILENO};
+  const std::string prefix = "[" + std::to_string(rank) + "] ";
+  Pipe out{-1, STDOUT_FILENO}, err{-1, STDERR_FILENO};
+  if (options_.prefix) {
+    out = make_stream(out_, prefix.size());
+    // One terminal for both, as without zero-run, keeps their order.
+    const bool shared = one_destination_ && isatty(out.write_end);
+    err = shared ? Pipe{-1, out.write_end} : make_stream(errors(), prefix.size());
+  }
   const Pipe input = rank == 0 && isatty(STDIN_FILENO) ? make_pipe() : Pipe{};
   const Pipe failure = make_pipe();  // closed by a successful exec
   const pid_t parent = getpid();
@@ -78,24 +94,27 @@ int Job::start(int rank) {
   guard_.watch(pid);
   ranks_.push_back({.pid = pid});
 
-  if (options_.prefix) {
-    const std::string prefix = "[" + std::to_string(rank) + "] ";
-    for (const auto& [pipe, output] : {std::pair(out, &out_), std::pair(err, &err_)}) {
-      close(pipe.write_end);
-      do_not_block(pipe.read_end);
-      sources_.emplace_back(pipe.read_end, prefix, output);
-    }
-  }
+  read_from(out, 2 * rank, prefix, out_);
+  read_from(err, 2 * rank + 1, prefix, errors());
   if (input.read_end >= 0) {
     close(input.read_end);
     input_.start(input.write_end);
   }
-  close(failure.write_end);
-  int error = 0;
-  while (read(failure.read_end, &error, sizeof error) < 0 && errno == EINTR) {
-  }
-  close(failure.read_end);
-  return error;
+  return exec_error(failure);
+}
+
+/// For a rank to write to: a terminal if lines go to one, else a pipe.
+Pipe Job::make_stream(Lines& lines, size_t prefix_length) const {
+  const int fd = lines.output().fd();
+  const Pipe terminal = isatty(fd) ? make_terminal(fd, prefix_length) : Pipe{};
+  return terminal.read_end >= 0 ? terminal : make_pipe();
+}
+
+void Job::read_from(const Pipe& stream, int id, const std::string& prefix, Lines& lines) {
+  if (stream.read_end < 0) return;
+  close(stream.write_end);
+  do_not_block(stream.read_end);
+  sources_.emplace_back(stream.read_end, id, prefix, &lines);
 }
 
 /// In the rank's process.
@@ -115,6 +134,7 @@ void Job::become(int rank, pid_t parent, int input, int out, int err, int failur
   setenv("ZERO_WORLD_SIZE", world.c_str(), 1);
   setenv("ZERO_LOCAL_WORLD_SIZE", world.c_str(), 1);
   setenv("ZERO_JOB", name_.c_str(), 1);
+  setenv("PYTHONUNBUFFERED", "1", 0);  // its prints would wait for 8 KiB in a pipe
   execvp(options_.program[0], options_.program);
   const int error = errno;
   if (write(failure, &error, sizeof error) < 0) _exit(kSystem);
@@ -141,31 +161,56 @@ int64_t Job::wait_ms() const {
   return std::clamp<int64_t>(deadline_ - now_ms(), 0, kLookAgainMs);
 }
 
-bool Job::may_write(const Output& output, const Output& other) const {
-  return output.pending() && !(one_destination_ && other.inside_line());
-}
-
 /// Wait until something happens, and move input and output.
 void Job::move_bytes(int64_t wait_ms) {
+  Output& out = out_.output();
+  Output& err = err_.output();
   std::vector<pollfd> fds = {{signals_.fd(), POLLIN, 0},
-                             {may_write(out_, err_) ? out_.fd() : -1, POLLOUT, 0},
-                             {may_write(err_, out_) ? err_.fd() : -1, POLLOUT, 0},
+                             {out.pending() ? out.fd() : -1, POLLOUT, 0},
+                             {err.pending() ? err.fd() : -1, POLLOUT, 0},
                              input_.interest()};
   const size_t first_source = fds.size();
+  int64_t due = std::min(out_.due_ms(), err_.due_ms());
   for (const LineSource& source : sources_) {
-    fds.push_back({source.output()->full() ? -1 : source.fd(), POLLIN, 0});
+    fds.push_back({source.lines()->output().full() ? -1 : source.fd(), POLLIN, 0});
+    due = std::min(due, source.due_ms());
   }
+  if (due != Lines::kNever) wait_ms = std::clamp<int64_t>(due - now_ms(), 0, wait_ms);
   const int ready = poll(fds.data(), fds.size(), static_cast<int>(wait_ms));
   if (ready < 0 && errno != EINTR) give_up("cannot wait");
-  if (ready <= 0) return;
-  if (fds[1].revents != 0) out_.write_some();
-  if (fds[2].revents != 0 && may_write(err_, out_)) err_.write_some();
-  if (fds[3].revents != 0) input_.move_some();
+  if (ready < 0) return;
+  if (fds[1].revents != 0) out.write_some();
+  if (fds[2].revents != 0) err.write_some();
+  if (fds[3].revents != 0 && input_.move_some()) lose_place();
+  read_sources(fds.data() + first_source);
+}
+
+/// What polled says is there, then what has waited long enough.
+void Job::read_sources(const pollfd* polled) {
+  const int64_t now = now_ms();
   for (size_t i = 0; i < sources_.size(); ++i) {
-    if (fds[first_source + i].revents != 0) sources_[i].read_some();
+    LineSource& source = sources_[i];
+    if (polled[i].revents != 0) source.read_some(now);
+    if (polled[i].fd >= 0) source.show_if_due(now);
     // The reader has gone: the rank's next write fails as it would without zero-run.
-    if (sources_[i].output()->broken()) sources_[i].close();
+    if (source.lines()->output().broken()) source.close();
   }
+  out_.draw_if_due(now);
+  err_.draw_if_due(now);
+}
+
+/// The terminal's cursor has gone to a new line without us.
+void Job::lose_place() {
+  for (Lines* lines : {&out_, &err_}) {
+    if (same_destination(STDIN_FILENO, lines->output().fd())) lines->lose_place();
+  }
+}
+
+void Job::resize() {
+  for (const LineSource& source : sources_) {
+    set_size(source.fd(), source.lines()->output().fd(), source.prefix().size());
+  }
+  signal_all(SIGWINCH);
 }
 
 void Job::take_signals() {
@@ -178,6 +223,7 @@ void Job::take_signal(int number) {
     return;
   }
   if (number == SIGTSTP) return stop_and_continue();
+  if (number == SIGWINCH) return resize();
   if (number == SIGINT && passed_on(SIGINT)) {
     say("interrupted twice: killing the ranks");
     deadline_ = 0;
@@ -192,6 +238,9 @@ void Job::take_signal(int number) {
 void Job::stop_and_continue() {
   signal_all(SIGSTOP);
   raise(SIGSTOP);
+  out_.lose_place();
+  err_.lose_place();
+  resize();
   signal_all(SIGCONT);
 }
 
@@ -280,7 +329,7 @@ void Job::end_leftovers() {
   waited_for_ = true;
   // What is in the pipes is all there will be, but for processes that have left their group.
   for (LineSource& source : sources_) {
-    while (source.fd() >= 0 && source.read_some()) {
+    while (source.fd() >= 0 && source.read_some(now_ms())) {
     }
     source.close();
   }
@@ -289,7 +338,7 @@ void Job::end_leftovers() {
 /// Until it is written, or nobody reads it and somebody wants an end.
 void Job::flush() {
   const size_t signals = passed_on_.size();
-  while ((out_.pending() || err_.pending()) && passed_on_.size() == signals) {
+  while ((out_.output().pending() || err_.output().pending()) && passed_on_.size() == signals) {
     move_bytes(kLookAgainMs);
     take_signals();
   }

@@ -9,8 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "line_source.h"
+#include "lines.h"
 #include "options.h"
-#include "output.h"
 #include "process.h"
 
 namespace zero_run {
@@ -34,14 +35,18 @@ class Job {
 
   // Starting.
   int start(int rank);  // 0 or the errno of exec
+  Pipe make_stream(Lines& lines, size_t prefix_length) const;
+  void read_from(const Pipe& stream, int id, const std::string& prefix, Lines& lines);
   [[noreturn]] void become(int rank, pid_t parent, int input, int out, int err, int failure) const;
   int not_started(int error);
 
   // Running.
   bool all_ended() const;
   void move_bytes(int64_t wait_ms);
-  bool may_write(const Output& output, const Output& other) const;
+  void read_sources(const pollfd* polled);
+  void lose_place();
   int64_t wait_ms() const;
+  void resize();
   void take_signals();
   void take_signal(int number);
   void stop_and_continue();
@@ -58,7 +63,9 @@ class Job {
   bool passed_on(int number) const;
   void signal_all(int number) const;
   void end_all(int number);
-  void say(const std::string& line) { err_.add_line("zero-run: ", line); }
+  /// Where stderr goes: with stdout if both end in one place.
+  Lines& errors() { return one_destination_ ? out_ : err_; }
+  void say(const std::string& line) { errors().add(-1, "zero-run: ", line + '\n'); }
 
   const Options options_;
   const std::string name_;
@@ -66,7 +73,7 @@ class Job {
   Signals signals_;
   Guard guard_;
   TerminalInput input_;
-  Output out_, err_;
+  Lines out_, err_;
   std::vector<LineSource> sources_;
   std::vector<Rank> ranks_;
   std::vector<int> passed_on_;  // signals

@@ -4,9 +4,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -58,6 +60,35 @@ Pipe make_pipe() {
   return {ends[0], ends[1]};
 }
 
+Pipe make_terminal(int like, size_t taken) {
+  char name[64];
+  Pipe ends;
+  ends.read_end = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  if (ends.read_end < 0) return {};
+  if (grantpt(ends.read_end) == 0 && unlockpt(ends.read_end) == 0 &&
+      ptsname_r(ends.read_end, name, sizeof name) == 0) {
+    ends.write_end = open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);
+  }
+  termios mode;
+  if (ends.write_end < 0 || tcgetattr(ends.write_end, &mode) != 0) {
+    close(ends.read_end);
+    if (ends.write_end >= 0) close(ends.write_end);
+    return {};
+  }
+  mode.c_oflag &= ~static_cast<tcflag_t>(OPOST);  // the terminal `like` adds each '\r'
+  mode.c_lflag &= ~static_cast<tcflag_t>(ECHO);
+  tcsetattr(ends.write_end, TCSANOW, &mode);
+  set_size(ends.read_end, like, taken);
+  return ends;
+}
+
+void set_size(int to, int like, size_t taken) {
+  winsize size;
+  if (ioctl(like, TIOCGWINSZ, &size) != 0) return;
+  if (size.ws_col > taken) size.ws_col = static_cast<unsigned short>(size.ws_col - taken);
+  ioctl(to, TIOCSWINSZ, &size);
+}
+
 void do_not_block(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
 std::string random_name() {
@@ -103,7 +134,8 @@ Signals::Signals() {
   old_pipe_ = signal(SIGPIPE, SIG_IGN);
   sigset_t watched;
   sigemptyset(&watched);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCHLD}) {
+  for (const int number :
+       {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCHLD, SIGWINCH}) {
     struct sigaction action;
     sigaction(number, nullptr, &action);
     // Whoever has one ignored, as nohup does, means the ranks as well.
@@ -136,17 +168,25 @@ pollfd TerminalInput::interest() const {
   return {tcgetpgrp(STDIN_FILENO) == getpgrp() ? STDIN_FILENO : -1, POLLIN, 0};
 }
 
-void TerminalInput::move_some() {
+bool TerminalInput::move_some() {
+  bool shown = false;
   if (typed_.empty()) {
     char bytes[4096];
     const ssize_t count = read(STDIN_FILENO, bytes, sizeof bytes);
-    if (count < 0 && (errno == EINTR || errno == EAGAIN)) return;
-    if (count <= 0) return stop();
+    if (count < 0 && (errno == EINTR || errno == EAGAIN)) return false;
+    if (count <= 0) {
+      stop();
+      return false;
+    }
     typed_.assign(bytes, static_cast<size_t>(count));
+    termios mode;
+    shown = typed_.find('\n') != std::string::npos && tcgetattr(STDIN_FILENO, &mode) == 0 &&
+            (mode.c_lflag & (ECHO | ECHONL)) != 0;
   }
   const ssize_t count = write(to_rank_, typed_.data(), typed_.size());
   if (count > 0) typed_.erase(0, static_cast<size_t>(count));
   if (count < 0 && errno != EAGAIN && errno != EINTR) stop();
+  return shown;
 }
 
 void TerminalInput::stop() {

@@ -29,6 +29,12 @@ struct Pipe {
 Pipe make_pipe();
 void do_not_block(int fd);
 
+/// A terminal of the size of `like`, less `taken` columns, that changes no byte: read_end is
+/// zero-run's, write_end a rank's. Both are -1 if the system gives none.
+Pipe make_terminal(int like, size_t taken);
+/// Give terminal `to` the size of `like`, less `taken` columns; nothing if either is none.
+void set_size(int to, int like, size_t taken);
+
 /// Of a job: no other has it.
 std::string random_name();
 
@@ -66,7 +72,8 @@ class TerminalInput {
   void start(int to_rank);
   /// What to poll for; fd -1 for nothing.
   pollfd interest() const;
-  void move_some();
+  /// True if the terminal has shown a typed line end.
+  bool move_some();
 
  private:
   void stop();

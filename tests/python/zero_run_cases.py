@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests of zero-run share: the program that ZERO_RUN names, with shell scripts as ranks."""
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import tempfile
+import termios
+import time
+import unittest
+
+ZERO_RUN = os.environ.get("ZERO_RUN", "zero-run")
+PATIENCE = 30  # seconds until a test gives up waiting; nothing below is meant to take that long
+
+
+def zero_run(*arguments, script=None, **options):
+    command = [ZERO_RUN, *arguments]
+    if script is not None:
+        command += ["sh", "-c", script]
+    options.setdefault("stdin", subprocess.DEVNULL)
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False,
+                          **options)
+
+
+def state(pid):
+    """The letter that ps shows: T is stopped; X for one that is gone."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):  # the latter if it goes while it is read
+        return "X"
+
+
+def alive(pid):
+    return state(pid) not in "ZX"
+
+
+def has_terminals():
+    try:
+        ends = pty.openpty()
+    except OSError:
+        return False
+    for end in ends:
+        os.close(end)
+    return True
+
+
+def set_size(terminal, rows, columns):
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
+class ZeroRunTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.environment = dict(os.environ, FOLDER=self.folder)
+
+    def start(self, ranks, script, **options):
+        """zero-run in the background, every rank having made the file ready.<rank>."""
+        for rank in range(ranks):
+            if os.path.exists(f"{self.folder}/ready.{rank}"):
+                os.remove(f"{self.folder}/ready.{rank}")
+        options.setdefault("stdin", subprocess.DEVNULL)
+        process = subprocess.Popen([ZERO_RUN, "-n", str(ranks), "sh", "-c", script], text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   env=self.environment, **options)
+        self.addCleanup(self.end, process)
+        self.until(lambda: all(os.path.exists(f"{self.folder}/ready.{r}") for r in range(ranks)))
+        return process
+
+    @staticmethod
+    def end(process):
+        process.kill()
+        process.communicate()
+
+    def until(self, condition):
+        end = time.monotonic() + PATIENCE
+        while not condition():
+            self.assertLess(time.monotonic(), end, "waited in vain")
+            time.sleep(0.01)
+
+    def read(self, name):
+        with open(f"{self.folder}/{name}") as file:
+            return file.read()
+
+    def pids(self, name):
+        return [int(word) for word in self.read(name).split()]
+
+
+READY = "touch $FOLDER/ready.$ZERO_RANK; "
+
+
+@unittest.skipUnless(has_terminals(), "this machine gives no pty")
+class TerminalTest(ZeroRunTest):
+    """zero-run as a shell would start it: leader of the foreground group of a terminal."""
+
+    def start_there(self, ranks, script, redirection="", size=None):
+        """`size` of the terminal is (rows, columns)."""
+        pid, terminal = pty.fork()
+        if pid == 0:
+            try:
+                if size:
+                    set_size(0, *size)
+                shell = f'exec "$0" "$@" {redirection}'
+                command = ["sh", "-c", shell, ZERO_RUN, "-n", str(ranks), "sh", "-c", script]
+                os.execvpe("sh", command, self.environment)
+            finally:
+                os._exit(99)
+        self.addCleanup(os.close, terminal)
+        self.waited = False
+        self.addCleanup(self.end_there, pid)
+        self.until(lambda: all(os.path.exists(f"{self.folder}/ready.{r}") for r in range(ranks)))
+        return pid, terminal
+
+    def end_there(self, pid):
+        """Nothing of a test that failed stays behind, stopped: ranks die with zero-run."""
+        if not self.waited:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+    def wait(self, pid, terminal):
+        text = b""
+        end = time.monotonic() + PATIENCE
+        while True:
+            self.assertLess(time.monotonic(), end)
+            done, status = os.waitpid(pid, os.WNOHANG)
+            while select.select([terminal], [], [], 0 if done else 0.1)[0]:
+                try:
+                    text += os.read(terminal, 65536)
+                except OSError:  # nobody has the terminal open any more
+                    break
+            if done:
+                self.waited = True
+                return os.waitstatus_to_exitcode(status), text.decode().replace("\r\n", "\n")

@@ -263,6 +263,36 @@ class Usage(ZeroRunTest):
         for spelling in (["-n", "2"], ["-n2"], ["--ranks", "2"], ["--ranks=2"], ["-n", "2", "--"]):
             self.assertEqual(len(zero_run(*spelling, "echo", "x").stdout.splitlines()), 2)
 
+    def test_words_of_other_launchers_that_mean_the_same_are_understood(self):
+        for words in ("-np 2", "--np 2", "--np=2", "--nproc-per-node 2", "--nproc_per_node=2",
+                      "--ntasks=2 --label", "--standalone --nnodes=1 --nproc-per-node=2",
+                      "-n2 --ntasks-per-node=2", "--oversubscribe --bind-to none -np 2"):
+            with self.subTest(words):
+                done = zero_run(*words.split(), "echo", "x")
+                self.assertEqual((sorted(done.stdout.splitlines()), done.stderr),
+                                 (["[0] x", "[1] x"], ""))
+
+    def test_words_of_other_launchers_that_mean_more_are_answered_by_name(self):
+        for words, answer in [
+            ("-N 2", "-N: srun means hosts by it, and mpirun ranks per host: use -n RANKS"),
+            ("-N2", "-N2: srun means hosts by it, and mpirun ranks per host: use -n RANKS"),
+            ("--nnodes=2", "--nnodes=2: zero-run starts ranks on this host only: use mpirun, srun "
+                           "or torchrun for several hosts"),
+            ("--master_port 29500", "--master_port: ranks of zero-run are on one host and find "
+                                    "each other without an address: leave it out"),
+            ("-m train", "-m: zero-run starts programs, not modules: use python -m MODULE as "
+                         "PROGRAM"),
+            ("-n 4 -np 2", "'-np' contradicts the 4 ranks given before it; see zero-run --help"),
+            ("-np", "-np needs a number of ranks; see zero-run --help"),
+            ("--nproc-per-node=gpu", "'gpu' is not a number of ranks from 1 to 1024; see zero-run "
+                                     "--help"),
+            ("-n 2 train.py", "program 'train.py' was not found; use python3 train.py"),
+        ]:
+            with self.subTest(words):
+                arguments = words.split() + (["true"] if len(words) > 3 else [])
+                done = zero_run(*arguments)
+                self.assertEqual((done.stdout, done.stderr), ("", f"zero-run: {answer}\n"))
+
     def test_options_behind_the_program_are_the_programs(self):
         done = zero_run("-n", "1", "echo", "--version", "-n", "3")
         self.assertEqual(done.stdout, "[0] --version -n 3\n")

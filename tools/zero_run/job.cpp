@@ -44,6 +44,11 @@ int exec_error(const Pipe& failure) {
   return error;
 }
 
+/// torchrun takes scripts without their interpreter.
+std::string hint(const std::string& program) {
+  return program.ends_with(".py") ? "; use python3 " + program : "";
+}
+
 }  // namespace
 
 Job::Job(const Options& options)
@@ -144,11 +149,12 @@ void Job::become(int rank, pid_t parent, int input, int out, int err, int failur
 int Job::not_started(int error) {
   signal_all(SIGKILL);
   if (error == ENOENT) {
-    fprintf(stderr, "zero-run: program '%s' was not found\n", options_.program[0]);
+    fprintf(stderr, "zero-run: program '%s' was not found%s\n", options_.program[0],
+            hint(options_.program[0]).c_str());
     return kNotFound;
   }
-  fprintf(stderr, "zero-run: program '%s' cannot be executed: %s\n", options_.program[0],
-          strerror(error));
+  fprintf(stderr, "zero-run: program '%s' cannot be executed: %s%s\n", options_.program[0],
+          strerror(error), hint(options_.program[0]).c_str());
   return kNotExecutable;
 }
 

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "habits.h"
 #include "zero.h"
 
 namespace zero_run {
@@ -17,7 +18,7 @@ constexpr char kHelp[] =
     "Usage: zero-run -n RANKS [--no-prefix] PROGRAM [ARGUMENT...]\n"
     "Start RANKS copies of PROGRAM on this host as the ranks of one libzero job.\n"
     "\n"
-    "  -n, --ranks RANKS  how many, 1 to 1024\n"
+    "  -n, --ranks RANKS  how many, 1 to 1024; -np, --ntasks and --nproc-per-node are the same\n"
     "      --no-prefix    leave out the \"[rank] \" in front of every line of output\n"
     "      --help         print this and exit\n"
     "      --version      print the version and exit\n"
@@ -54,6 +55,11 @@ constexpr char kHelp[] =
   exit(kUsage);
 }
 
+[[noreturn]] void decline(const std::string& option, const char* words) {
+  fprintf(stderr, "zero-run: %s: %s\n", option.c_str(), words);
+  exit(kUsage);
+}
+
 [[noreturn]] void answer(const std::string& words) {
   fputs(words.c_str(), stdout);
   exit(fflush(stdout) == 0 ? 0 : kSystem);
@@ -68,6 +74,28 @@ int parse_ranks(std::string_view text) {
            std::to_string(kMostRanks));
   }
   return ranks;
+}
+
+/// Takes the option at next, with its value, and returns where that ends.
+char** take_option(char** next, Options& options) {
+  const std::string typed = *next;
+  const TypedOption option(*next);
+  if (asks_for_nothing(option.name)) return next;
+  const Habit* habit = find_habit(option.name);
+  if (habit == nullptr && !counts_ranks(option.name)) refuse("unknown option '" + typed + "'");
+  const char* value = option.has_value ? option.value.data() : *++next;
+  if (habit != nullptr) {
+    if (value != nullptr && *value != '\0' && habit->harmless == value) return next;
+    decline(typed, habit->words);
+  }
+  if (value == nullptr) refuse(typed + " needs a number of ranks");
+  const int ranks = parse_ranks(value);
+  if (options.ranks != 0 && options.ranks != ranks) {
+    refuse("'" + typed + "' contradicts the " + std::to_string(options.ranks) +
+           " ranks given before it");
+  }
+  options.ranks = ranks;
+  return next;
 }
 
 std::string version() {
@@ -91,15 +119,8 @@ Options parse_options(char** arguments) {
     if (option == "--version") answer(version());
     if (option == "--no-prefix") {
       options.prefix = false;
-    } else if (option == "-n" || option == "--ranks") {
-      if (*++next == nullptr) refuse(std::string(option) + " needs a number of ranks");
-      options.ranks = parse_ranks(*next);
-    } else if (option.starts_with("--ranks=")) {
-      options.ranks = parse_ranks(option.substr(8));
-    } else if (option.starts_with("-n")) {
-      options.ranks = parse_ranks(option.substr(2));
     } else {
-      refuse("unknown option '" + std::string(option) + "'");
+      next = take_option(next, options);
     }
   }
   if (options.ranks == 0) refuse("the number of ranks is missing: -n RANKS");

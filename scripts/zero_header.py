@@ -17,8 +17,9 @@ class Header:
     constants: dict[str, int]
     # Names of constants that stand in one enum, or alone by a #define.
     families: list[list[str]]
-    # Pointers to functions, as fields_of has them.
+    # Pointers to functions, as fields_of has them, and as they are declared.
     typedefs: dict[str, str]
+    callbacks: dict[str, str]
 
 
 def words_of(declaration: str) -> tuple[str, str]:
@@ -34,20 +35,25 @@ def words_of(declaration: str) -> tuple[str, str]:
     return " ".join(words), name
 
 
-def function_type(declaration: str) -> tuple[str, str, list[str]]:
-    """(result, name, argument types) of a pointer to function."""
+def function_type(declaration: str) -> tuple[str, str, list[tuple[str, str]]]:
+    """(result, name, arguments as words_of has them) of a pointer to function."""
     match = re.fullmatch(r"\s*(\w+) \(\*(\w+)\)\((.*)\)\s*", declaration)
     assert match, declaration
     result, name, arguments = match.groups()
-    return result, name, [words_of(argument)[0] for argument in arguments.split(",")]
+    return result, name, [words_of(argument) for argument in arguments.split(",")]
+
+
+def function_kind(declaration: str) -> tuple[str, str]:
+    """(name, type) of a pointer to function, its type as "fn(int32_t, void *) zero_status"."""
+    result, name, arguments = function_type(declaration)
+    return name, f"fn({', '.join(kind for kind, _ in arguments)}) {result}"
 
 
 def fields_of(body: str) -> dict[str, str]:
     fields = {}
     for declaration in filter(str.strip, body.split(";")):
         if "(*" in declaration:
-            result, name, arguments = function_type(declaration)
-            fields[name] = f"fn({', '.join(arguments)}) {result}"
+            name, fields[name] = function_kind(declaration)
         else:
             kind, name = words_of(declaration)
             size = re.search(r"\[(\d+)\]", declaration)
@@ -72,8 +78,6 @@ def read(path: str | Path) -> Header:
         values = re.findall(r"\b(ZERO_[A-Z0-9_]+) = (-?\d+)\b", body) if body else [(name, value)]
         constants |= {name: int(value) for name, value in values}
         families.append([name for name, _ in values])
-    typedefs = {}
-    for declaration in re.findall(r"typedef (\w+ \(\*zero_\w+\)\([^()]*\));", text):
-        result, name, arguments = function_type(declaration)
-        typedefs[name] = f"fn({', '.join(arguments)}) {result}"
-    return Header(functions, structs, constants, families, typedefs)
+    declared = re.findall(r"typedef (\w+ \(\*zero_\w+\)\([^()]*\));", text)
+    typedefs = dict(map(function_kind, declared))
+    return Header(functions, structs, constants, families, typedefs, dict(zip(typedefs, declared)))

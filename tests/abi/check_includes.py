@@ -108,7 +108,7 @@ def circles(root: pathlib.Path) -> list[str]:
         graphs[f"bindings/rust/{crate}"] = uses(root / "bindings/rust" / crate)
     faults = []
     for place, graph in graphs.items():
-        if sum(map(len, graph.values())) < 2:
+        if not any(graph.values()):
             faults.append(f"{place}: only {len(graph)} files were found")
         try:
             graphlib.TopologicalSorter(graph).prepare()

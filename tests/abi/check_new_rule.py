@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """CONTRIBUTING's "Add an optimizer" says all that the library needs of a rule: a copy of the sources gets one by
 that, the objects that know the list of rules are compiled anew, and Python, whose files stay as they are, trains
-with it, saves and loads. With its name in typing.py Python's tests of rules and words pass on it.
+with it, saves and loads. Once scripts/mirrors.py has run, Python's tests of rules and words pass on it.
 
 usage: check_new_rule.py SOURCE_FOLDER BUILD_FOLDER LIBRARY
 """
@@ -121,9 +121,11 @@ def main() -> None:
         link(objects, library)
         environment = dict(os.environ, LIBZERO_PATH=str(library), PYTHONPATH=str(SOURCE / "bindings/python"))
         subprocess.run([sys.executable, "-c", TRAIN], env=environment, check=True)
-        python = root / "python"
+        python = root / "bindings/python"
         shutil.copytree(SOURCE / "bindings/python", python)
-        edit(python / "libzero/typing.py", r"(RuleName = Literal\[[^\]]*)\]", r'\1    "sign_of_momentum",\n]')
+        shutil.copytree(SOURCE / "scripts", root / "scripts")
+        (root / "bindings/rust/libzero-sys/src").mkdir(parents=True)
+        subprocess.run([sys.executable, root / "scripts/mirrors.py"], check=True)
         subprocess.run([sys.executable, "-m", "unittest", "test_typing", "test_words", "test_custom", "test_state"],
                        cwd=python / "tests", env=dict(environment, PYTHONPATH=str(python)), check=True)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Optional, Union
 
 from . import _dlpack
-from ._abi import DTYPES, lib
+from ._abi import lib
 from ._dtypes import (
     ARRAY_TYPES,
     BUFFER_KINDS,
@@ -22,8 +22,9 @@ from ._dtypes import (
     VIEW_FORMATS,
     typestr_of,
 )
-from ._structs import CommHandle
+from ._handles import CommHandle
 from ._values import int64
+from ._zero_h import DTYPES
 from .typing import Shape
 
 

@@ -7,9 +7,9 @@ import ctypes as c
 import os
 from typing import Any, Optional, Union
 
-from . import _abi, _structs, _values
+from . import _abi, _values, _zero_h
 from ._abi import lib
-from ._structs import OptimHandle
+from ._handles import OptimHandle
 from .comm import Comm
 
 
@@ -71,8 +71,8 @@ class Checkpoints:
         >>> optimizer.save("run/step-1000")
         >>> optimizer.load("run")
         """
-        options = _abi.create(_structs.LoadOptions)
-        options.flags = _abi.LOAD_KEEP_SETTINGS if keep_settings else 0
+        options = _abi.create(_zero_h.LoadOptions)
+        options.flags = _zero_h.LOAD_KEEP_SETTINGS if keep_settings else 0
         lib().zero_state_load(self._handle.open(), _values.path(directory), c.byref(options))
 
     def state_extra_set(
@@ -135,7 +135,7 @@ def _bytes(value: bytes | bytearray | memoryview) -> bytes:
 
 
 def _save_options(replace: bool) -> Any:
-    options = _abi.create(_structs.SaveOptions)
-    options.flags = _abi.SAVE_REPLACE if replace else 0
+    options = _abi.create(_zero_h.SaveOptions)
+    options.flags = _zero_h.SAVE_REPLACE if replace else 0
     return c.byref(options)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional, Union
 
-from . import _abi, _structs, _values
+from . import _abi, _values, _zero_h
 from ._dtypes import ITEM_BYTES, VIEW_FORMATS, name_of
 from ._errors import guarded
 from ._rule_info import rules
@@ -130,7 +130,7 @@ def set_rule(options: Any, rule: Rule) -> None:
     name = rule.name
     if name is None:
         name = getattr(rule.update, "__name__", type(rule.update).__name__)
-    custom = _abi.create(_structs.CustomOptimizer)
+    custom = _abi.create(_zero_h.CustomOptimizer)
     custom.name = _values.text(name, "name")
     custom.update = _thunk
     if isinstance(rule.slots, str):
@@ -139,8 +139,8 @@ def set_rule(options: Any, rule: Rule) -> None:
     custom.slots, custom.slot_count = (c.c_char_p * len(slots))(*slots), len(slots)
     settings = _values.settings(rule.settings, rule.settings)
     custom.setting_names, custom.setting_values, custom.setting_count = settings
-    custom.flags = _abi.CUSTOM_WHOLE_TENSORS if rule.whole_tensors else 0
-    options.optimizer = _abi.OPTIMIZER_CUSTOM
+    custom.flags = _zero_h.CUSTOM_WHOLE_TENSORS if rule.whole_tensors else 0
+    options.optimizer = _zero_h.OPTIMIZER_CUSTOM
     options.custom = c.pointer(custom)
 
 
@@ -226,7 +226,7 @@ def _say(given: Any, error: BaseException) -> None:
     # Not cut inside of a character.
     words = words.decode("utf-8", "ignore").replace("\0", " ").encode()
     # The field itself would be read as text.
-    place = c.addressof(given) + _structs.Update.message.offset
+    place = c.addressof(given) + _zero_h.Update.message.offset
     c.memmove(c.c_void_p.from_address(place), words + b"\0", len(words) + 1)
 
 
@@ -243,8 +243,8 @@ def _call(ctx: int, pointer: Any) -> int:
             _say(given, error)
             raise
 
-    return guarded(run, _abi.ERR_CALLBACK)
+    return guarded(run, _zero_h.ERR_CALLBACK)
 
 
 # Made once and never freed: C may call it as long as any optimizer lives.
-_thunk = _structs.UpdateFn(_call)
+_thunk = _zero_h.UpdateFn(_call)

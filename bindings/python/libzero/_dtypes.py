@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
-from ._abi import DTYPES, dtypes_of
-from .typing import FloatingDtype
+from typing import Any, get_args
+
+from ._zero_h import DTYPES
+from .typing import FloatingDtype, HalfDtype
 
 ITEM_BYTES = {
     "float32": 4,
@@ -17,8 +19,15 @@ ITEM_BYTES = {
     "uint8": 1,
 }
 
+
+def dtypes_of(words: Any) -> dict[str, int]:
+    """Some of DTYPES."""
+    return {word: DTYPES[word] for word in get_args(words)}
+
+
 # Gradients and what is trained are of one of these, frozen parameters of any in DTYPES.
 FLOATING = dtypes_of(FloatingDtype)
+HALF = dtypes_of(HalfDtype)
 
 # Kind and size, as in numpy's typestr.
 ARRAY_TYPES = {

@@ -7,7 +7,7 @@ import ctypes as c
 from collections.abc import Iterable
 from typing import Any, Optional, Union
 
-from . import _abi, _params, _values
+from . import _params, _values, _zero_h
 from ._abi import lib
 from ._overlap import Overlap, reduce_flags
 from ._ranks import Arrays, Ranks
@@ -94,13 +94,13 @@ class Gradients(Overlap, Ranks):
         >>> optimizer.loss_scale = 1024
         """
         scale = c.c_double()
-        lib().zero_group_get(self._handle.open(), _abi.ALL_GROUPS, b"loss_scale", c.byref(scale))
+        lib().zero_group_get(self._handle.open(), _zero_h.ALL_GROUPS, b"loss_scale", c.byref(scale))
         return scale.value
 
     @loss_scale.setter
     def loss_scale(self, scale: float) -> None:
         value = _values.double(scale, "loss_scale")
-        lib().zero_group_set(self._handle.open(), _abi.ALL_GROUPS, b"loss_scale", value)
+        lib().zero_group_set(self._handle.open(), _zero_h.ALL_GROUPS, b"loss_scale", value)
 
     def read_loss_scale_from(self, address: Optional[int], dtype: NumberDtype = "float32") -> None:
         """Read the loss scale from GPU memory, like Group.read_from, if it is not dynamic. Each
@@ -110,7 +110,7 @@ class Gradients(Overlap, Ranks):
         >>> optimizer.read_loss_scale_from(scale_on_gpu.data_ptr())  # doctest: +SKIP
         """
         at = _values.number_at(address, dtype)
-        lib().zero_group_set_from(self._handle.open(), _abi.ALL_GROUPS, b"loss_scale", *at)
+        lib().zero_group_set_from(self._handle.open(), _zero_h.ALL_GROUPS, b"loss_scale", *at)
 
     def drop_grads(self) -> None:
         """Discard the reduced sums; writes no gradient. Local, on every rank.

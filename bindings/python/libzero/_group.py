@@ -8,8 +8,9 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Optional
 
 from . import _values
-from ._abi import ALL_GROUPS, lib
-from ._structs import OptimHandle
+from ._abi import lib
+from ._handles import OptimHandle
+from ._zero_h import ALL_GROUPS
 from .typing import NumberDtype, Settings
 
 if TYPE_CHECKING:

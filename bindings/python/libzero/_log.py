@@ -7,14 +7,14 @@ import atexit
 import logging
 import sys
 
-from . import _abi, _values
+from . import _abi, _values, _zero_h
 from ._abi import lib
-from ._structs import LogFn
+from ._zero_h import LogFn
 
 _LEVELS = {
-    _abi.LOG_ERROR: logging.ERROR,
-    _abi.LOG_WARNING: logging.WARNING,
-    _abi.LOG_INFO: logging.INFO,
+    _zero_h.LOG_ERROR: logging.ERROR,
+    _zero_h.LOG_WARNING: logging.WARNING,
+    _zero_h.LOG_INFO: logging.INFO,
 }
 
 _logger = logging.getLogger("libzero")

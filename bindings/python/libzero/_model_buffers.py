@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional, Union
 
-from . import _abi, _structs, _values
+from . import _abi, _values, _zero_h
 from ._buffers import Buffer, typed_of
 from .typing import Array, Dtype, Several
 
@@ -42,15 +42,15 @@ def buffers_of(buffers: ModelBuffers) -> list[ModelBuffer]:
 def memory_of(buffer: ModelBuffer, *, gpu: bool) -> Buffer:
     what = f"buffer {buffer.name!r}"
     if buffer.dtype is not None:
-        _values.check_word(buffer.dtype, f"{what}: dtype", _abi.DTYPES)
+        _values.check_word(buffer.dtype, f"{what}: dtype", _zero_h.DTYPES)
     untyped = buffer.dtype or "float32"
-    return typed_of(buffer.data, what, buffer.dtype, untyped, _abi.DTYPES, gpu=gpu)
+    return typed_of(buffer.data, what, buffer.dtype, untyped, _zero_h.DTYPES, gpu=gpu)
 
 
 def c_buffers(buffers: Sequence[ModelBuffer], memory: Sequence[Buffer]) -> Any:
     """Return the array for C. It keeps names and shapes alive."""
-    array = (_structs.ModelBuffer * len(buffers))()
-    default = _abi.create(_structs.ModelBuffer)
+    array = (_zero_h.Buffer * len(buffers))()
+    default = _abi.create(_zero_h.Buffer)
     for entry, buffer, found in zip(array, buffers, memory):
         c.pointer(entry)[0] = default
         entry.name = _values.text(buffer.name, "buffer")
@@ -59,5 +59,5 @@ def c_buffers(buffers: Sequence[ModelBuffer], memory: Sequence[Buffer]) -> Any:
         dimensions = [_values.int64(size, what) for size in found.shape]
         entry.shape = (c.c_int64 * len(dimensions))(*dimensions)
         entry.ndim = len(dimensions)
-        entry.dtype = _abi.DTYPES[found.dtype]
+        entry.dtype = _zero_h.DTYPES[found.dtype]
     return array

@@ -8,7 +8,7 @@ import ctypes as c
 from collections.abc import Sequence
 from typing import Any, Optional, Union
 
-from . import _abi, _params, _structs, _values
+from . import _abi, _params, _values, _zero_h
 from ._abi import lib
 from ._buffers import Buffer
 from ._state import StateAccess
@@ -41,7 +41,7 @@ class Overlap(StateAccess):
         >>> optimizer.step()
         True
         """
-        options = _abi.create(_structs.StepOptions)
+        options = _abi.create(_zero_h.StepOptions)
         options.reduce_flags = reduce_flags(reduction, False)
         options.stream = _values.stream(stream)
         lib().zero_step_begin(self._handle.open(), c.byref(options))
@@ -91,7 +91,7 @@ class Overlap(StateAccess):
             if param not in self._names:
                 raise KeyError(f"{param!r}: no parameter has that name")
             param = self._names.index(param)  # libzero's own look-up would wait for the step
-        chosen = _abi.ALL_PARAMS if param is None else _values.int64(param, "parameter")
+        chosen = _zero_h.ALL_PARAMS if param is None else _values.int64(param, "parameter")
         lib().zero_param_wait(self._handle.open(), chosen, _values.stream(stream))
 
     def _keep_until_next_step(self, grads: Sequence[Optional[Buffer]] | None) -> None:
@@ -103,5 +103,5 @@ class Overlap(StateAccess):
 
 
 def reduce_flags(reduction: Reduction, accumulate: bool) -> int:
-    flags = _values.choice(_abi.REDUCTIONS, reduction, "reduction")
-    return flags | (_abi.REDUCE_ACCUMULATE if accumulate else 0)
+    flags = _values.choice(_zero_h.REDUCTIONS, reduction, "reduction")
+    return flags | (_zero_h.REDUCE_ACCUMULATE if accumulate else 0)

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional, Union, cast
 
-from . import _abi, _custom, _structs, _values
+from . import _abi, _custom, _values, _zero_h
 from ._buffers import Buffer, shape_of, typed_of
 from ._custom import Rule
-from ._dtypes import FLOATING
+from ._dtypes import FLOATING, HALF
 from .typing import Array, Dtype, FloatingDtype, Several, Shape
 
 
@@ -84,7 +84,7 @@ def prepare(param: Param, *, gpu: bool) -> Prepared:
     """Check a parameter. With `gpu`, its memory may be on a GPU."""
     what, grad_dtype = f"parameter {param.name!r}", param.grad_dtype
     dtype: Optional[str] = param.dtype
-    known = _abi.DTYPES if param.frozen else FLOATING
+    known = _zero_h.DTYPES if param.frozen else FLOATING
     for given, of, choices in ((dtype, "dtype", known), (grad_dtype, "grad_dtype", FLOATING)):
         if given is not None:
             _values.check_word(given, f"{what}: {of}", choices)
@@ -138,8 +138,8 @@ def refuse_unknown(given: Mapping[str, object] | None, known: set[str]) -> None:
 
 def c_params(params: Sequence[Prepared]) -> Any:
     """Return the array for C. It keeps names and shapes alive; `params` keeps the memory."""
-    array = (_structs.Param * len(params))()
-    default = _abi.create(_structs.Param)
+    array = (_zero_h.Param * len(params))()
+    default = _abi.create(_zero_h.Param)
     for entry, prepared in zip(array, params):
         param = prepared.param
         c.pointer(entry)[0] = default
@@ -150,21 +150,21 @@ def c_params(params: Sequence[Prepared]) -> Any:
         dimensions = [_values.int64(size, f"{what} dimension") for size in prepared.shape]
         entry.shape = (c.c_int64 * len(dimensions))(*dimensions)
         entry.ndim = len(dimensions)
-        entry.dtype = _abi.DTYPES[prepared.dtype]
+        entry.dtype = _zero_h.DTYPES[prepared.dtype]
         entry.grad_dtype = FLOATING[prepared.grad_dtype]
         entry.owner = _values.int32(param.owner, f"{what} owner")
         if param.padded:
-            entry.flags |= _abi.PARAM_PADDED
+            entry.flags |= _zero_h.PARAM_PADDED
         if param.order is not None:
-            entry.flags |= _abi.PARAM_ORDER
+            entry.flags |= _zero_h.PARAM_ORDER
             entry.order = _values.int64(param.order, f"{what} order")
         if param.frozen:
-            entry.flags |= _abi.PARAM_FROZEN
+            entry.flags |= _zero_h.PARAM_FROZEN
         if param.lr_scale is not None:
-            entry.flags |= _abi.PARAM_LR_SCALE
+            entry.flags |= _zero_h.PARAM_LR_SCALE
             entry.lr_scale = _values.double(param.lr_scale, f"{what} lr_scale")
         if param.weight_decay is not None:
-            entry.flags |= _abi.PARAM_WEIGHT_DECAY
+            entry.flags |= _zero_h.PARAM_WEIGHT_DECAY
             entry.weight_decay = _values.double(param.weight_decay, f"{what} weight_decay")
     return array
 
@@ -183,28 +183,20 @@ def pointers(buffers: Sequence[Optional[Buffer]]) -> Any:
     return (c.c_void_p * len(buffers))(*[address(buffer) for buffer in buffers])
 
 
-_TYPES: Mapping[str, Any] = {field[0]: field[1] for field in _structs.Options._fields_}
+_TYPES: Mapping[str, Any] = {field[0]: field[1] for field in _zero_h.Options._fields_}
 # The options of zero_options, by their names.
 OPTIONS = _TYPES.keys() - {
     "struct_size", "optimizer", "names", "values", "setting_count", "custom",
 }  # fmt: skip
-# What an option of zero_options is made of, where it is no number of its field's type.
-_CHOICES = {
-    "partition": _abi.PARTITIONS,
-    "nonfinite": _abi.NONFINITES,
-    "master": _abi.MASTERS,
-    "wire_dtype": _abi.HALF_DTYPES,
-    "uneven_inputs": _abi.UNEVENS,
-    "share_dtype": _abi.HALF_DTYPES,
-}
 _FLAGS = {"overlap_gather"}
 _NUMBERS = {c.c_int32: _values.int32, c.c_int64: _values.int64, c.c_double: _values.double}
 
 
 def _option(name: str, value: Any) -> Any:
-    if name in _CHOICES:
-        dtype_left_out = value is None and _CHOICES[name] is _abi.HALF_DTYPES
-        return 0 if dtype_left_out else _values.choice(_CHOICES[name], value, name)
+    if name in _zero_h.CHOICES:
+        return _values.choice(_zero_h.CHOICES[name], value, name)
+    if name.endswith("_dtype"):
+        return 0 if value is None else _values.choice(HALF, value, name)
     if name in _FLAGS:
         return 1 if value else 0
     return _NUMBERS[_TYPES[name]](value, name)
@@ -212,7 +204,7 @@ def _option(name: str, value: Any) -> Any:
 
 def c_options(*, optimizer: Rule, settings: Mapping[str, Any], **options: Any) -> Any:
     """Return zero_options with these fields."""
-    made = _abi.create(_structs.Options)
+    made = _abi.create(_zero_h.Options)
     _custom.set_rule(made, optimizer)
     for name, value in options.items():
         setattr(made, name, _option(name, value))

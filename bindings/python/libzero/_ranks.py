@@ -7,10 +7,10 @@ import ctypes as c
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Optional, Union
 
-from . import _abi, _params, _structs, _values
+from . import _abi, _params, _values, _zero_h
 from ._abi import lib
 from ._buffers import Buffer
-from ._structs import OptimHandle
+from ._handles import OptimHandle
 from .comm import Comm
 from .typing import Array
 
@@ -96,7 +96,7 @@ class Ranks:
         Parameters and gradients belong to libzero until this returns. It raises the failures that
         break the comm; the rank that made a call raises that call's other errors.
         """
-        options = _abi.create(_structs.JoinOptions)
+        options = _abi.create(_zero_h.JoinOptions)
         memory = None if grads is None else self._gradients(grads)
         if memory is not None:
             options.grads, options.grad_count = _params.pointers(memory), len(memory)

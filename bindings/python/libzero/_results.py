@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from . import _structs
+from . import _handles
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,6 @@ class Statistics:
     received_control_messages: int
 
 
-def fields_of(struct: _structs.Struct, *left_out: str) -> dict[str, Any]:
+def fields_of(struct: _handles.Struct, *left_out: str) -> dict[str, Any]:
     names = [field[0] for field in struct._fields_]
     return {name: getattr(struct, name) for name in names if name not in ("struct_size", *left_out)}

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Optional
 
-from . import _abi, _structs
+from . import _abi, _zero_h
 from ._errors import ArgumentError
 
 
@@ -40,7 +40,7 @@ def rules() -> Mapping[str, RuleInfo]:
     {'momentum_buffer': 'momentum'}
     """
     found: dict[str, RuleInfo] = {}
-    rule = _structs.Rule(struct_size=c.sizeof(_structs.Rule))
+    rule = _zero_h.Rule(struct_size=c.sizeof(_zero_h.Rule))
     while True:
         try:
             _abi.lib().zero_rule_info(len(found), c.byref(rule))

@@ -7,9 +7,9 @@ import ctypes as c
 import math
 from typing import TYPE_CHECKING, Any, Callable, Optional, Union, overload
 
-from . import _abi, _values
+from . import _values, _zero_h
 from ._abi import lib
-from ._structs import OptimHandle
+from ._handles import OptimHandle
 from .comm import Comm
 from .typing import DLPackArray
 
@@ -138,7 +138,7 @@ class StateAccess:
         import numpy
 
         number = self._number(param)
-        target = _abi.ALL_RANKS if to is None else _values.int32(to, "to")
+        target = _zero_h.ALL_RANKS if to is None else _values.int32(to, "to")
         out = None
         if to is None or target == self._comm.rank:
             out = numpy.empty(self._shapes[number], self._type(number))
@@ -173,7 +173,7 @@ class StateAccess:
         >>> weight -= 0.1 * gradient
         >>> optimizer.share_params()
         """
-        flags = _abi.SHARE_KEEP_MASTERS if keep_masters else 0
+        flags = _zero_h.SHARE_KEEP_MASTERS if keep_masters else 0
         lib().zero_share_params(self._handle.open(), flags, _values.stream(stream))
 
     def param_index(self, name: str) -> int:
@@ -189,7 +189,7 @@ class StateAccess:
 
     def _number(self, param: Which | None) -> int:
         if param is None:
-            return _abi.ALL_PARAMS
+            return _zero_h.ALL_PARAMS
         if isinstance(param, str):
             return self.param_index(param)
         number = _values.int64(param, "parameter")

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Optional
 
-from . import _abi, _structs
+from . import _abi, _zero_h
 from ._abi import lib
 from ._dtypes import ITEM_BYTES, name_of
 from ._errors import guarded
-from ._structs import CommHandle
+from ._handles import CommHandle
 
 # send (read-only) and recv (writable), as bytes; neither may be used after the return.
 Move = Callable[[memoryview, memoryview], object]
@@ -65,7 +65,7 @@ _numbers = itertools.count(1)
 def create(
     handle: CommHandle, collectives: Collectives, rank: int, world: int, options: Any
 ) -> None:
-    functions = _abi.create(_structs.CommFunctions)
+    functions = _abi.create(_zero_h.CommFunctions)
     functions.exchange = _thunks.exchange
     functions.all_gather = _thunks.all_gather
     for name in _OPTIONAL:
@@ -115,7 +115,7 @@ def _gather(name: str) -> Any:
             own, all_ranks = _bytes_at(send, size), _bytes_at(recv, size * seat.world)
             _lend(own, all_ranks, getattr(seat.collectives, name))
 
-        return guarded(run, _abi.ERR_COMM)
+        return guarded(run, _zero_h.ERR_COMM)
 
     return thunk
 
@@ -127,7 +127,7 @@ def _all_to_all(ctx: int, send: int, recv: int, size: int, _stream: object) -> i
         assert use is not None
         _lend(_bytes_at(send, size * seat.world), _bytes_at(recv, size * seat.world), use)
 
-    return guarded(run, _abi.ERR_COMM)
+    return guarded(run, _zero_h.ERR_COMM)
 
 
 def _reduce_scatter(ctx: int, send: int, recv: int, count: int, dtype: int, _stream: object) -> int:
@@ -143,7 +143,7 @@ def _reduce_scatter(ctx: int, send: int, recv: int, count: int, dtype: int, _str
             lambda readable, writable: use(readable, writable, name),
         )
 
-    return guarded(run, _abi.ERR_COMM)
+    return guarded(run, _zero_h.ERR_COMM)
 
 
 def _split(ctx: int, color: int, rank: int, world: int, child: Any) -> int:
@@ -163,7 +163,7 @@ def _split(ctx: int, color: int, rank: int, world: int, child: Any) -> int:
                 )
         child[0] = _enter(collectives, world)
 
-    return guarded(run, _abi.ERR_COMM)
+    return guarded(run, _zero_h.ERR_COMM)
 
 
 def _free(ctx: int) -> None:
@@ -179,10 +179,10 @@ def _free(ctx: int) -> None:
 
 # Made once and never freed: C may call them as long as any user comm lives.
 _thunks = SimpleNamespace(
-    exchange=_structs.ExchangeFn(_gather("exchange")),
-    all_gather=_structs.MoveFn(_gather("all_gather")),
-    all_to_all=_structs.MoveFn(_all_to_all),
-    reduce_scatter=_structs.ReduceScatterFn(_reduce_scatter),
-    split=_structs.SplitFn(_split),
-    free=_structs.FreeFn(_free),
+    exchange=_zero_h.ExchangeFn(_gather("exchange")),
+    all_gather=_zero_h.AllGatherFn(_gather("all_gather")),
+    all_to_all=_zero_h.AllToAllFn(_all_to_all),
+    reduce_scatter=_zero_h.ReduceScatterFn(_reduce_scatter),
+    split=_zero_h.SplitFn(_split),
+    free=_zero_h.FreeFn(_free),
 )

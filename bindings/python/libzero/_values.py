@@ -11,8 +11,9 @@ import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Optional
 
-from ._abi import ERR_ARGUMENT, dtypes_of
+from ._dtypes import dtypes_of
 from ._errors import ArgumentError
+from ._zero_h import ERR_ARGUMENT
 from .typing import NumberDtype
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from . import _abi, _values
 from ._abi import lib
-from ._structs import CheckpointOf
+from ._zero_h import Checkpoint as Listed
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def list_checkpoints(folder: str | os.PathLike[str]) -> list[Checkpoint]:
     """
     path, count, room = _values.path(folder), c.c_size_t(), 0
     while True:
-        found = (CheckpointOf * room)(*[_abi.create(CheckpointOf) for _ in range(room)])
+        found = (Listed * room)(*[_abi.create(Listed) for _ in range(room)])
         lib().zero_state_list(path, found if room else None, room, c.byref(count))
         if count.value <= room:
             break

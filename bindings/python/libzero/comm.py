@@ -13,13 +13,13 @@ import weakref
 from dataclasses import dataclass
 from typing import Any, TypeVar, Union, overload
 
-from . import _abi, _structs, _user, _values
+from . import _abi, _user, _values, _zero_h
 from ._abi import lib
 from ._buffers import ArenaMemory, buffer_of, shape_of
 from ._closing import Closing
 from ._dtypes import ITEM_BYTES
 from ._errors import ZeroError
-from ._structs import CommHandle
+from ._handles import CommHandle
 from ._user import Collectives
 from ._values import int32
 from .typing import Array, Device, Dtype, MemoryKind, Operation, Shape
@@ -156,7 +156,7 @@ class Comm(Closing):
         """
         handle = CommHandle()
         if device_ordinal is None:
-            device_ordinal = 0 if device == "host" else _abi.ORDINAL_LOCAL_RANK
+            device_ordinal = 0 if device == "host" else _zero_h.ORDINAL_LOCAL_RANK
         options = _options(
             timeout_ms,
             late_ms,
@@ -215,8 +215,8 @@ class Comm(Closing):
 
         >>> comm = Comm.nccl(unique_id, rank, world, device_ordinal=local_rank)  # doctest: +SKIP
         """
-        if len(unique_id) != _abi.NCCL_ID_BYTES:
-            raise ValueError(f"unique_id has {len(unique_id)} bytes, not {_abi.NCCL_ID_BYTES}")
+        if len(unique_id) != _zero_h.NCCL_ID_BYTES:
+            raise ValueError(f"unique_id has {len(unique_id)} bytes, not {_zero_h.NCCL_ID_BYTES}")
         handle = CommHandle()
         options = _options(
             timeout_ms,
@@ -349,7 +349,7 @@ class Comm(Closing):
         >>> comm.all_reduce(np.array([1.0, 2.0]))
         array([1., 2.])
         """
-        chosen = _values.choice(_abi.OPERATIONS, operation, "operation")
+        chosen = _values.choice(_zero_h.OPERATIONS, operation, "operation")
         if isinstance(data, numbers.Integral):
             return self._all_reduce_number(int(data), chosen)
         if isinstance(data, numbers.Real):
@@ -357,7 +357,7 @@ class Comm(Closing):
         buffer = buffer_of(data, "data")
         if buffer.dtype not in _REDUCIBLE:
             raise TypeError(f"data is {buffer.dtype}; expected one of {', '.join(_REDUCIBLE)}")
-        dtype = _abi.DTYPES[buffer.dtype]
+        dtype = _zero_h.DTYPES[buffer.dtype]
         lib().zero_comm_all_reduce(
             self._handle.open(), buffer.address, buffer.elements, dtype, chosen
         )
@@ -366,9 +366,9 @@ class Comm(Closing):
     def _all_reduce_number(self, number: float, operation: int) -> float:
         value: Union[c.c_int64, c.c_double]
         if isinstance(number, int):
-            value, dtype = c.c_int64(_values.int64(number, "data")), _abi.DTYPES["int64"]
+            value, dtype = c.c_int64(_values.int64(number, "data")), _zero_h.DTYPES["int64"]
         else:
-            value, dtype = c.c_double(number), _abi.DTYPES["float64"]
+            value, dtype = c.c_double(number), _zero_h.DTYPES["float64"]
         lib().zero_comm_all_reduce(self._handle.open(), c.addressof(value), 1, dtype, operation)
         return value.value
 
@@ -388,9 +388,9 @@ class Comm(Closing):
         >>> comm.failure().name
         'ZERO_ERR_ABORTED'
         """
-        failure = _abi.create(_structs.Failure)
+        failure = _abi.create(_zero_h.Failure)
         lib().zero_comm_failure(self._handle.open(), c.byref(failure))
-        if failure.status == _abi.OK:
+        if failure.status == _zero_h.OK:
             return None
         return Failure(
             failure.status,
@@ -438,8 +438,8 @@ class Comm(Closing):
         >>> weights.shape, weights.dtype
         ((784, 10), dtype('float32'))
         """
-        chosen = _values.choice(_abi.MEMORIES, kind, "kind")
-        _values.check_word(dtype, "dtype", _abi.DTYPES)
+        chosen = _values.choice(_zero_h.MEMORIES, kind, "kind")
+        _values.check_word(dtype, "dtype", _zero_h.DTYPES)
         element = "uint8" if isinstance(shape, int) else dtype
         dimensions = shape_of(shape)
         size = math.prod(dimensions) * ITEM_BYTES[element]
@@ -487,7 +487,7 @@ def nccl_unique_id() -> bytes:
 
     >>> unique_id = nccl_unique_id()  # doctest: +SKIP
     """
-    drawn = c.create_string_buffer(_abi.NCCL_ID_BYTES)
+    drawn = c.create_string_buffer(_zero_h.NCCL_ID_BYTES)
     lib().zero_nccl_unique_id(drawn)
     return drawn.raw
 
@@ -502,11 +502,11 @@ def _options(
     reduce_ctas: int = 0,
     gather_on_kernels: bool = False,
 ) -> Any:
-    options = _abi.create(_structs.CommOptions)
+    options = _abi.create(_zero_h.CommOptions)
     options.gather_on_kernels = int(gather_on_kernels)
     if reduce_ctas:
         options.reduce_ctas = int32(reduce_ctas, "reduce_ctas")
-    options.device = _values.choice(_abi.DEVICES, device, "device")
+    options.device = _values.choice(_zero_h.DEVICES, device, "device")
     options.device_ordinal = int32(device_ordinal, "device_ordinal")
     for name, value in (
         ("timeout_ms", timeout_ms),

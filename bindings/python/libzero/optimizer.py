@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Optional, Union
 
-from . import _abi, _custom, _model_buffers, _params, _structs, _values
+from . import _abi, _custom, _model_buffers, _params, _values, _zero_h
 from ._abi import lib
 from ._buffers import Buffer
 from ._checkpoints import Checkpoints
@@ -22,7 +22,7 @@ from ._overlap import reduce_flags
 from ._params import Params
 from ._ranks import Arrays
 from ._results import Result, Statistics, fields_of
-from ._structs import OptimHandle
+from ._handles import OptimHandle
 from .comm import Comm
 from .typing import (
     Array,
@@ -191,7 +191,7 @@ class Optimizer(Gradients, Checkpoints, Closing):
             )
             for param in given
         ]
-        options = _abi.create(_structs.GroupOptions)
+        options = _abi.create(_zero_h.GroupOptions)
         options.names, options.values, options.setting_count = _values.settings(
             settings, self._known
         )
@@ -268,7 +268,7 @@ class Optimizer(Gradients, Checkpoints, Closing):
         >>> optimizer.settings
         <Group of all>
         """
-        return Group(self._handle, _abi.ALL_GROUPS, [*self._known, "loss_scale"])
+        return Group(self._handle, _zero_h.ALL_GROUPS, [*self._known, "loss_scale"])
 
     def __setattr__(self, name: str, value: object) -> None:
         """Refuse the name of a setting with AttributeError, because settings are not attributes.
@@ -302,7 +302,7 @@ class Optimizer(Gradients, Checkpoints, Closing):
 
         >>> optimizer.broadcast_params()
         """
-        chosen = _abi.ROOT_NONE if root is None else _values.int32(root, "root")
+        chosen = _zero_h.ROOT_NONE if root is None else _values.int32(root, "root")
         lib().zero_broadcast_params(self._handle.open(), chosen, _values.stream(stream))
 
     def broadcast_buffers(self, root: int = 0, *, stream: Any = None) -> None:
@@ -334,7 +334,7 @@ class Optimizer(Gradients, Checkpoints, Closing):
         >>> optimizer.step({"w": np.full(3, 4, np.float32)}, reduction="sum")
         True
         """
-        options = _abi.create(_structs.StepOptions)
+        options = _abi.create(_zero_h.StepOptions)
         options.reduce_flags = reduce_flags(reduction, accumulate)
         options.stream = _values.stream(stream)
         memory = None if grads is None else self._gradients(grads)
@@ -342,7 +342,7 @@ class Optimizer(Gradients, Checkpoints, Closing):
             options.grads, options.grad_count = _params.pointers(memory), len(memory)
         status: int = lib().zero_step(self._handle.open(), c.byref(options))
         self._keep_until_next_step(memory)
-        return status != _abi.SKIPPED
+        return status != _zero_h.SKIPPED
 
     def result(self) -> Result:
         """Return what the ranks agreed on in the last step. If that step failed, this does not
@@ -353,7 +353,7 @@ class Optimizer(Gradients, Checkpoints, Closing):
         >>> optimizer.result().step
         1
         """
-        result = _abi.create(_structs.Result)
+        result = _abi.create(_zero_h.Result)
         try:
             lib().zero_step_result(self._handle.open(), c.byref(result))
         except ZeroError as error:
@@ -385,7 +385,7 @@ class Optimizer(Gradients, Checkpoints, Closing):
         >>> optimizer.stats().steps
         1
         """
-        statistics = _abi.create(_structs.Statistics)
+        statistics = _abi.create(_zero_h.Statistics)
         lib().zero_stats(self._handle.open(), c.byref(statistics))
         return Statistics(**fields_of(statistics))
 

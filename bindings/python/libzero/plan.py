@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Optional, TypeVar, Union
 
-from . import _abi, _params, _structs, _values
+from . import _abi, _params, _values, _zero_h
 from ._abi import lib
 from ._buffers import ArenaMemory
 from ._custom import Rule
@@ -20,7 +20,7 @@ from .typing import Dtype, FloatingDtype, Master, Partition, Settings, Several, 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-OWNER_SPLIT = _abi.OWNER_SPLIT
+OWNER_SPLIT = _zero_h.OWNER_SPLIT
 
 # Name to shape, or Params with a shape.
 Shapes = Union[Mapping[str, Shape], Several[Param]]
@@ -88,7 +88,7 @@ def partition_plan(
     owners = (c.c_int32 * len(prepared))()
     world = _values.int32(world, "world")
     elements = (c.c_int64 * max(world, 0))()
-    plan = _abi.create(_structs.Plan)
+    plan = _abi.create(_zero_h.Plan)
     plan.offsets, plan.grad_offsets = offsets, grad_offsets
     plan.owners, plan.elements = owners, elements
     if comm is not None:
@@ -179,7 +179,7 @@ def allocate(
 
 def _arena(comm: Comm, size: int, kind: str) -> ArenaMemory:
     # A model of no elements has arenas, too.
-    return comm._arena_memory(max(size, 64), _abi.MEMORIES[kind])
+    return comm._arena_memory(max(size, 64), _zero_h.MEMORIES[kind])
 
 
 def _shaped(shapes: Shapes, dtype: Dtypes, grad_dtype: GradDtypes) -> list[Param]:

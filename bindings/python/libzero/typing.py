@@ -1,14 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """The types of libzero's arguments, for your own annotations.
 
-The words that arguments accept are defined here at run time, too: each Literal lists zero.h's
-constants in order. Rules and settings come from the library, which may be newer.
+
+Words that stand for constants of zero.h are made from it. Rules and settings come from the library,
+which may be newer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, TypeVar, Union
+
+from ._zero_h import (
+    Device as Device,
+    Dtype as Dtype,
+    HalfDtype as HalfDtype,
+    Master as Master,
+    MemoryKind as MemoryKind,
+    Nonfinite as Nonfinite,
+    Operation as Operation,
+    Partition as Partition,
+    Reduction as Reduction,
+    RuleName as RuleName,
+    UnevenInputs as UnevenInputs,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -53,35 +68,8 @@ class DLPackArray(Protocol):
 # Buffer: what memoryview takes, as ctypes arrays and array.array. A tuple is (address, shape).
 Array = Union[Tensor, HostArray, CudaArray, DLPackArray, Buffer, tuple[int, Shape]]
 
-Dtype = Literal["float32", "float64", "int32", "int64", "bfloat16", "float16"]
 FloatingDtype = Literal["float32", "float64", "bfloat16", "float16"]
-HalfDtype = Literal["bfloat16", "float16"]
 NumberDtype = Literal["float32", "float64"]
-Device = Literal["host", "cuda"]
-Operation = Literal["sum", "min", "max"]
-MemoryKind = Literal["per_rank", "shared"]
-Partition = Literal["even", "greedy", "greedy_in_order", "manual"]
-Nonfinite = Literal["ignore", "skip", "error"]
-Master = Literal["float32", "remainder", "none"]
-UnevenInputs = Literal["off", "world", "active", "error"]
-Reduction = Literal["mean", "sum", "none"]
-RuleName = Literal[
-    "adamw",
-    "adam",
-    "sgd",
-    "rmsprop",
-    "adagrad",
-    "lion",
-    "adamax",
-    "adadelta",
-    "radam",
-    "nadam",
-    "rprop",
-    "lamb",
-    "lars",
-    "adan",
-    "ademamix",
-]
 
 
 class Settings(TypedDict, total=False):

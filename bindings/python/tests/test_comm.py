@@ -291,18 +291,18 @@ class CollectiveTest(unittest.TestCase):
 
 class HandleTest(unittest.TestCase):
     def test_null_and_foreign_objects_do_not_reach_c(self) -> None:
-        from libzero import _abi
+        from libzero import _abi, _handles
 
         barrier = _abi.lib().zero_comm_barrier
-        for wrong in (None, 0, 1234, c.c_void_p(5), "comm", _abi.OptimHandle(5)):
+        for wrong in (None, 0, 1234, c.c_void_p(5), "comm", _handles.OptimHandle(5)):
             with self.subTest(wrong), self.assertRaisesRegex(c.ArgumentError, "Comm"):
                 barrier(wrong)
 
     def test_stale_token_is_refused_by_c(self) -> None:
-        from libzero import _abi
+        from libzero import _abi, _handles
 
         comm = Comm.solo()
-        stale = _abi.CommHandle(comm._handle.value)
+        stale = _handles.CommHandle(comm._handle.value)
         comm.close()
         with self.assertRaises(ArgumentError):
             _abi.lib().zero_comm_barrier(stale)

@@ -46,7 +46,7 @@ comms = {}
 
 def give(comm):
     try:
-        second.Comm(second._structs.CommHandle(comm._handle.value)).barrier()
+        second.Comm(second._handles.CommHandle(comm._handle.value)).barrier()
     except second.ArgumentError as error:
         print(error.name, error)
 

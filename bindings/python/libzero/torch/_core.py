@@ -11,7 +11,7 @@ import torch
 from torch.autograd.graph import increment_version
 
 from .. import Comm, Group, MismatchError, Optimizer, PeerError, ZeroError
-from .._abi import ERR_STATE
+from .._zero_h import ERR_STATE
 from ._group import agreed
 from ._tensors import Bound
 

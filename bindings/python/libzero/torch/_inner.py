@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from .. import Comm, ZeroError
-from .._abi import ERR_STATE
+from .._zero_h import ERR_STATE
 from ._core import Core
 from ._group import agreed
 from ._loaded import check_like

@@ -11,7 +11,7 @@ from typing import Any, Optional
 import torch
 
 from .. import Comm, Group, ZeroError
-from .._abi import ERR_STATE
+from .._zero_h import ERR_STATE
 from ..typing import Reduction
 from . import _state
 from ._core import Core

@@ -12,7 +12,7 @@ from typing import Any, Optional, TypeVar, Union
 import torch
 
 from .. import Comm, Group, NonfiniteError, Optimizer, ZeroError
-from .._abi import ERR_STATE
+from .._zero_h import ERR_STATE
 from . import _state
 from ._core import Core
 from ._gradients import Gradients

@@ -11,7 +11,7 @@ import torch
 from torch.autograd.graph import increment_version
 
 from .. import Comm, Optimizer, Param, partition_plan
-from .._abi import MEMORIES
+from .._zero_h import MEMORIES
 from .._buffers import ArenaMemory
 from ..typing import Dtype
 

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from .. import ZeroError
-from .._abi import ERR_STATE
+from .._zero_h import ERR_STATE
 from ._core import Core
 from ._rules import Chosen
 from ._scaler import Asked

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from .. import ZeroError
-from .._abi import ERR_STATE
+from .._zero_h import ERR_STATE
 from ._core import Core
 from ._group import copy_from_first, process_group as group_or_default
 from .oss import OSS, oss_within

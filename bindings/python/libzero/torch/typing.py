@@ -5,36 +5,20 @@ rest."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Optional, TypedDict, Union
+from typing import Literal, Optional, Union
 
 import torch
 
-from ..typing import HalfDtype, Master, Nonfinite, UnevenInputs
+from .._zero_h import Keywords
 
 Arenas = Union[bool, Literal["shared"]]
 Partition = Literal["even", "greedy", "greedy_in_order"]
 Reduction = Literal["mean", "sum"]
 
 
-class Options(TypedDict, total=False):
+class Options(Keywords, total=False):
     """Options of libzero.Optimizer, and options of the rules under torch's names. A CustomOptimizer
     declares its own options."""
-
-    bucket_bytes: int
-    max_grad_norm: float
-    grad_norm_type: float
-    nonfinite: Nonfinite
-    threads: int
-    master: Master
-    wire_dtype: Optional[HalfDtype]
-    loss_scale: float
-    growth_factor: float
-    backoff_factor: float
-    growth_interval: int
-    uneven_inputs: UnevenInputs
-    share_dtype: Optional[HalfDtype]
-    predivide_factor: float
-    instances: int
 
     lr: Union[float, torch.Tensor]
     betas: Sequence[Union[float, torch.Tensor]]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! zero.h in Rust, declaration by declaration. What each one means stands in the header; the crate
-//! `libzero` is the safe layer. `tests/abi/check_bindings.py` compares these files with the header.
+//! `libzero` is the safe layer. `scripts/mirrors.py` makes the declarations from the header.
 //!
 //! By default nothing is linked: libzero.so is found when the first function is called, see [`load`], so
 //! that everything compiles where there is no library. The feature `link` links libzero.so and `static`
@@ -9,13 +9,9 @@
 #![no_std]
 #![allow(non_camel_case_types, missing_docs)]
 
-mod constants;
 #[macro_use]
 mod load;
-mod functions;
-mod structs;
+mod zero_h;
 
-pub use constants::*;
-pub use functions::*;
 pub use load::{LoadError, load};
-pub use structs::*;
+pub use zero_h::*;

@@ -118,7 +118,7 @@ mod dynamic {
     use core::sync::atomic::{AtomicBool, Ordering};
 
     use super::LoadError;
-    use crate::functions::looked_up::{ADDRESSES, NAMES};
+    use crate::zero_h::looked_up::{ADDRESSES, NAMES};
     use crate::{ZERO_VERSION_MAJOR, ZERO_VERSION_MINOR};
 
     const RTLD_NOW: c_int = 2;

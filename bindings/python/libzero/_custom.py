@@ -12,7 +12,7 @@ from typing import Any, Optional, Union
 from . import _abi, _values, _zero_h
 from ._dtypes import ITEM_BYTES, VIEW_FORMATS, name_of
 from ._errors import guarded
-from ._rule_info import rules
+from ._rule_info import rule_name, rules
 from .typing import RuleName
 
 
@@ -106,7 +106,7 @@ class CustomOptimizer:
     whole_tensors: bool = False
 
 
-# What Optimizer and partition_plan take: a name of rules(), or a rule of one's own.
+# What Optimizer and partition_plan take: a name of rules(), in any case, or a rule of one's own.
 Rule = Union[RuleName, CustomOptimizer]
 
 
@@ -114,7 +114,8 @@ def defaults_of(rule: Union[str, CustomOptimizer]) -> Mapping[str, float]:
     """Return the defaults of the rule's settings."""
     if isinstance(rule, CustomOptimizer):
         return {"lr": 1e-3, "weight_decay": 0.0, **rule.settings}
-    return rules()[rule].settings
+    return rules()[rule_name(rule)].settings
+
 
 # The ctx that C passes back is a number in here: C never holds a Python object's address.
 _rules: dict[int, CustomOptimizer] = {}
@@ -124,8 +125,7 @@ _numbers = itertools.count(1)
 def set_rule(options: Any, rule: Rule) -> None:
     """Fill `optimizer` and `custom` of zero_options. `enter` sets `ctx` later."""
     if not isinstance(rule, CustomOptimizer):
-        _values.check_word(rule, "optimizer", rules())
-        options.optimizer = rules()[rule].number
+        options.optimizer = rules()[rule_name(rule)].number
         return
     name = rule.name
     if name is None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Optional
 
-from . import _abi, _zero_h
+from . import _abi, _values, _zero_h
 from ._errors import ArgumentError
 
 
@@ -55,3 +55,10 @@ def rules() -> Mapping[str, RuleInfo]:
             dict(zip(names, (rule.setting_ranges[i].decode() for i in settings))),
             {rule.slots[i].decode(): name and name.decode() for i, name in zip(slots, needed)},
         )
+
+
+def rule_name(given: str) -> str:
+    """The rule that this names in any case, as "AdamW". ValueError if there is none."""
+    if not isinstance(given, str) or given.lower() not in rules():
+        raise ValueError(_values.unknown(given, "optimizer", rules()))
+    return given.lower()

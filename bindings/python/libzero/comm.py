@@ -75,7 +75,12 @@ class Comm(Closing):
     <Comm, rank 0 of 1>
     """
 
-    def __init__(self, handle: CommHandle, device: Device = "host") -> None:
+    def __init__(self, handle: CommHandle | None = None, device: Device = "host") -> None:
+        if not isinstance(handle, CommHandle):
+            raise TypeError(
+                "Comm(...) names no group: use Comm.from_env(), which joins the ranks that zero-run, "
+                "torchrun, mpirun or srun started, or Comm.solo(), a group of one"
+            )
         self._handle = handle
         self._device = device
         _comms.add(self)

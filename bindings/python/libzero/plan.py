@@ -114,6 +114,9 @@ def partition_plan(
         plan.grad_arena_bytes,
     )
 
+# How many parameters an Allocation shows.
+_SHOWN = 8
+
 
 @dataclass(frozen=True)
 class Allocation:
@@ -123,6 +126,12 @@ class Allocation:
     data: dict[str, Any]
     grads: dict[str, Any]
     params: list[Param]
+
+    def __repr__(self) -> str:
+        shown = [f"{one.name} {one.dtype} {one.shape}" for one in self.params[:_SHOWN]]
+        if len(self.params) > _SHOWN:
+            shown.append(f"... {len(self.params) - _SHOWN} more")
+        return f"<Allocation of {', '.join(shown)}>"
 
 
 def allocate(
@@ -167,6 +176,7 @@ def allocate(
         params.append(
             replace(
                 param,
+                shape=of.shape,
                 data=data[param.name],
                 grad=grads[param.name],
                 padded=True,

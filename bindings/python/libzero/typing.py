@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The types of libzero's arguments, for your own annotations.
 
-
 Words that stand for constants of zero.h are made from it. Rules and settings come from the library,
 which may be newer.
 """

@@ -290,6 +290,12 @@ class CollectiveTest(unittest.TestCase):
 
 
 class HandleTest(unittest.TestCase):
+    def test_a_comm_without_a_group_is_told_what_makes_one(self) -> None:
+        wrong: Any = Comm
+        for arguments in ((), (0, 2), ("my-run",)):
+            with self.assertRaisesRegex(TypeError, r"use Comm\.from_env\(\), which joins the ranks"):
+                wrong(*arguments)
+
     def test_null_and_foreign_objects_do_not_reach_c(self) -> None:
         from libzero import _abi, _handles
 

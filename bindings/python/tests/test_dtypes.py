@@ -187,6 +187,10 @@ class DtypeTest(unittest.TestCase):
             grad_dtypes = {"a": "float32", "d": "float64"}
             memory = allocate(comm, shapes, dtype=dtypes, grad_dtype=grad_dtypes)
             self.assertEqual(
+                repr(memory),
+                "<Allocation of a bfloat16 (2000,), b float16 (3, 5), c float64 (70,), d float32 (1025,)>",
+            )
+            self.assertEqual(
                 {name: str(array.dtype) for name, array in memory.data.items()},
                 {"a": "uint16", "b": "float16", "c": "float64", "d": "float32"},
             )
@@ -205,6 +209,11 @@ class DtypeTest(unittest.TestCase):
                 return values, optimizer.stats().copied_bytes
 
         self.assertEqual(run_ranks(2, body), [([[-1.0]] * 4, 0)] * 2)
+
+    def test_an_allocation_shows_no_more_than_its_first_arrays(self) -> None:
+        with Comm.solo() as comm:
+            memory = allocate(comm, {f"layer.{number}": (64, 64) for number in range(100)})
+            self.assertRegex(repr(memory), r"layer.7 float32 \(64, 64\), ... 92 more>$")
 
     def test_plan_lays_gradients_out_by_their_own_size(self) -> None:
         plan = partition_plan({"a": 2000, "b": 48}, 2, dtype="bfloat16", grad_dtype="float32")

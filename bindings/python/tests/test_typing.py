@@ -25,6 +25,16 @@ class TypesTest(unittest.TestCase):
         self.assertEqual(by_keyword | {"partition"}, OPTIONS)
 
 
+class RuleNameTest(unittest.TestCase):
+    def test_a_rule_is_named_in_any_case(self) -> None:
+        wrong: Any = Optimizer
+        for name in ("AdamW", "RMSprop", "SGD", "AdEMAMix"):
+            with Comm.solo() as comm, wrong(comm, name, lr=0.5) as optimizer:
+                self.assertEqual(optimizer.settings["lr"], 0.5)
+                plan: Any = partition_plan
+                self.assertEqual(plan({"w": 8}, 1, name), plan({"w": 8}, 1, name.lower()))
+
+
 class MisspeltTest(unittest.TestCase):
     def test_a_setting_is_told_those_there_are_and_those_near_it(self) -> None:
         adamw = "expected one of lr, beta1, beta2, eps, weight_decay, amsgrad, maximize"
@@ -77,7 +87,7 @@ class MisspeltTest(unittest.TestCase):
         with Comm.solo() as comm, Optimizer(comm) as optimizer:
             for call, words in (
                 (lambda: wrong(comm, "adamm"), near_adamw),
-                (lambda: wrong(comm, "AdamW"), near_adamw),
+                (lambda: wrong(comm, "AdamM"), f"'AdamM' is unknown; expected one of {near_adamw}"),
                 (lambda: wrong(comm, ["adam"]), r"optimizer \['adam'\] is unknown; expected one of"),
                 (lambda: wrong(comm, partition="gready"), "'gready' .*; did you mean 'greedy'"),
                 (lambda: wrong(comm, wire_dtype="float61"), "did you mean 'float16' or 'bfloat16'"),

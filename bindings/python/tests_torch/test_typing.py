@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import unittest
+from typing import Any
 
 from libzero import rules
 from libzero._params import OPTIONS
@@ -17,6 +18,13 @@ class TypesTest(unittest.TestCase):
         for name in rules():
             known |= set(_rules.choose(name, {}).template.defaults)  # type: ignore[arg-type]
         self.assertEqual(set(Options.__annotations__), known)
+
+    def test_a_rule_is_named_in_any_case(self) -> None:
+        wrong: Any = _rules.choose
+        for name in ("AdamW", "SGD", "AdEMAMix"):
+            found, wanted = wrong(name, {"lr": 0.5}), wrong(name.lower(), {"lr": 0.5})
+            self.assertEqual(found[:2], wanted[:2])
+            self.assertEqual(found.template.defaults, wanted.template.defaults)
 
 
 if __name__ == "__main__":

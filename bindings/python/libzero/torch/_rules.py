@@ -7,19 +7,20 @@ import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, NamedTuple, Optional, Union, cast
 
 import torch
 
 from .. import CustomOptimizer, Group, rules
 from .._custom import defaults_of
 from .._params import OPTIONS
-from .._values import check_word, unknown
+from .._rule_info import rule_name
+from .._values import unknown
 from ..typing import RuleName
 
 # A class of torch.optim's kind, or functools.partial of one with options by name.
 Chosen = Callable[..., torch.optim.Optimizer]
-# A class of torch.optim or its name in lower case, another of rules(), or a rule of one's own.
+# A class of torch.optim or its name, another of rules(), or a rule of one's own. Names in any case.
 Named = Union[RuleName, type[torch.optim.Optimizer], CustomOptimizer]
 
 
@@ -236,11 +237,11 @@ def choose(optimizer: Named, settings: Mapping[str, Any]) -> Choice:
         rule = Rule("custom", custom=optimizer)
         return Choice(rule, optimizer, _options("this rule", rule.defaults, settings))
     if isinstance(optimizer, str):
-        check_word(optimizer, "optimizer", rules())
-        if optimizer not in CLASSES:
-            rule, defaults = _own(optimizer)
-            return Choice(rule, optimizer, _options(optimizer, defaults, settings))
-        optimizer = CLASSES[optimizer]
+        name = rule_name(optimizer)
+        if name not in CLASSES:
+            rule, defaults = _own(name)
+            return Choice(rule, cast(RuleName, name), _options(name, defaults, settings))
+        optimizer = CLASSES[name]
     try:
         chosen, options = class_of(optimizer, settings)
     except TypeError:

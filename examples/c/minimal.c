@@ -52,9 +52,12 @@ int main(int argc, char **argv) {
   check(zero_state_save(optim, directory, &save));              /* loads again on any number of ranks         */
   /* clang-format on */
 
-  const int world = zero_comm_world(comm);
-  printf("rank %d of %d: weights[0] is %.2f, the mean %.2f\n", (int)zero_comm_rank(comm), world,
-         (double)weights[0], (1 + world) / 2.0);
+  const int rank = zero_comm_rank(comm), world = zero_comm_world(comm);
+  printf("rank %d of %d: weights[0] is %.2f, the mean %.2f\n", rank, world, (double)weights[0],
+         (1 + world) / 2.0);
+  uint64_t sum = 0xcbf29ce484222325; /* FNV-1a: equal if all bits are */
+  for (size_t i = 0; i < bytes; i++) sum = (sum ^ ((unsigned char *)weights)[i]) * 0x100000001b3;
+  if (rank == 0) printf("checksum=%016llX\n", (unsigned long long)sum);
   check(zero_free(optim));
   check(zero_arena_free(weights));
   check(zero_arena_free(grads));

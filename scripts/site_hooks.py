@@ -9,6 +9,7 @@ import importlib
 import posixpath
 import re
 import sys
+import textwrap
 from pathlib import Path
 
 import griffe
@@ -56,12 +57,17 @@ WORDS = "\n    options:\n      show_if_no_docstring: true\n      filters: ['!^_'
 class Fences(griffe.Extension):
     """Shows the examples of docstrings as code, and a class's own members before those of its bases."""
 
-    EXAMPLE = re.compile(r"^>>> .*\n?(?:^(?!\s*$).*\n?)*", re.MULTILINE)
+    EXAMPLE = re.compile(r"^>>> .*\n?(?:^(?!\s*$).*\n?)*|(?<=\n\n)(?:^(?: {4}.*)?(?:\n|\Z))+", re.MULTILINE)
+    SPECIAL_NAME = re.compile(r"(?<![`\w])__\w+?__(?!\w)")
 
     def on_object(self, *, obj: griffe.Object, **_: object) -> None:
+        def fenced(match: re.Match) -> str:
+            language = "pycon" if match[0].startswith(">>>") else "python"
+            return f"```{language}\n{textwrap.dedent(match[0]).strip()}\n```\n\n" if match[0].strip() else match[0]
+
         if obj.docstring is not None:
-            text = self.EXAMPLE.sub(lambda match: f"```pycon\n{match[0].rstrip()}\n```\n", obj.docstring.value)
-            obj.docstring.value = text
+            text = self.SPECIAL_NAME.sub(r"`\g<0>`", obj.docstring.value)
+            obj.docstring.value = self.EXAMPLE.sub(fenced, text)
 
     def on_package(self, *, pkg: griffe.Module, **_: object) -> None:
         for found in pkg.members.values():

@@ -37,7 +37,7 @@ fn build() -> String {
     let (source, build) = (of("OUT_DIR") + "/library", of("OUT_DIR") + "/build");
     run("cp", &["-rL", "--preserve=timestamps", "library", &of("OUT_DIR")]);
     run("pkg-config", &["--version"]);
-    run("meson", &["setup", "--default-library=static", &build, &source]);
+    run("meson", &["setup", "--unity=on", "--default-library=static", &build, &source]);
     run("meson", &["compile", "-C", &build, "-j", &of("NUM_JOBS")]);
     build + "/src"
 }

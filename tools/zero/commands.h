@@ -13,6 +13,7 @@ namespace zero::tool {
 
 inline constexpr const char* kStandard = "-";  // in place of a file: the standard input or output
 inline constexpr const char* kHuggingFace = "hf";
+inline constexpr const char* kHelp = "help";
 
 /// What the command line says.
 struct Request {

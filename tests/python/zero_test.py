@@ -102,6 +102,18 @@ class Verify(ZeroTest):
         self.assertEqual((done.returncode, len(done.stdout.splitlines())), (1, 5))
         self.assertIn(": 4 faults, step 2, ", done.stdout)
 
+    def test_a_folder_without_a_checkpoint_is_one_sentence_that_counts_what_is_in_it(self):
+        folder = pathlib.Path(tempfile.mkdtemp(dir=self.folder))
+        for i in range(50):
+            (folder / f"file-{i:02}").write_text("", encoding="utf-8")
+        done = self.refused(r"neither it nor a directory in it is a complete checkpoint; '.*/file-00': is not a "
+                            r"directory; skipped: 50 of its entries \(a checkpoint has a zero.json\)", "verify", folder)
+        self.assertEqual(done.stderr.count("\n"), 1)
+        save(os.path.join(folder, "run"), 1, "1")
+        done = zero("verify", folder)
+        self.assertEqual((done.returncode, len(done.stderr.splitlines())), (0, 4))
+        self.assertTrue(done.stderr.endswith("zero: and 47 more are skipped\n"), done.stderr)
+
     def test_a_file_of_another_save_is_damage_though_its_checksums_are_right(self):
         directory, other = self.own(), self.own()
         for name in ("model-00001-of-00002.safetensors", "zero.json"):

@@ -2,12 +2,32 @@
 #include "checkpoint.h"
 
 #include "base/refusals.h"
+#include "base/text.h"
+#include "warnings.h"
 
 namespace zero::tool {
 
+namespace {
+
+/// Finds it, and says how many entries of the folder are none, rather than why each is.
+Result<FoundCheckpoint> find(const std::string& path) {
+  const HeldWarnings skipped;
+  auto found = find_checkpoint(path, unhindered);
+  if (found.ok()) {
+    skipped.print_some();
+  } else if (skipped.count() > 0) {
+    const Status& why = found.failure();
+    return Status(why.code(), text(why.text(), "; skipped: ", skipped.count(),
+                                   " of its entries (a checkpoint has a zero.json)"));
+  }
+  return found;
+}
+
+}  // namespace
+
 Result<Checkpoint> Checkpoint::open(const std::string& path) {
   Checkpoint opened;
-  opened.found_ = ZERO_TRY(find_checkpoint(path, unhindered));
+  opened.found_ = ZERO_TRY(find(path));
   opened.directory_ = ZERO_TRY(open_directory(start_of_paths(), opened.path(), Links::followed));
   return opened;
 }

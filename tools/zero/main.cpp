@@ -6,11 +6,10 @@
 #include <string>
 #include <system_error>
 
-#include "base/log.h"
-#include "base/text.h"
 #include "command_line.h"
 #include "output.h"
 #include "usage.h"
+#include "warnings.h"
 
 namespace {
 
@@ -18,10 +17,6 @@ using namespace zero;
 using namespace zero::tool;
 
 constexpr int kBad = 1, kUsage = 2;
-
-void warn(void*, int32_t, const char* message) {
-  std::fprintf(stderr, "zero: %s\n", tame(message).c_str());
-}
 
 /// Runs a command, and returns zero's exit status.
 int run(const std::string& name, RunCommand command, const Request& request) {
@@ -75,6 +70,6 @@ int parse_and_run(const Words& given) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  set_log(warn, nullptr, ZERO_LOG_WARNING);
+  print_warnings();
   return parse_and_run({arguments + 1, arguments + count});
 }

@@ -54,6 +54,20 @@ class Estimate(ZeroTest):
         self.assertEqual(len(said), 1)
         self.assertEqual(json.loads(said.pop())[0]["parameters"], 4 * 6500 + 2 * 999 + 8 * 6 + 8)
 
+    def test_equal_lines_of_a_plot_lie_beside_each_other(self):
+        image = os.path.join(tempfile.mkdtemp(dir=self.folder), "x.svg")
+        def drawn(*arguments):
+            zero("estimate", "--replace", "--plot", image, "--world", "1,2,4", *arguments, self.shapes("w 1000000"))
+            paths = ElementTree.parse(image).iter("{http://www.w3.org/2000/svg}path")
+            return [path.get("d") for path in paths if path.get("d").count("L") == 2], pathlib.Path(image).read_text("utf-8")
+        lines, words = drawn("--rule", "adamw,adam,lamb,sgd")
+        self.assertEqual((len(lines), len(set(lines))), (8, 8))
+        self.assertIn("Equal lines are drawn side by side.", words)
+        lines, words = drawn("--instances", "4")  # no rank shares
+        self.assertEqual((len(lines), len(set(lines))), (2, 2))
+        lines, words = drawn("--rule", "adamw")
+        self.assertNotIn("side by side", words)
+
     def test_a_plot_has_a_line_for_each_rule_and_dtype_through_the_bytes_of_each_world(self):
         file = self.shapes("w<&> 1024x1024")
         image = os.path.join(os.path.dirname(file), "x.svg")
@@ -62,7 +76,7 @@ class Estimate(ZeroTest):
         drawn = ElementTree.parse(image).getroot()
         space = "{http://www.w3.org/2000/svg}"
         words = [text.text for text in drawn.iter(space + "text")]
-        for name in ("adamw", "sgd", "1", "2", "8", "0 MiB", "15 MiB", "ranks"):
+        for name in ("adamw", "sgd", "1", "2", "8", "0 MB", "15 MB", "ranks"):
             self.assertIn(name, words)
         dots = [(float(dot.get("cx")), float(dot.get("cy"))) for dot in drawn.iter(space + "circle")]
         bytes_at = [one[key] for key in ("total", "total_with_shared_parameters") for one in said]

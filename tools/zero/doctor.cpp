@@ -21,6 +21,7 @@
 #include "commands.h"
 #include "device/device.h"
 #include "output.h"
+#include "sizes.h"
 
 namespace zero::tool {
 namespace {

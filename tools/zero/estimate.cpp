@@ -13,6 +13,7 @@
 #include "output.h"
 #include "output_file.h"
 #include "plot.h"
+#include "sizes.h"
 
 namespace zero::tool {
 namespace {
@@ -73,7 +74,6 @@ void print_estimates(const std::vector<Estimate>& estimates, bool json) {
 }
 
 /// Writes an image with two lines for each rule and dtype: without and with shared parameters.
-/// These come last, so that lines under them show between their dashes.
 Status write_plot(const std::vector<Estimate>& estimates, const Request& request) {
   std::vector<PlotLine> lines, dashed;
   for (size_t first = 0; first < estimates.size(); first += request.worlds.size()) {

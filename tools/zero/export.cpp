@@ -6,6 +6,7 @@
 #include "commands.h"
 #include "output.h"
 #include "parts.h"
+#include "sizes.h"
 #include "state/file.h"
 #include "state/file_names.h"
 #include "state/layout.h"

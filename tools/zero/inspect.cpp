@@ -9,6 +9,7 @@
 #include "commands.h"
 #include "description.h"
 #include "output.h"
+#include "sizes.h"
 #include "state/extras.h"
 
 namespace zero::tool {

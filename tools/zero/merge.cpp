@@ -13,6 +13,7 @@
 #include "output.h"
 #include "output_file.h"
 #include "parts.h"
+#include "sizes.h"
 
 namespace zero::tool {
 namespace {

@@ -75,18 +75,6 @@ std::string printable(std::string_view name) {
   return quoted.size() == name.size() + 2 ? std::string(name) : quoted;
 }
 
-std::string bytes_text(double bytes) {
-  constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB"};
-  size_t unit = 0;
-  while (bytes >= 1024 && unit + 1 < std::size(kUnits)) {
-    bytes /= 1024;
-    unit++;
-  }
-  char number[32];
-  std::snprintf(number, sizeof number, unit == 0 ? "%.0f " : "%.2f ", bytes);
-  return std::string(number) + kUnits[unit];
-}
-
 std::string fixed(double number, int digits) {
   char words[64];
   std::snprintf(words, sizeof words, "%.*f", digits, number);

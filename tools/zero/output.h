@@ -33,8 +33,6 @@ void print_table(const Rows& rows);
 std::string tame(std::string words);
 /// Returns a name from a file, quoted if it has characters that a terminal obeys.
 std::string printable(std::string_view name);
-/// Returns "1.39 GiB".
-std::string bytes_text(double bytes);
 /// Returns "1.5" for one digit.
 std::string fixed(double number, int digits);
 /// Returns "1.39 ms".

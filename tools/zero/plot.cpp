@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "sizes.h"
 
 namespace zero::tool {
 namespace {
@@ -12,6 +13,8 @@ namespace {
 // In pixels.
 constexpr double kWidth = 760, kLeft = 84, kRight = 30, kTop = 56, kHeight = 300, kBottom = 72;
 constexpr double kLegendRow = 20, kDigit = 8, kMostTicks = 6;
+constexpr double kLane = 3;     // between lines that would lie on each other
+constexpr double kApart = 1.5;  // what is nearer than that lies on each other
 // Told apart also by those who do not see red and green apart (Okabe and Ito).
 constexpr const char* kColors[kMostColors] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                               "#56b4e9", "#e69f00", "#000000", "#999999"};
@@ -27,18 +30,6 @@ std::string escaped(std::string_view words) {
       out += c;
   }
   return out;
-}
-
-/// Bytes as a number of the unit in which the largest has one to four digits.
-struct Unit {
-  double bytes = 1;
-  const char* name = "bytes";
-};
-Unit unit_of(double most) {
-  Unit unit;
-  for (const char* const name : {"KiB", "MiB", "GiB", "TiB", "PiB"})
-    if (most >= unit.bytes * 1024) unit = {unit.bytes * 1024, name};
-  return unit;
 }
 
 /// Returns the step of ticks: 1, 2 or 5, with zeros before or behind.
@@ -61,22 +52,27 @@ class Image {
     unit_ = unit_of(most);
     step_ = step_of(most / unit_.bytes);
     top_ = std::ceil(most / unit_.bytes / step_) * step_;
-    const double height = kTop + kHeight + kBottom + kLegendRow * static_cast<double>(lines.size());
+    choose_lanes();
+    const bool is_moved = std::ranges::any_of(lanes_, [](size_t lane) { return lane > 0; });
+    const double rows = static_cast<double>(lines.size() + (is_moved ? 1 : 0));
+    const double height = kTop + kHeight + kBottom + kLegendRow * rows;
     add("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", kWidth, "\" height=\"", height,
         "\" viewBox=\"0 0 ", kWidth, ' ', height,
         "\" font-family=\"sans-serif\" font-size=\"13\" fill=\"#222\">");
     add("<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>");
     words(kLeft, 28, "start", title);
+    if (is_moved)
+      words(kLeft, height - kLegendRow + 4, "start", "Equal lines are drawn side by side.");
   }
 
   std::string draw() {
     axes();
     double row = kTop + kHeight + kBottom;
-    for (const PlotLine& line : lines_) {
-      draw(line);
-      const std::string stroke = stroke_of(line);
+    for (size_t i = 0; i < lines_.size(); i++) {
+      draw(lines_[i], kLane * static_cast<double>(lanes_[i]));
+      const std::string stroke = stroke_of(lines_[i]);
       add("<path d=\"M", kLeft, ' ', row, "h28\"", stroke, "/>");
-      words(kLeft + 36, row + 4, "start", line.name);
+      words(kLeft + 36, row + 4, "start", lines_[i].name);
       row += kLegendRow;
     }
     return out_ + "</svg>\n";
@@ -99,11 +95,16 @@ class Image {
   }
   double y_of(double in_units) const { return kTop + kHeight * (1 - in_units / top_); }
 
+  std::string tick_text(int tick) const {
+    const double number = std::round(tick * step_ * 1000) / 1000;
+    return text(number < 1000 ? text(number) : grouped(number, 0), ' ', unit_.name);
+  }
+
   void axes() {
     for (int tick = 0; tick * step_ <= top_ * 1.001; tick++) {
       const double y = y_of(tick * step_);
       add("<path d=\"M", kLeft, ' ', y, 'H', kWidth - kRight, "\" stroke=\"#ddd\"/>");
-      words(kLeft - 8, y + 4, "end", text(std::round(tick * step_ * 1000) / 1000, ' ', unit_.name));
+      words(kLeft - 8, y + 4, "end", tick_text(tick));
     }
     double free = 0;
     for (size_t i = 0; i < worlds_.size(); i++) {
@@ -121,10 +122,33 @@ class Image {
                 line.dashed ? "\" stroke-dasharray=\"6 4\"" : "\"");
   }
 
-  void draw(const PlotLine& line) {
+  /// True if one would hide the other, at two neighbours or at the only world.
+  bool hide_each_other(const PlotLine& one, const PlotLine& other) const {
+    size_t near = 0;
+    for (size_t i = 0; i < worlds_.size(); i++) {
+      const double between = (one.bytes[i] - other.bytes[i]) / unit_.bytes / top_ * kHeight;
+      near = std::abs(between) < kApart ? near + 1 : 0;
+      if (near == std::min<size_t>(worlds_.size(), 2)) return true;
+    }
+    return false;
+  }
+
+  /// Gives each line the first lane in which it hides no line before it.
+  void choose_lanes() {
+    for (size_t i = 0; i < lines_.size(); i++) {
+      std::vector<bool> taken(i + 1);
+      for (size_t j = 0; j < i; j++)
+        if (hide_each_other(lines_[i], lines_[j])) taken[lanes_[j]] = true;
+      lanes_.push_back(static_cast<size_t>(std::ranges::find(taken, false) - taken.begin()));
+    }
+  }
+
+  /// `aside`: how far up and to the right of its place, so that falling and level lines are beside
+  /// the one in whose place they would be.
+  void draw(const PlotLine& line, double aside) {
     std::string path;
     for (size_t i = 0; i < line.bytes.size(); i++) {
-      const double x = x_of(i), y = y_of(line.bytes[i] / unit_.bytes);
+      const double x = x_of(i) + aside, y = y_of(line.bytes[i] / unit_.bytes) - aside;
       path += text(i == 0 ? "M" : "L", x, ' ', y);
       add("<circle cx=\"", x, "\" cy=\"", y, "\" r=\"3\" fill=\"", kColors[line.color], "\"/>");
     }
@@ -133,8 +157,9 @@ class Image {
 
   const std::vector<int32_t>& worlds_;
   const std::vector<PlotLine>& lines_;
-  Unit unit_;
+  SizeUnit unit_{};
   double step_ = 1, top_ = 1;
+  std::vector<size_t> lanes_;
   std::string out_;
 };
 

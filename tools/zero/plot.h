@@ -17,7 +17,8 @@ struct PlotLine {
   bool dashed;
 };
 
-/// Returns the image. Worlds stand at equal distances, in the order given.
+/// Returns the image. Worlds stand at equal distances, in the order given. Lines that are equal are
+/// drawn beside each other.
 std::string plot(const std::string& title, const std::vector<int32_t>& worlds,
                  const std::vector<PlotLine>& lines);
 

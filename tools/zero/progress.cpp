@@ -10,6 +10,7 @@
 #include "base/os.h"
 #include "base/text.h"
 #include "output.h"
+#include "sizes.h"
 
 namespace zero::tool {
 namespace {

@@ -15,6 +15,7 @@
 #include "commands.h"
 #include "output.h"
 #include "progress.h"
+#include "sizes.h"
 #include "state/load.h"
 
 namespace zero::tool {

@@ -53,16 +53,27 @@ void add_merge(CLI::App& app, Request& request) {
                "also the optimizer's state, as NAME.SLOT, and its settings");
 }
 
-const CLI::IsMember kFloating({"F32", "F64", "BF16", "F16"}, CLI::ignore_case);
+const Words kFormatWords = {"hf", "torch", "dcp"};
+const Words kFloatingWords = {"F32", "F64", "BF16", "F16"};
+const Words kPartitionWords = {"even", "greedy", "greedy-in-order"};
+const CLI::IsMember kFloating(kFloatingWords, CLI::ignore_case);
 const CLI::Range kWorlds(1, 65536);
 
 void add_model(CLI::App& app, Request& request) {
-  app.add_option("MODEL", request.checkpoint,
-                 "a checkpoint, a .safetensors file, or lines NAME 768x3072 [F32]\n"
-                 "(- for those of the standard input)")
-      ->required();
+  CLI::Option* const model =
+      app.add_option("MODEL", request.checkpoint,
+                     "a checkpoint, a .safetensors file, lines NAME 768x3072 [F32]\n"
+                     "(- for those of the standard input), or how many parameters:\n"
+                     "7B, 124M, 7e9");
+  CLI::Option* const config =
+      app.add_option("--config", request.config, "a config.json of Hugging Face, in place of MODEL")
+          ->option_text("FILE")
+          ->excludes(model);
+  app.callback([model, config] {
+    if (model->empty() && config->empty()) throw CLI::RequiredError("MODEL or --config");
+  });
   app.add_option("--partition", request.partition, "who owns what (even)")
-      ->check(CLI::IsMember({"even", "greedy", "greedy-in-order"}));
+      ->check(CLI::IsMember(kPartitionWords));
   app.add_option("--instances", request.instances, "how often the state is kept (1)")
       ->check(kWorlds);
 }
@@ -95,6 +106,14 @@ void add_estimate(CLI::App& app, Request& request) {
       ->transform(kFloating);
   app.add_option("--grad-dtype", request.grad_dtype, "of gradients (that of parameters)")
       ->transform(kFloating);
+  CLI::Option* const hosts =
+      app.add_option("--hosts", request.hosts, "how many hosts share parameters (1)")
+          ->option_text("COUNT")
+          ->check(kWorlds);
+  app.add_option("--ranks-per-host", request.ranks_per_host, "how many ranks each host has")
+      ->option_text("COUNT")
+      ->check(kWorlds)
+      ->excludes(hosts);
   app.add_option("--plot", request.other, "an image to write")
       ->option_text("FILE.svg")
       ->check(check_image);
@@ -108,9 +127,7 @@ void add_reshard(CLI::App& app, Request& request) {
 }
 
 void add_format(CLI::App& app, Request& request, const char* name, const char* help) {
-  app.add_option(name, request.format, help)
-      ->required()
-      ->check(CLI::IsMember({"hf", "torch", "dcp"}));
+  app.add_option(name, request.format, help)->required()->check(CLI::IsMember(kFormatWords));
 }
 
 void add_export(CLI::App& app, Request& request) {
@@ -187,6 +204,13 @@ constexpr Command kCommands[] = {
 };
 
 }  // namespace
+
+Words values_of(const std::string& option) {
+  if (option == "--partition") return kPartitionWords;
+  if (option == "--dtype" || option == "--grad-dtype") return kFloatingWords;
+  if (option == "--to" || option == "--from") return kFormatWords;
+  return option == "--rule" ? rule_names() : Words();
+}
 
 void define(CLI::App& app, Request& request) {
   app.description(

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 
 #include "commands.h"
+#include "usage.h"
 
 namespace zero::tool {
 
@@ -14,5 +15,8 @@ void define(CLI::App& app, Request& request);
 using RunCommand = Result<bool> (*)(const Request&);
 /// Returns what the parsed command does, or nullptr if there was none.
 RunCommand parsed_command(const CLI::App& app);
+
+/// Returns the words that an option takes, or none if it takes any.
+Words values_of(const std::string& option);
 
 }  // namespace zero::tool

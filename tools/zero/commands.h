@@ -27,12 +27,13 @@ struct Request {
   // Of top.
   double interval_s = 1;
   int64_t count = 0;
-  // Of estimate and plan, for a model that is named by `checkpoint`; the rule of import, and the
-  // world of reshard, too.
-  std::string partition = "even", grad_dtype;
+  // Of estimate and plan, for a model that is named by `checkpoint` or by `config`; the rule of
+  // import, and the world of reshard, too.
+  std::string config, partition = "even", grad_dtype;
   std::vector<std::string> rules = {"adamw"}, dtypes = {""};
   std::vector<int32_t> worlds = {1, 2, 4, 8, 16, 32, 64};
   int32_t instances = 1;
+  int32_t hosts = 1, ranks_per_host = 0;  // 0: as `hosts` says
 };
 
 Result<bool> inspect(const Request& request);

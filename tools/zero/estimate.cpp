@@ -20,19 +20,39 @@ namespace {
 
 constexpr const char* kAsIs = "as is";
 
-std::string size(uint64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
+/// How the ranks of a world lie on hosts.
+struct Hosts {
+  int32_t count;
+  int32_t fewest_ranks;  // of a host, each of which then has the largest share of its parameters
+};
+
+Hosts hosts_of(int32_t world, const Request& request) {
+  if (const int32_t most = request.ranks_per_host; most > 0) {
+    const int32_t rest = world % most;
+    return {world / most + (rest > 0 ? 1 : 0), rest > 0 ? rest : most};
+  }
+  const int32_t count = std::min(request.hosts, world);
+  return {count, world / count};
+}
+
+std::string hosts_text(const Request& request) {
+  return request.ranks_per_host > 0
+             ? counted(static_cast<uint64_t>(request.ranks_per_host), "rank") + " per host"
+             : counted(static_cast<uint64_t>(request.hosts), "host");
+}
 
 /// What a rank holds, in bytes.
 struct Estimate {
   std::string rule, dtype;
   int32_t world, instances;
+  Hosts hosts;
   uint64_t params, grads, state;
 
   uint64_t total() const { return params + grads + state; }
-  /// With one copy of the parameters for all ranks, which are on one host then. Instances cannot
-  /// have that.
+  /// With one copy of the parameters for all ranks of a host. Instances cannot have that.
   uint64_t shared() const {
-    return instances > 1 ? total() : total() - params + params / static_cast<uint64_t>(world);
+    if (instances > 1) return total();
+    return total() - params + params / static_cast<uint64_t>(hosts.fewest_ranks);
   }
 };
 
@@ -46,31 +66,44 @@ Result<Estimate> estimate_one(const std::vector<ModelTensor>& model, const Reque
                   dtype.empty() ? kAsIs : dtype,
                   division.world,
                   division.instances,
+                  hosts_of(division.world, request),
                   fixed + bytes_of_tensors(tensors, ""),
                   bytes_of_tensors(tensors, request.grad_dtype),
                   static_cast<uint64_t>(divided.state_bytes)};
 }
 
-void print_estimates(const std::vector<Estimate>& estimates, bool json) {
+Json json_of(const std::vector<Estimate>& estimates) {
   Json out = Json::array();
-  Rows rows{{"rule", "dtype", "ranks", "parameters", "gradients", "state", "a rank",
-             "with shared parameters"}};
-  for (const Estimate& one : estimates) {
+  for (const Estimate& one : estimates)
     out.push_back({{"rule", one.rule},
                    {"dtype", one.dtype},
                    {"world", one.world},
+                   {"hosts", one.hosts.count},
                    {"parameters", one.params},
                    {"gradients", one.grads},
                    {"state", one.state},
                    {"total", one.total()},
                    {"total_with_shared_parameters", one.shared()}});
-    rows.push_back({one.rule, one.dtype, text(one.world), size(one.params), size(one.grads),
-                    size(one.state), size(one.total()), size(one.shared())});
+  return out;
+}
+
+/// Prints a table of which all sizes have one unit.
+void print_estimates(const std::vector<Estimate>& estimates, const Request& request) {
+  std::vector<uint64_t> columns[5];
+  double most = 0;
+  for (const Estimate& one : estimates) {
+    const uint64_t sizes[] = {one.params, one.grads, one.state, one.total(), one.shared()};
+    for (size_t i = 0; i < std::size(sizes); i++) columns[i].push_back(sizes[i]);
+    most = std::max(most, static_cast<double>(one.total()));
   }
-  if (json)
-    print_json(out);
-  else
-    print_table(rows);
+  Rows rows{{"rule", "dtype", "ranks", "parameters", "gradients", "state", "per rank",
+             "with shared parameters, " + hosts_text(request)}};
+  for (const Estimate& one : estimates) rows.push_back({one.rule, one.dtype, text(one.world)});
+  for (const auto& column : columns) {
+    const std::vector<std::string> cells = size_column(column, unit_of(most));
+    for (size_t i = 0; i < cells.size(); i++) rows[i + 1].push_back(cells[i]);
+  }
+  print_table(rows);
 }
 
 /// Writes an image with two lines for each rule and dtype: without and with shared parameters.
@@ -81,7 +114,7 @@ Status write_plot(const std::vector<Estimate>& estimates, const Request& request
     const std::string name = one.rule + (one.dtype == kAsIs ? "" : ' ' + one.dtype);
     const size_t color = first / request.worlds.size();
     PlotLine own{name, {}, color, false};
-    PlotLine shared{name + ", one copy of the parameters for all ranks", {}, color, true};
+    PlotLine shared{name + ", with shared parameters, " + hosts_text(request), {}, color, true};
     for (size_t i = 0; i < request.worlds.size(); i++) {
       own.bytes.push_back(static_cast<double>(estimates[first + i].total()));
       shared.bytes.push_back(static_cast<double>(estimates[first + i].shared()));
@@ -91,7 +124,7 @@ Status write_plot(const std::vector<Estimate>& estimates, const Request& request
   }
   std::ranges::move(dashed, std::back_inserter(lines));
   const std::string image = plot(text("Parameters, gradients and state that a rank of ",
-                                      printable(request.checkpoint), " holds"),
+                                      printable(name_of_model(request)), " holds"),
                                  request.worlds, lines);
   const auto file = ZERO_TRY(OutputFile::create(request.other, request.replace, image.size()));
   ZERO_TRY(file->append(bytes_of(image)));
@@ -105,7 +138,7 @@ Result<bool> estimate(const Request& request) {
   if (!request.other.empty() && kinds > kMostColors)
     return bad_argument("a plot tells at most ", kMostColors, " rules and dtypes apart, these are ",
                         kinds, ": give fewer");
-  const std::vector<ModelTensor> model = ZERO_TRY(read_model(request.checkpoint));
+  const std::vector<ModelTensor> model = ZERO_TRY(read_model(request));
   std::vector<Estimate> estimates;
   for (const std::string& rule : request.rules) {
     for (const std::string& dtype : request.dtypes) {
@@ -116,12 +149,15 @@ Result<bool> estimate(const Request& request) {
     }
   }
   if (!request.other.empty()) ZERO_TRY(write_plot(estimates, request));
-  print_estimates(estimates, request.json);
+  if (request.json)
+    print_json(json_of(estimates));
+  else
+    print_estimates(estimates, request);
   return true;
 }
 
 Result<bool> plan(const Request& request) {
-  const std::vector<ModelTensor> model = ZERO_TRY(read_model(request.checkpoint));
+  const std::vector<ModelTensor> model = ZERO_TRY(read_model(request));
   const std::vector<ModelTensor> tensors = trained(model, "");
   const Division division{request.worlds[0], request.rules[0], request.partition,
                           request.instances};
@@ -148,11 +184,11 @@ Result<bool> plan(const Request& request) {
     rows.push_back({text(rank), text(elements[rank]),
                     text(std::ranges::count(divided.owners, static_cast<int32_t>(rank)))});
   print_table(rows);
-  print_line(
-      text(counted(static_cast<uint64_t>(std::ranges::count(divided.owners, ZERO_OWNER_SPLIT)),
-                   "tensor"),
-           " split between ranks; the busiest rank has ", std::round(imbalance * 100) / 100,
-           " times the mean, and ", size(static_cast<uint64_t>(divided.state_bytes)), " of state"));
+  print_line(text(
+      counted(static_cast<uint64_t>(std::ranges::count(divided.owners, ZERO_OWNER_SPLIT)),
+              "tensor"),
+      " split between ranks; the busiest rank has ", std::round(imbalance * 100) / 100,
+      " times the mean, and ", bytes_text(static_cast<double>(divided.state_bytes)), " of state"));
   return true;
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
@@ -9,7 +11,8 @@
 #include "base/checked.h"
 #include "base/refusals.h"
 #include "checkpoint.h"
-#include "commands.h"
+#include "model_config.h"
+#include "model_size.h"
 #include "safetensors_input.h"
 #include "state/json.h"
 
@@ -79,7 +82,8 @@ Result<std::vector<ModelTensor>> parse_shapes(const std::string& all) {
     std::erase(words, "");
     if (words.empty() || words[0].starts_with('#')) continue;
     if (words.size() < 2 || words.size() > 3)
-      return invalid("line ", number, " is not NAME SHAPE [DTYPE]");
+      return invalid("line ", number, " is not NAME SHAPE [DTYPE]",
+                     all.starts_with('{') ? "; a config.json is given by --config" : "");
     const std::string dtype(words.size() == 3 ? words[2] : "F32");
     if (dtype_bytes(dtype) == 0)
       return invalid("line ", number, ": ", shown(dtype), " is no dtype like F32 or BF16");
@@ -105,19 +109,33 @@ Status check_sizes(const std::vector<ModelTensor>& model) {
 
 }  // namespace
 
-Result<int32_t> number_of_rule(const std::string& name) {
-  std::string known;
+std::vector<std::string> rule_names() {
+  std::vector<std::string> names;
   zero_rule rule;
   ZERO_INIT(rule);
   for (int32_t number = 0; zero_rule_info(number, &rule) == ZERO_OK; number++) {
-    if (name == rule.name) return number;
-    known += text(known.empty() ? "" : ", ", rule.name);
+    names.emplace_back(rule.name);
     ZERO_INIT(rule);
   }
+  return names;
+}
+
+Result<int32_t> number_of_rule(const std::string& name) {
+  const std::vector<std::string> names = rule_names();
+  const auto found = std::ranges::find(names, name);
+  if (found != names.end()) return static_cast<int32_t>(found - names.begin());
+  std::string known;
+  for (const std::string& one : names) known += text(known.empty() ? "" : ", ", one);
   return bad_argument("there is no rule ", shown(name), ", but ", known);
 }
 
-Result<std::vector<ModelTensor>> read_model(const std::string& path) {
+const std::string& name_of_model(const Request& request) {
+  return request.config.empty() ? request.checkpoint : request.config;
+}
+
+namespace {
+
+Result<std::vector<ModelTensor>> read_path(const std::string& path) {
   std::vector<ModelTensor> model;
   const Directory directory = enter(start_of_paths(), path, Links::followed);
   if (directory.fd.valid()) {
@@ -132,7 +150,36 @@ Result<std::vector<ModelTensor>> read_model(const std::string& path) {
   } else {
     model = ZERO_TRY(parse_shapes(ZERO_TRY(read_all(path))).within(text("'", path, "'")));
   }
-  ZERO_TRY(check_sizes(model).within(text("'", path, "'")));
+  return model;
+}
+
+/// Makes one tensor of them all, which an even partition divides as it does a model.
+Result<std::vector<ModelTensor>> one_tensor(int64_t count, const Request& request) {
+  if (request.partition != kPartitions[ZERO_PARTITION_EVEN])
+    return bad_argument(shown(request.checkpoint), " is a number of parameters, and --partition ",
+                        request.partition, " needs their shapes: give a file, or --config FILE");
+  return std::vector<ModelTensor>{{"parameters", "F32", {count}}};
+}
+
+Result<std::vector<ModelTensor>> read_named(const Request& request) {
+  if (!request.config.empty())
+    return parse_config(ZERO_TRY(read_all(request.config))).within(shown(request.config));
+  const std::string& word = request.checkpoint;
+  if (const auto count = parameters_of(word)) return one_tensor(*count, request);
+  struct stat info;
+  if (word != kStandard && stat(word.c_str(), &info) != 0 && errno == ENOENT)
+    return bad_argument(
+        shown(word),
+        " is neither a number of parameters, as 7B or 124M, nor a file: give a checkpoint, a "
+        ".safetensors file, a list of shapes, or --config FILE");
+  return read_path(word);
+}
+
+}  // namespace
+
+Result<std::vector<ModelTensor>> read_model(const Request& request) {
+  const auto model = ZERO_TRY(read_named(request));
+  ZERO_TRY(check_sizes(model).within(shown(name_of_model(request))));
   return model;
 }
 

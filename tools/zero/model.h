@@ -9,6 +9,7 @@
 
 #include "base/dtype.h"
 #include "base/status.h"
+#include "commands.h"
 
 namespace zero::tool {
 
@@ -18,10 +19,14 @@ struct ModelTensor {
   std::vector<int64_t> shape;
 };
 
-/// Reads the shapes of a checkpoint, of a safetensors file's header, or of a file with lines
-/// "NAME 768x3072 F32", where the dtype may be missing.
-Result<std::vector<ModelTensor>> read_model(const std::string& path);
+/// Reads the shapes of the model that a request names: of a config.json, of a checkpoint, of a
+/// safetensors file's header, or of a file with lines "NAME 768x3072 F32", where the dtype may be
+/// missing. Of a number of parameters, as "7B", it makes one tensor.
+Result<std::vector<ModelTensor>> read_model(const Request& request);
+/// Returns the word that names it on the command line.
+const std::string& name_of_model(const Request& request);
 
+std::vector<std::string> rule_names();
 /// Returns the ZERO_OPTIMIZER_* number of a rule, or a failure that lists all rules.
 Result<int32_t> number_of_rule(const std::string& name);
 

@@ -42,16 +42,19 @@ def _need_compiler() -> None:
 
 def _as_platlib(wheel: Path) -> None:
     """Move the package to the root of the wheel. It serves every Python 3, so Meson installs it where pure Python
-    goes; but the library inside is of one platform.
+    goes; but the library inside is of one platform. Manual pages and completions go to share, of which meson-python
+    makes the root of the environment.
     """
     whole = wheel.with_suffix(".tmp")
     with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as new:
-        pure = f"{old.namelist()[0].split('.dist-info/')[0]}.data/purelib/"
+        folder = f"{old.namelist()[0].split('.dist-info/')[0]}.data"
+        places = {f"{folder}/purelib/": "", f"{folder}/data/": f"{folder}/data/share/"}
         for entry in old.infolist():
             content = old.read(entry)
-            if entry.filename.endswith(".dist-info/RECORD"):
-                content = content.replace(pure.encode(), b"")
-            entry.filename = entry.filename.replace(pure, "")
+            for place, moved in places.items():
+                if entry.filename.endswith(".dist-info/RECORD"):
+                    content = content.replace(place.encode(), moved.encode())
+                entry.filename = entry.filename.replace(place, moved)
             new.writestr(entry, content)
     whole.replace(wheel)
 

@@ -3,9 +3,12 @@
 
 import pathlib
 import re
+import subprocess
 import unittest
 
-from zero_cases import zero
+from zero_cases import ZERO, zero
+
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 class Usage(unittest.TestCase):
@@ -44,8 +47,30 @@ class Usage(unittest.TestCase):
             self.assertEqual(zero("help", *words).stdout, zero(*words, "--help").stdout)
         self.assertIn("Usage: zero trace merge", zero("help", "trace", "merge").stdout)
 
+    def test_shells_are_offered_commands_options_values_or_nothing(self):
+        for words, offered in ((["in"], ["inspect"]), (["trace", ""], ["merge"]), (["help", "trace", "m"], ["merge"]),
+                               (["verify", "--"], ["--help", "--json"]), (["--v"], ["--version"]),
+                               (["estimate", "--partition", "gr"], ["greedy", "greedy-in-order"]),
+                               (["estimate", "--partition=gr"], ["--partition=greedy", "--partition=greedy-in-order"]),
+                               (["estimate", "--partition", "=", "e"], ["even"]), (["estimate", "--dtype", "="], "F32 F64 BF16 F16".split()),
+                               (["estimate", "--rule", "sgd,adamw"], ["sgd,adamw"]),
+                               (["export", "--to", "hf", ""], []), (["verify", "a"], []), (["verfy", ""], [])):
+            lines = zero("__complete", *words).stdout.splitlines()
+            self.assertEqual(sorted(line.split("\t")[0] for line in lines), sorted(offered), words)
+        self.assertEqual(zero("__complete", "docto").stdout,
+                         "doctor\tlook at what ranks started here need, and say what is wrong\n")
+
+    def test_bash_completes(self):
+        script = ROOT / "tools/zero/completions/zero.bash"
+        program = 'source "$1"; shift; COMP_CWORD=$(($# - 1)); COMP_WORDS=("$@"); _zero; printf "%s\\n" "${COMPREPLY[@]}"'
+        for words, offered in ((["tr"], "trace\n"), (["trace", ""], "merge\n"), (["plan", "--partition", "=", "gr"], "greedy\ngreedy-in-order\n"),
+                               (["verify", ""], "\n")):
+            done = subprocess.run(["bash", "-c", program, "bash", script, ZERO, *words], capture_output=True, text=True,
+                                  timeout=60, check=False)
+            self.assertEqual((done.stdout, done.stderr), (offered, ""))
+
     def test_help_is_narrow_and_all_of_it_is_in_the_manual_page(self):
-        page = pathlib.Path(__file__).parents[2] / "packaging/man/zero.1"
+        page = ROOT / "packaging/man/zero.1"
         words = page.read_text(encoding="utf-8").replace("\\-", "-")
         said = zero("--help")
         self.assertEqual((said.returncode, said.stderr), (0, ""))

@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "command_line.h"
+#include "complete.h"
 #include "output.h"
 #include "usage.h"
 #include "warnings.h"
@@ -54,6 +55,10 @@ int parse_and_run(const Words& given) {
   CLI::App app("", "zero");
   Request request;
   define(app, request);
+  if (!given.empty() && given[0] == kComplete) {
+    complete(app, {given.begin() + 1, given.end()});
+    return 0;
+  }
   const Words words = without_help(given);
   const auto [command, mistake] = follow(app, words);
   if (!mistake.empty()) return refuse(mistake, name_of(*command));

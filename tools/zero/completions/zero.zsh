@@ -1,0 +1,13 @@
+#compdef zero
+# SPDX-License-Identifier: Apache-2.0
+# Completion of zero for zsh; where zero has nothing to offer, names of files.
+local line
+local -a offered
+for line in "${(@f)$($words[1] __complete "${(@)words[2,CURRENT]}" 2>/dev/null)}"; do
+  [[ -n $line ]] && offered+=("${${line%%$'\t'*}//:/\\:}:${line#*$'\t'}")
+done
+if (( ${#offered} )); then
+  _describe zero offered
+else
+  _files
+fi

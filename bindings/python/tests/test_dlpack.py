@@ -80,7 +80,7 @@ class DlpackTest(unittest.TestCase):
         for array, words in (
             (Array(4096, (2, 3), (1, 2)), "not contiguous"),
             (Array(4096, (2,), flags=1), "read-only"),
-            (Array(4096, (2,), flags=0, major=2), "it speaks DLPack 2; there is 1"),
+            (Array(4096, (2,), flags=0, major=2), "it uses DLPack 2; libzero supports 1"),
             (Array(4096, (2,), device=METAL), "it is on DLPack device 8"),
         ):
             with self.subTest(words), self.assertRaisesRegex(ValueError, words):

@@ -208,7 +208,7 @@ class StepTest(unittest.TestCase):
                 (ArgumentError, {"fine": mean, "b": weight}, "overlaps"),
                 (ArgumentError, [], "no buffers"),
                 (TypeError, {"b": array.array("b", [1])}, "int64"),
-                (TypeError, {"b": words}, "16 bits"),
+                (TypeError, {"b": words}, "16-bit"),
                 (TypeError, [("b", mean, "int32")], "int32 is needed"),
                 (ValueError, [("b", words, "half")], "dtype 'half'"),
                 (TypeError, {"b": 3.0}, "number"),

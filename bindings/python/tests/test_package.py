@@ -131,7 +131,7 @@ class LoadTest(unittest.TestCase):
         self.assertEqual(told.returncode, 1)
         self.assertRegex(told.stderr, f"{newer}: needs glibc 2.99, and this machine has glibc 2")
         self.assertIn("`pip install .` in a checkout", told.stderr)
-        self.assertIn("LIBZERO_PATH is set, so no other place counts", told.stderr)
+        self.assertIn("LIBZERO_PATH is set, so no other place is searched", told.stderr)
 
     @unittest.skipUnless(shutil.which("cc"), "there is no C compiler")
     def test_library_that_is_another_or_older_is_named_with_its_version(self) -> None:

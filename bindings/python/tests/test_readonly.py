@@ -131,7 +131,7 @@ class ParametersTest(unittest.TestCase):
             ("pyarrow.lib", "Arrow"),
         ):
             array = of_package(module, memory)
-            words = f"an array of {library}, which promises .* never change; .*libzero.allocate"
+            words = f"is an array of {library}, which promises .* never change; .*libzero.allocate"
             with Comm.solo() as comm, Optimizer(comm, "sgd", lr=0.5) as optimizer:
                 for take in (
                     lambda: optimizer.register({"w": array}),

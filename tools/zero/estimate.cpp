@@ -21,12 +21,12 @@ namespace {
 constexpr const char* kAsIs = "as is";
 
 /// How the ranks of a world lie on hosts.
-struct Hosts {
+struct HostShare {
   int32_t count;
   int32_t fewest_ranks;  // of a host, each of which then has the largest share of its parameters
 };
 
-Hosts hosts_of(int32_t world, const Request& request) {
+HostShare hosts_of(int32_t world, const Request& request) {
   if (const int32_t most = request.ranks_per_host; most > 0) {
     const int32_t rest = world % most;
     return {world / most + (rest > 0 ? 1 : 0), rest > 0 ? rest : most};
@@ -45,7 +45,7 @@ std::string hosts_text(const Request& request) {
 struct Estimate {
   std::string rule, dtype;
   int32_t world, instances;
-  Hosts hosts;
+  HostShare hosts;
   uint64_t params, grads, state;
 
   uint64_t total() const { return params + grads + state; }

@@ -147,7 +147,7 @@ def python_words(header: Header) -> list[str]:
     choices = {name: tables[prefix] for name, prefix in prefixes.items() if prefix in tables}
     lines += ['HalfDtype = Literal["bfloat16", "float16"]', "", "# Options whose values are words."]
     lines += [*table("CHOICES: dict[str, dict[str, int]]", choices), "", ""]
-    lines += ["class Keywords(TypedDict, total=False):", '    """What every optimizer takes of zero_options."""', ""]
+    lines += ["class Keywords(TypedDict, total=False):", '    """Options of zero_options that every optimizer accepts."""', ""]
     for name, kind in options.items():
         if name not in NO_KEYWORDS:
             other = "Optional[HalfDtype]" if name.endswith("_dtype") else NUMBERS[kind]
@@ -203,7 +203,7 @@ RUST = {
 RUST_TOP = f"""\
 // {MADE}
 // SPDX-License-Identifier: Apache-2.0
-//! Constants, structs and functions. What each one means is in zero.h.
+//! Constants, structs and functions. zero.h explains each one.
 
 use core::ffi::{{c_char, c_void}};
 use core::marker::{{PhantomData, PhantomPinned}};
@@ -221,7 +221,7 @@ pub struct {} {{
 }}"""
 
 RUST_BOTTOM = """
-/// `$what! { zero_options { struct_size, ... } ... }`, of all structs.
+/// `$what! { zero_options { struct_size, ... } ... }`, with all structs.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! with_all_structs {

@@ -176,6 +176,7 @@ def docstring_blocks(text: str) -> list[Block]:
         if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
             head, _, rest = first.value.value.partition("\n")
             lines = (head + "\n" + textwrap.dedent(rest)).split("\n")
+            lines = ["" if re.match(r"\s*(>>>|\.\.\.) ", line) else line for line in lines]
             blocks += blocks_of(list(enumerate(lines, first.lineno)))
     return blocks
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What _zero_h.py is made with: handles, and the bases of structs and results."""
+"""Handles, and the bases of structs and results, for _zero_h.py."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def rules() -> Mapping[str, RuleInfo]:
 
 
 def rule_name(given: str) -> str:
-    """The rule that this names in any case, as "AdamW". ValueError if there is none."""
+    """Return the rule that `given` names, in any case: "AdamW". An unknown name is a ValueError."""
     if not isinstance(given, str) or given.lower() not in rules():
         raise ValueError(_values.unknown(given, "optimizer", rules()))
     return given.lower()

@@ -179,7 +179,7 @@ CHOICES: dict[str, dict[str, int]] = {
 
 
 class Keywords(TypedDict, total=False):
-    """What every optimizer takes of zero_options."""
+    """Options of zero_options that every optimizer accepts."""
 
     bucket_bytes: int
     max_grad_norm: float

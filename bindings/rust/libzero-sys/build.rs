@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! With the feature `link` or `static`, prints how to link libzero: from LIBZERO_LIB_DIR, else as pkg-config
-//! says. With `vendored` it is built first. Without them there is nothing to link.
+//! With the feature `link` or `static`, prints the linker flags for libzero, from LIBZERO_LIB_DIR or
+//! pkg-config. `vendored` builds it first. Without these features nothing is linked.
 use std::env;
 use std::path::Path;
 use std::process::{Command, exit};
@@ -23,7 +23,7 @@ fn main() {
     }
 }
 
-/// The folder of a libzero.a that is built of the sources in this crate, as their meson.build says.
+/// Builds libzero.a from the sources in this crate with Meson. Returns its folder.
 fn build() -> String {
     let of = |name: &str| env::var(name).unwrap_or_default();
     if of("HOST") != of("TARGET") {
@@ -80,7 +80,7 @@ fn link_shared() {
     }
 }
 
-/// What the library is made of is known to its .pc file, which lies beside it, or in the build folder.
+/// Links libzero.a by the flags of its .pc file, in the archive's folder or the build folder.
 fn link_static(folder: Option<String>) {
     let places = folder.as_ref().map(|folder| {
         let build = Path::new(folder).parent().unwrap_or(Path::new("/"));
@@ -119,7 +119,7 @@ fn pkg_config(options: &[&str], path: Option<String>) -> Result<String, String> 
     Err(format!("pkg-config says: {}", text.lines().next().unwrap_or("nothing")))
 }
 
-/// `kind` is that of libzero. A path to an archive, as CUDA's runtime has one, is that archive.
+/// Prints flags. `kind` is libzero's kind of link. A path to an archive links that archive, for example CUDA's runtime.
 fn print_flags(flags: &str, kind: &str) {
     for flag in flags.split_whitespace() {
         if let Some(folder) = flag.strip_prefix("-L") {

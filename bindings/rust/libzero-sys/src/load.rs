@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The functions of zero.h: linked, with the feature `link` or `static`; else looked up in libzero.so when
-//! the first of them is called.
+//! The functions of zero.h. The features `link` and `static` link them. Without these the first call looks
+//! them up in libzero.so.
 // Without an allocator an error has to hold its words.
 #![allow(clippy::result_large_err)]
 
@@ -42,7 +42,7 @@ macro_rules! functions {
             $(
             /// # Safety
             ///
-            /// As zero.h says of the function of this name.
+            /// zero.h has the requirements of the function of this name.
             #[inline] pub unsafe fn $name($($arg: $type),*) -> $result {
                 let address = crate::load::address(Function::$name as usize);
                 type Declared = unsafe extern "C" fn($($type),*) -> $result;
@@ -57,7 +57,7 @@ macro_rules! functions {
     };
 }
 
-/// Why libzero.so could not be loaded: each place that was tried, and what the loader said.
+/// Why libzero.so could not be loaded: each place that was tried, with the loader's message.
 #[derive(Clone, Copy)]
 pub struct LoadError {
     text: [u8; 1024],
@@ -81,7 +81,7 @@ impl LoadError {
     }
 }
 
-/// What is too long is cut.
+/// Cuts text that is too long.
 impl core::fmt::Write for LoadError {
     fn write_str(&mut self, words: &str) -> core::fmt::Result {
         let count = words.len().min(self.text.len() - self.length);
@@ -134,9 +134,8 @@ mod dynamic {
 
     static LOADED: AtomicBool = AtomicBool::new(false);
 
-    /// Find libzero.so, if that is not done: the file, or the folder, that LIBZERO_PATH names; without that
-    /// where the system's loader looks. Functions of zero.h do so themselves, but panic where this returns
-    /// an error.
+    /// Load libzero.so unless it is loaded. LIBZERO_PATH names the file or its folder. Without it the
+    /// system's loader searches. Functions of zero.h call this themselves, and panic if it returns an error.
     pub fn load() -> Result<(), LoadError> {
         if LOADED.load(Ordering::Acquire) {
             return Ok(());

@@ -1,6 +1,6 @@
 // Made from include/zero.h by scripts/mirrors.py; do not edit.
 // SPDX-License-Identifier: Apache-2.0
-//! Constants, structs and functions. What each one means is in zero.h.
+//! Constants, structs and functions. zero.h explains each one.
 
 use core::ffi::{c_char, c_void};
 use core::marker::{PhantomData, PhantomPinned};
@@ -734,7 +734,7 @@ functions! {
     pub fn zero_stats(optim: *const zero_optim, statistics: *mut zero_statistics) -> zero_status;
 }
 
-/// `$what! { zero_options { struct_size, ... } ... }`, of all structs.
+/// `$what! { zero_options { struct_size, ... } ... }`, with all structs.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! with_all_structs {

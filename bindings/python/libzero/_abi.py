@@ -115,10 +115,14 @@ def _check(status: int, _function: Any, _arguments: Any) -> int:
     if status >= 0:
         pending.exception = None
         return status
-    if status == ERR_INTERRUPTED:
-        signal.raise_signal(signal.SIGINT)  # again: the library has taken note of it in our place
     name = lib().zero_status_name(status).decode()
     message = in_python(lib().zero_last_error().decode("utf-8", "replace"))
+    if status == ERR_INTERRUPTED:
+        try:
+            signal.raise_signal(signal.SIGINT)  # again: the library has noted it in Python's place
+        except KeyboardInterrupt as interrupt:
+            # The cause says whether a save may still appear.
+            raise interrupt from error_of(status, name, message)
     raise_failure(error_of(status, name, message))
     return status
 

@@ -55,7 +55,8 @@ def time_to_end(call: Callable[[], object]) -> float:
     interrupt_soon(0.15, sent)
     try:
         call()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
+        assert isinstance(interrupt.__cause__, InterruptedCallError), repr(interrupt.__cause__)
         return time.monotonic() - sent[0]
     raise AssertionError("it was not interrupted")
 

@@ -51,7 +51,9 @@ ZERO_H, ANCHORS = page_of_header((ROOT / "include/zero.h").read_text(encoding="u
 UNLINKED = re.compile(r"(<(a|h\d|pre)\b.*?</\2>)", re.DOTALL)
 TEXT = "<!-- text -->"
 NAME = re.compile(r"<code>((?:zero|ZERO)_\w+(?:_\*)?)(\(\))?</code>")
-WORDS = "\n    options:\n      show_if_no_docstring: true\n      filters: ['!^_', '!^(T|Buffer)$']\n"
+WORDS = "\n    options:\n      show_if_no_docstring: true\n      filters: ['!^_', '!^(T|Buffer)$']\n      members: "
+# A name of a module's own, or one that it takes from another for its callers.
+OFFERED = re.compile(r"^(?:class )?([A-Z]\w+)(?: = |\(|:)|^    (\w+) as \2,$", re.MULTILINE)
 
 
 class Fences(griffe.Extension):
@@ -134,7 +136,9 @@ def on_files(files: Files, config) -> Files:
     add("reference/zero_h.md", ZERO_H)
     for name, (title, module, offered) in PYTHON.items():
         entries = "".join(f"\n\n::: {module}.{entry}{options(entry)}" for entry in offered.split())
-        add(f"reference/{name}.md", f"# {title}{entries}\n\n::: {module}.typing{WORDS}")
+        typing = ROOT / "bindings/python" / module.replace(".", "/") / "typing.py"
+        words = ["".join(found) for found in OFFERED.findall(typing.read_text(encoding="utf-8"))]
+        add(f"reference/{name}.md", f"# {title}{entries}\n\n::: {module}.typing{WORDS}{words}\n")
     for mode, style in CODE_STYLES.items():
         rules = HtmlFormatter(style=style, nobackground=True).get_style_defs(".codehilite")
         add(f"css/code-{mode}.css", rules)

@@ -30,6 +30,12 @@ class ImportTest(FilesTest):
         self.assertEqual(status, 0, told)
         return told
 
+    def weights(self) -> dict[str, Any]:
+        """Return what torch reads of the model that came in, as lists."""
+        self.done("export", "--to", "torch", "--replace", self.path("saved"), self.path("weights"))
+        model = torch.load(self.path("weights"), weights_only=True)["model"]
+        return {name: one.tolist() for name, one in model.items()}
+
     def not_taken(self, words: str, given: Any, *options: str) -> None:
         torch.save(given, self.path("file"))
         self.refused(

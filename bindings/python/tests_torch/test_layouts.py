@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import unittest
@@ -88,6 +89,17 @@ class Taken(ImportTest):
         self.not_taken(r"fp32_from_fp16_params have \[7\] tensors per group", given)
         given["optimizer"]["param_state"] = {0: {"exp_avg": torch.ones(3)}}
         self.not_taken("it has 'optimizer.param_state', which nothing", given)
+
+    def test_tensors_at_equal_places_of_two_shards_are_two(self) -> None:
+        held = {f"{layer}.{name}": torch.randn(4, 4) for layer in range(2) for name in ("first", "second")}
+        shards = {name: f"pytorch_model-0000{int(name[0]) + 1}-of-00002.bin" for name in held}
+        os.mkdir(self.path("model"))
+        for shard in set(shards.values()):
+            torch.save({name: held[name] for name in held if shards[name] == shard}, self.path(f"model/{shard}"))
+        index = pathlib.Path(self.path("model/pytorch_model.bin.index.json"))
+        index.write_text(json.dumps({"weight_map": shards}))
+        self.done("import", "--rule", "adamw", "--from", "torch", self.path("model"), self.path("saved"))
+        self.assertEqual(self.weights(), {name: one.tolist() for name, one in held.items()})
 
 
 class Refused(ImportTest):

@@ -120,7 +120,8 @@ def found(file: IO[bytes], begin: int, tensor: torch.Tensor) -> Found:
                 first = sum(offset * step for offset, step in zip(offsets, steps))
                 yield held.as_strided(sizes, steps, first)
 
-    return Found(tensor.dtype, tuple(tensor.shape), (start, tensor.stride()), parts)
+    place = (file.name, start, tensor.stride())
+    return Found(tensor.dtype, tuple(tensor.shape), place, parts)
 
 
 def read(file: IO[bytes], start: int, dtype: torch.dtype, count: int) -> Iterator[torch.Tensor]:

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import tempfile
 import unittest
+import zipfile
 from typing import Any
 from unittest import mock
 
@@ -66,6 +67,15 @@ def save(directory: str, rule: str, **settings: float) -> None:
             optimizer.step()
         optimizer.save(directory)
         optimizer.close()
+
+
+def zip_again(path: str, compression: int = zipfile.ZIP_STORED, **records: bytes) -> None:
+    """Write a zip archive again as zip programs do, with `records` in place of those of that name."""
+    with zipfile.ZipFile(path) as archive:
+        held = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, data in held.items():
+            archive.writestr(name, records.get(os.path.basename(name), data))
 
 
 class FilesTest(unittest.TestCase):

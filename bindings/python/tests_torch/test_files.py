@@ -18,7 +18,7 @@ from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, Wri
 import libzero
 from libzero.torch import _streams
 
-from files import FORMATS, FilesTest, SETTINGS, save
+from files import FORMATS, FilesTest, SETTINGS, save, zip_again
 
 
 class Model(torch.nn.Module):
@@ -219,6 +219,16 @@ class TorchWrites(FilesTest):
         back = torch.load(self.path("back"), weights_only=True)["model"]
         self.assertEqual(list(back), list(model))
         for name, tensor in model.items():
+            self.assertTrue(torch.equal(back[name], tensor), name)
+
+    def test_an_archive_that_another_program_wrote_again_comes_in(self) -> None:
+        model = {f"tensor{number}": torch.randn(number, 9) for number in range(1, 9)}
+        torch.save({"model": model}, self.path("file"))
+        zip_again(self.path("file"))
+        self.done("import", "--rule", "adamw", "--from", "torch", self.path("file"), self.path("saved"))
+        self.done("export", "--to", "torch", self.path("saved"), self.path("back"))
+        back = torch.load(self.path("back"), weights_only=True)["model"]
+        for name, tensor in torch.load(self.path("file"), weights_only=True)["model"].items():
             self.assertTrue(torch.equal(back[name], tensor), name)
 
     def test_pieces_that_are_not_contiguous_come_as_they_are(self) -> None:

@@ -13,13 +13,14 @@ import sys
 import time
 import unittest
 import warnings
+import zipfile
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 import torch.distributed.checkpoint as dcp
 
-from files import FORMATS, FilesTest, save
+from files import FORMATS, FilesTest, save, zip_again
 from libzero.torch import _places
 from libzero.torch._streams import RefusedError
 
@@ -78,7 +79,10 @@ class BadInput(FilesTest):
         torch.save({"model": {"w": torch.ones(3, dtype=torch.bool)}}, self.path("bool"))
         torch.save({"model": {"w": torch.ones(3)}}, self.path("cut"))
         os.truncate(self.path("cut"), 700)
+        torch.save({"model": {"w": torch.ones(3)}}, self.path("packed"))
+        zip_again(self.path("packed"), zipfile.ZIP_DEFLATED)
         for name, words in (
+            ("packed", "its records are compressed, such as 'packed/data.pkl': save"),
             ("missing", "No such file"),
             ("pipe", "is not a regular file"),
             ("text", "it is not a torch.save file, or is incomplete: give a file"),

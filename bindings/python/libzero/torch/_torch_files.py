@@ -9,8 +9,9 @@ import contextlib
 import os
 import pickle
 import re
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO, Any, Optional, Union
+from typing import IO, Any, Optional, Union, cast
 
 import torch
 
@@ -61,12 +62,47 @@ def _write(file: IO[bytes], place: torch.Tensor, parts: Any) -> None:
 # ---- Back.
 
 
+class _Reader(torch._C.PyTorchFileReader):
+    """torch's reader of a file, which is a zip archive."""
+
+    def has_record(self, name: str) -> bool:
+        # Of a file with this record, torch calculates where tensors begin as its own writer places
+        # them. Other programs that wrote the archive again have placed them elsewhere.
+        return name != ".format_version" and bool(cast(Any, super()).has_record(name))
+
+
+@contextlib.contextmanager
+def _own_reader() -> Iterator[None]:
+    """Have torch.load read archives with _Reader; it has no argument for that."""
+    core: Any = torch._C
+    replaced = core.PyTorchFileReader
+    core.PyTorchFileReader = _Reader
+    try:
+        yield
+    finally:
+        core.PyTorchFileReader = replaced
+
+
+def _check_stored(path: str) -> None:
+    if not zipfile.is_zipfile(path):
+        return
+    with zipfile.ZipFile(path) as archive:
+        records = archive.infolist()
+    packed = [one.filename for one in records if one.compress_type != zipfile.ZIP_STORED]
+    if packed:
+        raise RefusedError(
+            f"its records are compressed, such as {packed[0]!r}: save what torch.load reads of it with torch.save"
+        )
+
+
 def load(file: Union[str, IO[bytes]]) -> Any:
     """Return the file's contents without the bytes of tensors, which keep their place in the file.
     Only types that torch loads without trust are allowed. RefusedError names any other type."""
     try:
+        if isinstance(file, str):  # a part of a .distcp file keeps its length, so nobody compresses it
+            _check_stored(file)
         # Megatron's arguments: a bag of names.
-        with torch.serialization.safe_globals([argparse.Namespace]):
+        with torch.serialization.safe_globals([argparse.Namespace]), _own_reader():
             return torch.load(file, weights_only=True, map_location="meta")
     except pickle.UnpicklingError as error:
         named = re.search(r"GLOBAL ([\w.]+)|<(?:class|enum) '([\w.]+)'>|<.*(?:function|method) ([\w.]+)", str(error))
@@ -78,7 +114,7 @@ def load(file: Union[str, IO[bytes]]) -> Any:
             f"it has {next(filter(None, named.groups()))}, which is not one of the classes that can be read without "
             "running code: save it without that, or as plain numbers, strings, lists and dictionaries"
         ) from None
-    except (RuntimeError, ValueError, EOFError, KeyError) as error:
+    except (RuntimeError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
         # What the old format's reader meets in other files are characters and places.
         why = f" ({str(error).splitlines()[0]})" if isinstance(error, RuntimeError) and str(error) else ""
         raise RefusedError(

@@ -221,6 +221,20 @@ class TorchWrites(FilesTest):
         for name, tensor in model.items():
             self.assertTrue(torch.equal(back[name], tensor), name)
 
+    def test_tensors_with_torchs_negative_bit_keep_their_sign(self) -> None:
+        held = torch.randn(9)
+        model = {"plain": held, "turned": torch._neg_view(held), "half": torch.randn(3, dtype=torch.complex64).conj().imag}
+        self.assertTrue(model["turned"].is_neg() and model["half"].is_neg())
+        torch.save({"model": model}, self.path("torch"))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            dcp.save({"model": model}, checkpoint_id=self.path("dcp"), no_dist=True)
+        for form in FORMATS:
+            self.done("import", "--rule", "adamw", "--from", form, self.path(form), self.path(f"{form} saved"))
+            self.done("export", "--to", "torch", self.path(f"{form} saved"), self.path(f"{form} back"))
+            back = torch.load(self.path(f"{form} back"), weights_only=True)["model"]
+            self.assertEqual({name: one.tolist() for name, one in back.items()}, {name: one.tolist() for name, one in model.items()})
+
     def test_an_archive_that_another_program_wrote_again_comes_in(self) -> None:
         model = {f"tensor{number}": torch.randn(number, 9) for number in range(1, 9)}
         torch.save({"model": model}, self.path("file"))

@@ -255,10 +255,10 @@ def _copy_common(
         at = at * size + (edge - place)
     count = torch.Size(sizes).numel()
     inside = tuple(slice(a - b, a - b + n) for a, b, n in zip(first, offsets, sizes))
-    if tensor.is_contiguous():
+    if tensor.is_contiguous() and not tensor.is_neg():
         start = begin + _torch_files.offset_of(tensor) + at * whole.dtype.itemsize
         values = torch.cat(list(_torch_files.read(file, start, whole.dtype, count)))
-    else:  # as of a channels-last model
+    else:  # as of a channels-last model, or with torch's negative bit
         parts = [part.flatten() for part in _torch_files.found(file, begin, tensor).parts()]
         values = torch.cat(parts)[at : at + count]
     whole[inside] = values.view(sizes)

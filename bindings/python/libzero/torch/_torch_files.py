@@ -137,6 +137,10 @@ def found(file: IO[bytes], begin: int, tensor: torch.Tensor) -> Found:
     start = begin + offset_of(tensor)
 
     def parts() -> Iterator[torch.Tensor]:
+        # A tensor with torch's negative bit has its elements stored with the other sign.
+        return (-part if tensor.is_neg() else part for part in stored())
+
+    def stored() -> Iterator[torch.Tensor]:
         steps = tensor.stride()
         if tensor.is_contiguous():
             yield from read(file, start, tensor.dtype, tensor.numel())
@@ -156,7 +160,7 @@ def found(file: IO[bytes], begin: int, tensor: torch.Tensor) -> Found:
                 first = sum(offset * step for offset, step in zip(offsets, steps))
                 yield held.as_strided(sizes, steps, first)
 
-    place = (file.name, start, tensor.stride())
+    place = (file.name, start, tensor.stride(), tensor.is_neg())
     return Found(tensor.dtype, tuple(tensor.shape), place, parts)
 
 

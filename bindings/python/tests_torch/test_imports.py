@@ -61,7 +61,7 @@ class Optimizers(ImportTest):
         )
         self.taken(given, "--rule", "adamw", "--fill", "--ignore", "*.layer_scale")
         group["weight_decay"] = torch.tensor([0.1, 0.2])
-        self.not_taken(r"weight_decay is a tensor of shape \[2\], not a number", given, "--rule", "adamw")
+        self.not_taken(r"weight_decay is a tensor of shape \[2\], which is not a number", given, "--rule", "adamw")
         del group["layer_scale"]
         group["weight_decay"], group["betas"] = 0.1, (0.9, 0.99, 0.999)
         self.not_taken(r"betas of group 0 is \[0.9, 0.99, 0.999\], not 2 numbers", given, "--rule", "adamw")
@@ -105,6 +105,8 @@ class Optimizers(ImportTest):
             ("0.1", "group 0: lr is '0.1', which is not a number"),
             (float("nan"), "lr of group 0 is nan, and a checkpoint has finite numbers"),
             (float("inf"), "lr of group 0 is inf, and a checkpoint has finite numbers"),
+            (10**400, "group 0: lr is an integer beyond 1.79.*e.308, the largest float64"),
+            ({"a": torch.ones(2)}, r"group 0: lr is {'a': a tensor of shape \[2\]}, which is not a number"),
         ):
             given = document(self.model, optimizer)
             given["optimizer"]["param_groups"][0]["lr"] = value
@@ -114,6 +116,32 @@ class Optimizers(ImportTest):
         optimizer = trained(self.model, lr=torch.tensor(0.03))
         self.taken(document(self.model, optimizer))
         self.goes_on(optimizer)
+
+    def test_betas_may_be_tensors(self) -> None:
+        optimizer = trained(self.model)
+        given = document(self.model, optimizer)
+        group = given["optimizer"]["param_groups"][0]
+        betas = [torch.tensor(beta, dtype=torch.float64) for beta in group["betas"]]
+        group["betas"] = tuple(betas)
+        self.taken(given)
+        self.goes_on(optimizer)
+        group["betas"] = torch.stack(betas)
+        self.not_taken(r"betas of group 0 is a tensor of shape \[2\], not 2 numbers", given)
+
+    def test_a_tensor_in_place_of_a_dictionary_is_told(self) -> None:
+        given = document(self.model, trained(self.model))
+        lone = torch.ones(3)
+        state = {"state": {0: lone}, "param_groups": given["optimizer"]["param_groups"]}
+        for changed, words in (
+            (lone, r"it holds a tensor of shape \[3\], not a dictionary"),
+            ({**given, "model": lone}, r"its model holds a tensor of shape \[3\], not a dictionary"),
+            ({**given, "optimizer": lone}, r"its 'optimizer' is not .*torch.optim, but a tensor of shape \[3\]"),
+            ({**given, "optimizer": state}, r"parameter 0 holds a tensor of shape \[3\], not a dictionary"),
+        ):
+            self.not_taken(words, changed)
+        given["optimizer"]["param_groups"][0]["param_names"] = lone
+        words = r"its optimizer.param_groups.0.param_names is a tensor of shape \[3\], not a list of names"
+        self.not_taken(words, given)
 
 
 class States(ImportTest):

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Optional, cast
+from dataclasses import dataclass
+from typing import Any, Optional, cast
 
 import torch
 
@@ -21,7 +22,8 @@ _REST = ("optimizer", "slots", "step", "skipped", "options")
 Document = dict[str, Any]
 
 
-class Found(NamedTuple):
+@dataclass(frozen=True)
+class Found:
     """A tensor of a file: its shape and dtype, its place if that is known, and the parts of its
     contiguous bytes, read on request."""
 
@@ -29,6 +31,9 @@ class Found(NamedTuple):
     shape: tuple[int, ...]
     place: Any
     parts: Callable[[], Iterable[torch.Tensor]]
+
+    def __repr__(self) -> str:
+        return f"a tensor of shape {list(self.shape)}"
 
     def number(self) -> float:
         """Return the exact number, which is an int if the tensor has integers."""

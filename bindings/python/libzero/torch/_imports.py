@@ -66,7 +66,7 @@ class _Import:
         try:
             self._state: Mapping[Any, Mapping[str, Any]] = optimizer["state"]
             self._groups = [
-                {name: plain(value, name) for name, value in group.items()}
+                {name: plain(value) for name, value in group.items()}
                 for group in optimizer["param_groups"]
             ]
             self._keys = [list(group["params"]) for group in self._groups]
@@ -76,6 +76,11 @@ class _Import:
             raise RefusedError(
                 f"its {source.prefix!r} is not a state_dict of torch.optim"
             ) from None
+        for number, group in enumerate(self._groups):
+            named = group.get("param_names")
+            if not isinstance(named, (list, type(None))):
+                key = f"{source.prefix}.param_groups.{number}.param_names"
+                raise RefusedError(f"its {key} is {named!r}, not a list of names")
         self._tensors: Tensors = []
         self._account = Account()
 

@@ -78,7 +78,11 @@ def source_of(document: Any, ignore: Sequence[str]) -> Source:
 
 def check_dictionary(value: Any, what: str) -> None:
     if not isinstance(value, Mapping):
-        raise RefusedError(f"{what} holds a {type(value).__name__}, not a dictionary")
+        raise RefusedError(f"{what} holds {_kind(value)}, not a dictionary")
+
+
+def _kind(value: Any) -> str:
+    return repr(value) if isinstance(value, Found) else f"a {type(value).__name__}"
 
 
 def _keys(names: Mapping[Any, Any]) -> str:
@@ -211,7 +215,7 @@ def _optimizer(
             )
         return None, ()
     if not isinstance(given, Mapping):
-        raise RefusedError(f"its {key!r} is not a state_dict of torch.optim: {type(given).__name__}")
+        raise RefusedError(f"its {key!r} is not a state_dict of torch.optim, but {_kind(given)}")
     masters: Any = ()
     if isinstance(given.get(OPTIMIZER), Mapping):  # Megatron's
         masters = given.get("fp32_from_fp16_params", ())

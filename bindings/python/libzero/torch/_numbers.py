@@ -16,15 +16,13 @@ from ._state import MOST_STEPS
 from ._streams import RefusedError
 
 
-def plain(value: Any, name: str) -> Any:
-    """Return the value as a number; a learning rate may be a tensor."""
-    if not isinstance(value, Found):
-        return value
-    if torch.Size(value.shape).numel() != 1:
-        raise RefusedError(
-            f"its optimizer: {name} is a tensor of shape {list(value.shape)}, not a number"
-        )
-    return value.number()
+def plain(value: Any) -> Any:
+    """Return an option with numbers in place of tensors of one element, like a learning rate or
+    each of the betas may be."""
+    if isinstance(value, (list, tuple)):
+        return [plain(one) for one in value]
+    one_element = isinstance(value, Found) and torch.Size(value.shape).numel() == 1
+    return value.number() if one_element else value
 
 
 def kind_of(value: Any, is_number: bool) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Optional, Union, cast
@@ -190,6 +191,8 @@ def _number(value: Any, option: str) -> float:
         if isinstance(value, (str, bytes)):
             raise TypeError
         return float(value)  # a bool, or a tensor of one element, too
+    except OverflowError:
+        raise TypeError(f"{option} is an integer beyond {sys.float_info.max}, the largest float64") from None
     except (TypeError, ValueError, RuntimeError):
         raise TypeError(f"{option} is {value!r}, which is not a number") from None
 

@@ -81,7 +81,10 @@ class BadInput(FilesTest):
         os.truncate(self.path("cut"), 700)
         torch.save({"model": {"w": torch.ones(3)}}, self.path("packed"))
         zip_again(self.path("packed"), zipfile.ZIP_DEFLATED)
+        torch.save({"model": {"w": torch.ones(3)}}, self.path("swapped"))
+        zip_again(self.path("swapped"), byteorder=b"big")
         for name, words in (
+            ("swapped", "its record 'byteorder' says 'big', and this machine is little-endian: save"),
             ("packed", "its records are compressed, such as 'packed/data.pkl': save"),
             ("missing", "No such file"),
             ("pipe", "is not a regular file"),

@@ -98,6 +98,11 @@ class Names(ImportTest):
             self.taken(given, options, "tied")
             self.assertEqual(len(self.inspected(self.path("saved"))["buffers"]), count)
 
+    def test_a_parameter_that_the_optimizer_names_is_no_buffer(self) -> None:
+        given = document(self.model, trained(self.model, groups=list(self.model.named_parameters())))
+        words = r"has the parameters '0.weight', '0.bias' by name, so --buffers cannot"
+        self.not_taken(words, given, "--buffers", "0")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -176,7 +176,14 @@ class _Import:
         }
         source = self._source
         model = Model(self._model, floating, source.ties, source.modules)
-        return order_names(groups, model, self._wanted.order)
+        names = order_names(groups, model, self._wanted.order)
+        buffers = [one for mine in names for one in mine if matches(one, self._wanted.buffers)]
+        if buffers:
+            raise RefusedError(
+                f"its optimizer has the parameters {listed(map(repr, buffers))} by name, so --buffers cannot make them "
+                "buffers"
+            )
+        return names
 
     def _masters(self, names: Sequence[Sequence[str]]) -> dict[str, dict[str, Found]]:
         """Return, by parameter, the tensors that Megatron keeps in addition to the state."""

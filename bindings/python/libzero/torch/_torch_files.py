@@ -9,6 +9,7 @@ import contextlib
 import os
 import pickle
 import re
+import sys
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, Optional, Union, cast
@@ -69,6 +70,16 @@ class _Reader(torch._C.PyTorchFileReader):
         # Of a file with this record, torch calculates where tensors begin as its own writer places
         # them. Other programs that wrote the archive again have placed them elsewhere.
         return name != ".format_version" and bool(cast(Any, super()).has_record(name))
+
+    def get_record(self, name: str) -> bytes:
+        data = super().get_record(name)
+        if name == "byteorder" and data.decode(errors="replace") != sys.byteorder:
+            # torch would swap the bytes of tensors that it does not read here, and crash.
+            raise RefusedError(
+                f"its record 'byteorder' says {data.decode(errors='replace')!r}, and this machine is "
+                f"{sys.byteorder}-endian: save what torch.load reads of it here with torch.save"
+            )
+        return data
 
 
 @contextlib.contextmanager

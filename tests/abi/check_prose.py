@@ -88,7 +88,7 @@ def is_linked(page: pathlib.Path, text: str, word: OwnWord) -> bool:
 
 
 def of_own_words(root: pathlib.Path, name: str, sentences: list[prose.Sentence]) -> list[Finding]:
-    """Words of libzero's that a page uses and neither explains nor links to an explanation."""
+    """libzero's own words that a page neither explains nor links to an explanation."""
     page = root / name
     text = " ".join(page.read_text(encoding="utf-8").split())
     found = []

@@ -66,7 +66,7 @@ def source_of(document: Any, ignore: Sequence[str]) -> Source:
     own = DESCRIPTION in document and not matches(DESCRIPTION, ignore)
     rest = _rest(document) if own else {}
     flat = _flat(model, ignore)
-    wrapper = "" if own else _wrapper(flat)  # names of libzero's are as it was told
+    wrapper = "" if own else _wrapper(flat)  # libzero's own files keep their names
     tensors, ties = first_names({name[len(wrapper) :]: found for name, found in flat.items()})
     prefix = f"{above}{optimizer_key}"
     optimizer, masters = _optimizer(optimizer, prefix, optimizer_key is not None, ignore)

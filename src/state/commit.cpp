@@ -61,6 +61,46 @@ bool is_same(const Directory& parent, const std::string& name, const Directory& 
 
 int try_lock(Directory& directory) { return directory.fd.lock(); }
 
+/// Makes the directory `name`, unless it exists, and locks it. Returns one that is not open if
+/// another process has it, or removed it before it was locked.
+Result<Directory> make_locked(const Directory& parent, const std::string& name) {
+  const auto fail = [&](const char* operation, int error, int theirs) -> Result<Directory> {
+    if (error == theirs) return Directory();
+    remove(parent, name, AT_REMOVEDIR);
+    return io_error(parent.path_of(name), operation, error);
+  };
+  if (make_directory(parent, name) != 0 && errno != EEXIST)
+    return io_error(parent.path_of(name), "mkdir", errno);
+  Directory directory = enter(parent, name, Links::refused);
+  if (!directory.fd.valid()) return fail("open", errno, ENOENT);
+  if (try_lock(directory) != 0 && !means_no_locks(errno)) return fail("flock", errno, EWOULDBLOCK);
+  if (!is_same(parent, name, directory)) return Directory();
+  return Result<Directory>(std::move(directory));
+}
+
+/// What a save or a prune holds while it looks at a checkpoint's name and changes what has it. The
+/// lock is a directory whose name is made from that name, because the checkpoint itself may be
+/// moved or removed by anybody. If its process dies, the next save sweeps it.
+class NameLock {
+ public:
+  NameLock(const Directory& parent, const std::string& name)
+      : parent_(parent), name_(text(kPrefix, hex(hash128(bytes_of(name))))) {}
+  NameLock(const NameLock&) = delete;
+  ~NameLock() {
+    if (held_.fd.valid()) remove(parent_, name_, AT_REMOVEDIR);
+  }
+  /// Returns false if another process has it.
+  Result<bool> try_take() {
+    held_ = ZERO_TRY(make_locked(parent_, name_));
+    return held_.fd.valid();
+  }
+
+ private:
+  const Directory& parent_;
+  const std::string name_;
+  Directory held_;
+};
+
 /// Deletes a checkpoint's files, and the directory, which has `name` now, if nothing else is in it.
 /// Logs what it cannot delete; the next save sweeps that again.
 void remove_checkpoint(const Directory& parent, const std::string& name, const Directory& directory,
@@ -154,10 +194,10 @@ Result<bool> delete_checkpoint(const Directory& parent, const std::string& name,
   Directory directory = ZERO_TRY(open_directory(parent, name, Links::refused));
   const auto set_aside_if_ours = [&]() -> Result<std::string> {
     const std::string path = directory.path;
-    if (try_lock(directory) != 0 && !means_no_locks(errno)) {
-      if (errno != EWOULDBLOCK) return io_error(path, "flock", errno);
-      return wrong_state("'", path, "' is in the hands of a save: it is not deleted");
-    }
+    NameLock lock(parent, name);
+    if (!ZERO_TRY(lock.try_take()))
+      return wrong_state("'", path, "' is in use by a save: it is not deleted");
+    (void)try_lock(directory);  // so that sweeps leave it to this prune
     if (ZERO_TRY(read_manifest(directory)).manifest.save_id != id)
       return wrong_state("'", path, "' was replaced meanwhile: it is not deleted");
     ZERO_TRY(check_entries(directory, "deleted"));
@@ -201,28 +241,14 @@ Status Staging::make() {
 /// was locked.
 Result<bool> Staging::take(const Digest& id) {
   std::string name = text(kPrefix, hex(id));
-  const std::string path = parent_.path_of(name);
-  left_behind_ = text("'", path, "' cannot be removed now: the next save in that folder does it");
-  const auto fail = [&](const char* operation, int error, int swept) -> Result<bool> {
-    if (error == swept) return false;
-    return io_error(path, operation, error);
-  };
-  if (make_directory(parent_, name) != 0) return fail("mkdir", errno, EEXIST);
-  Directory directory = enter(parent_, name, Links::refused);
-  if (!directory.fd.valid()) {
-    const int error = errno;
-    remove(parent_, name, AT_REMOVEDIR);
-    return fail("open", error, ENOENT);
-  }
-  if (try_lock(directory) != 0 && !means_no_locks(errno)) {
-    const int error = errno;
-    if (error != EWOULDBLOCK) remove(parent_, name, AT_REMOVEDIR);
-    return fail("flock", error, EWOULDBLOCK);
-  }
+  left_behind_ = text("'", parent_.path_of(name),
+                      "' cannot be removed now: the next save in that folder does it");
+  Directory directory = ZERO_TRY(make_locked(parent_, name));
+  if (!directory.fd.valid()) return false;
   save_id_ = id;
   temporary_ = std::move(name);
   directory_ = std::move(directory);
-  return is_ours(temporary_);  // false: a sweep removed it before it was locked
+  return true;
 }
 
 bool Staging::is_ours(const std::string& name) const { return is_same(parent_, name, directory_); }
@@ -241,13 +267,7 @@ Status Staging::publish(const Progress& progress, int64_t wait_ms,
                         const std::function<bool()>& commits) {
   ZERO_TRY(sync(directory_));
   os().reached("save.staged");
-  ZERO_TRY(lock_replaced(progress, wait_ms));
-  const bool exchanges = ZERO_TRY(finds_replaced());
-  if (!commits()) return save_given_up();
-  os().reached("save.committing");
-  ZERO_TRY(rename_into_place(exchanges));
-  published_ = true;
-  directory_.fd.unlock();
+  const bool exchanges = ZERO_TRY(take_name(progress, wait_ms, commits));
   os().reached("save.renamed");
   if (Status status = sync(parent_); !status.ok())
     return std::move(status).within(
@@ -262,25 +282,30 @@ Status Staging::publish(const Progress& progress, int64_t wait_ms,
   return {};
 }
 
-/// Locks what the new checkpoint replaces, so that nobody else renames it between this save's last
-/// look and its exchange.
-Status Staging::lock_replaced(const Progress& progress, int64_t wait_ms) {
+/// Gives the directory its final name, as the only save or prune that does anything to that name.
+/// Returns whether another checkpoint has the temporary name now.
+Result<bool> Staging::take_name(const Progress& progress, int64_t wait_ms,
+                                const std::function<bool()>& commits) {
+  NameLock lock(parent_, target_);
   constexpr int kLookMs = 20;
-  if (!replaced_.fd.valid()) return {};
-  for (Watch watch({"save", "replacement", wait_ms, false}); try_lock(replaced_) != 0;) {
-    const int error = errno;
-    if (means_no_locks(error)) return {};
-    if (error != EWOULDBLOCK) return io_error(replaced_.path, "flock", error);
+  for (Watch watch({"save", "replacement", wait_ms, false}); !ZERO_TRY(lock.try_take());) {
     (void)watch.look();
     if (watch.is_late(watch.since_ns(0)))
-      return {ZERO_ERR_CKPT_IO,
-              text("'", target_path(), "': another save, or a prune, has held it for ", wait_ms,
-                   " ms: it stays, save again when that has ended")};
+      return Status(ZERO_ERR_CKPT_IO,
+                    text("'", target_path(), "' was locked by another save or prune for ", wait_ms,
+                         " ms: it stays as it is, save again after that has ended"));
     ZERO_TRY(progress());
     // Wait: a slice of wait_ms.
     os().poll(nullptr, 0, kLookMs);
   }
-  return {};
+  const bool exchanges = ZERO_TRY(finds_replaced());
+  if (exchanges) (void)try_lock(replaced_);  // so that sweeps leave it to this save
+  if (!commits()) return save_given_up();
+  os().reached("save.committing");
+  ZERO_TRY(rename_into_place(exchanges));
+  published_ = true;
+  directory_.fd.unlock();
+  return exchanges;
 }
 
 /// Returns whether what was to be replaced still stands at the target. False if nothing does.
@@ -292,11 +317,23 @@ Result<bool> Staging::finds_replaced() const {
   }
   if (!replaced_.fd.valid())
     return wrong_state("'", target_path(), "' has come to exist during this save: it stays");
-  if (!is_same(parent_, target_, replaced_))
-    return wrong_state("'", target_path(), "' was replaced by another one during this save: it ",
-                       "stays, and this save is given up");
+  if (!is_same(parent_, target_, replaced_)) return was_replaced();
   ZERO_TRY(check_entries(replaced_, "replaced"));
   return true;
+}
+
+/// Takes the exchange back if somebody, who asks no lock, gave the target's name to another
+/// directory during it.
+Status Staging::keep_others() {
+  if (is_same_directory(parent_, temporary_, replaced_, Links::refused).value_or(true) ||
+      rename_entry(parent_, temporary_, target_, RENAME_EXCHANGE) != 0)
+    return {};
+  return was_replaced();
+}
+
+Status Staging::was_replaced() const {
+  return wrong_state("'", target_path(), "' was replaced by another one during this save: it ",
+                     "stays, and this save is given up");
 }
 
 Status Staging::rename_into_place(bool exchanges) {
@@ -318,7 +355,7 @@ Status Staging::rename_into_place(bool exchanges) {
     ZERO_TRY(check_target(parent_, target_, false));
     error = rename(0);
   }
-  if (error == 0) return {};
+  if (error == 0) return exchanges ? keep_others() : Status();
   if (error == EEXIST || error == ENOTEMPTY || error == ENOTDIR)
     return wrong_state("'", target_path(), "' has come to exist during this save");
   Status failed = io_error(directory_.path, text("rename to '", target_path(), "'"), error);

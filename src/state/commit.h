@@ -63,7 +63,7 @@ class Staging {
   bool outcome_known() const { return outcome_known_; }
 
   /// Gives it its final name, durably, unless `commits` returns false just before the rename. Waits
-  /// at most `wait_ms` for another save that is replacing the same checkpoint. If only the last
+  /// at most `wait_ms` for another save or prune of the same name. If only the last
   /// sync fails, it stays published, and the text says so.
   Status publish(const Progress& progress, int64_t wait_ms, const std::function<bool()>& commits);
 
@@ -71,9 +71,12 @@ class Staging {
   Staging() = default;
   Status make();
   Result<bool> take(const Digest& id);
-  Status lock_replaced(const Progress& progress, int64_t wait_ms);
+  Result<bool> take_name(const Progress& progress, int64_t wait_ms,
+                         const std::function<bool()>& commits);
   Result<bool> finds_replaced() const;
   Status rename_into_place(bool exchanges);
+  Status keep_others();
+  Status was_replaced() const;
   bool is_ours(const std::string& name) const;  // the directory that this save made
 
   std::string target_path() const { return parent_.path_of(target_); }
@@ -85,7 +88,7 @@ class Staging {
   Digest save_id_{};
   Directory parent_;
   Directory directory_;  // locked
-  Directory replaced_;   // what stood at the target at the beginning, if anything; locked late
+  Directory replaced_;   // what stood at the target at the beginning, if anything
 };
 
 /// Deletes the checkpoint with that save id. Its name changes first, durably, to one that the next

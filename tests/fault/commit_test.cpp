@@ -10,12 +10,16 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/text.h"
+#include "state/prune.h"
 #include "support/failing_calls.h"
 #include "support/nightly.h"
 #include "support/place.h"
@@ -43,7 +47,7 @@ TEST(Commit, is_on_stable_storage_when_it_returns) {
     const FileCall& call = log[i];
     if (call.operation == "pwrite") written[call.name] = i;
     if (call.operation == "fsync") synced[call.name] = i;
-    if (call.operation == "mkdirat") temporary = call.name;
+    if (call.operation == "mkdirat" && temporary.empty()) temporary = call.name;
     if (call.operation == "renameat2") {
       EXPECT_EQ(renamed, 0u);
       EXPECT_EQ(call.name, temporary + ">new");
@@ -156,6 +160,80 @@ TEST(Commit, only_what_stood_there_when_a_save_began_is_replaced) {
     EXPECT_TRUE(loaded(target, run.spec()) == other_state);
     EXPECT_EQ(temporary_in(folder), 0);
   }
+}
+
+/// Does something when a save has looked at its target and is about to rename.
+class JustBeforeRename {
+ public:
+  explicit JustBeforeRename(std::function<void()> act) {
+    FailingCalls::on_point([act = std::move(act), over = false](const char* point) mutable {
+      if (std::string_view(point) == "save.committing" && !std::exchange(over, true)) act();
+    });
+  }
+  ~JustBeforeRename() { FailingCalls::on_point({}); }
+
+ private:
+  const FailingCalls calls_;
+};
+
+TEST(Commit, no_save_takes_a_name_that_another_is_about_to_take_even_if_its_checkpoint_was_moved) {
+  Place run(small_model());
+  auto model = run.solo();
+  CommOptions impatient;
+  impatient.timeout_ms = 100;
+  Model other(*create_solo(impatient), run.spec());
+  ASSERT_EQ(told(other.seal()), "");
+  for (const bool removed : {false, true}) {
+    const std::string folder = run.folder(), target = folder + "/old";
+    std::string said;
+    {
+      const JustBeforeRename moves([&] {
+        fs::rename(target, folder + "/moved");
+        if (removed) fs::remove_all(folder + "/moved");
+        said = told(other.save(target, ZERO_SAVE_REPLACE));
+      });
+      EXPECT_TRUE(contains(told(model->save(target, ZERO_SAVE_REPLACE)), "rename to '"));
+    }
+    EXPECT_TRUE(contains(said, target, "was locked by another save or prune for 100 ms")) << said;
+    EXPECT_EQ(told(other.save(target, ZERO_SAVE_REPLACE)), "");
+    EXPECT_EQ(names_in(folder).size(), removed ? 1u : 2u);
+  }
+}
+
+TEST(Commit, a_prune_leaves_a_checkpoint_that_a_save_is_about_to_replace) {
+  Place run(small_model());
+  auto model = run.solo();
+  const std::string folder = run.folder();
+  fs::copy(folder + "/old", folder + "/older");
+  ASSERT_EQ(told(model->step()), "");
+  ASSERT_EQ(told(model->save(folder + "/new")), "");
+  size_t deleted = 9;
+  {
+    const JustBeforeRename prunes([&] {
+      auto pruned = prune_checkpoints(folder, 1, 0);
+      ASSERT_TRUE(pruned.ok());
+      deleted = *pruned;
+    });
+    EXPECT_EQ(told(model->save(folder + "/old", ZERO_SAVE_REPLACE)), "");
+  }
+  EXPECT_EQ(deleted, 1u);
+  EXPECT_EQ(names_in(folder), (std::vector<std::string>{"new", "old"}));
+}
+
+TEST(Commit, a_directory_that_somebody_moves_to_the_target_during_the_rename_stays_there) {
+  Place run(small_model());
+  auto model = run.solo();
+  const std::string folder = run.folder(), target = folder + "/old";
+  {
+    const JustBeforeRename moves([&] {
+      fs::rename(target, folder + "/moved");
+      fs::create_directories(target + "/precious");
+    });
+    expect_failure(model->save(target, ZERO_SAVE_REPLACE), ZERO_ERR_STATE,
+                   "was replaced by another one during this save");
+  }
+  EXPECT_TRUE(fs::exists(target + "/precious"));
+  EXPECT_EQ(names_in(folder), (std::vector<std::string>{"moved", "old"}));
 }
 
 TEST(Commit, only_a_checkpoint_is_ever_replaced) {

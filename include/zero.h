@@ -28,8 +28,10 @@
  *     with its _free call, which ignores NULL and is local. Handles may be freed in any order.
  *  4. Structs begin with struct_size. ZERO_INIT(object) writes zeros and the size into any of
  *     them; then set fields. A zero field selects the default, which its comment shows in
- *     brackets.
- *  5. Every rank of the comm makes "collective" calls, in the same order, one at a time.
+ *     brackets. A struct_size that is larger than the library knows is accepted if the rest is
+ *     zero.
+ *  5. Every rank of the comm makes "collective" calls, in the same order, one at a time. "Local"
+ *     calls wait for no other rank.
  *  6. One thread at a time uses a handle; a second thread's call returns ZERO_ERR_BUSY and has
  *     no effect. Any thread may call zero_comm_abort, zero_comm_failure, zero_param_wait and
  *     zero_grad_ready.
@@ -112,7 +114,7 @@ enum {
 };
 
 /* Why the last failing call on this thread failed, after its name: "zero_step: ...". At most 4,095
- * bytes of UTF-8, valid until the next failing call on this thread. */
+ * bytes of UTF-8, valid until the next failing call on this thread; "" before the first one. */
 ZERO_API const char *zero_last_error(void);
 
 /* "ZERO_ERR_PEER_DEAD" and so on. Static storage. */
@@ -125,13 +127,14 @@ typedef int32_t (*zero_interrupt_fn)(void *ctx);
 /* Send messages up to `max_level` to `log`, for the whole process. NULL, the initial value, turns
  * this off: the library then prints only if ZERO_LOG is set. ZERO_LOG=error, warning or info in the
  * environment prints messages up to that level on standard error. `log` runs inside libzero calls,
- * must return, and must not call libzero; `message` is valid until it returns. */
+ * must return, and must not call libzero; `message` is valid until it returns. `ctx` must stay
+ * valid until another function is set and no call is in flight. */
 ZERO_API zero_status zero_set_log_callback(zero_log_fn log, void *ctx, int32_t max_level);
 
 /* Let `ask` interrupt the main thread, as for Ctrl-C, while it waits for other ranks or runs a
  * save, load or prune. libzero calls `ask` every 50 ms; it must not call libzero. Any result but 0
  * ends the call and the comm: this rank's call returns ZERO_ERR_INTERRUPTED, the others'
- * ZERO_ERR_ABORTED. NULL, the initial value, turns this off. */
+ * ZERO_ERR_ABORTED. NULL, the initial value, turns this off. `ctx` stays valid as above. */
 ZERO_API zero_status zero_set_interrupt_callback(zero_interrupt_fn ask, void *ctx);
 
 /* ---- Comm: one rank's handle on a group of ranks ------------------------------------ */
@@ -405,7 +408,9 @@ enum { ZERO_CUSTOM_WHOLE_TENSORS = 1 }; /* each call gets a whole parameter     
  * depend on world, partition and bucket_bytes. With ZERO_CUSTOM_WHOLE_TENSORS they are whole
  * tensors, which needs a partition that never cuts one. `update` returns ZERO_OK; for any other
  * value zero_step returns ZERO_ERR_CALLBACK on this rank and ZERO_ERR_PEER on the others, and
- * nothing has changed. */
+ * nothing has changed. `update` may call zero_group_get, zero_param_index, zero_owned_ranges,
+ * zero_step_result, zero_stats and zero_last_error. Other calls on this optimizer, and collective
+ * calls on its comm, return ZERO_ERR_BUSY. */
 typedef struct zero_custom_optimizer {
     size_t struct_size;
     const char *name;                 /* 1 to 64 of A-Z a-z 0-9 _ - .                             */
@@ -498,7 +503,7 @@ ZERO_API zero_status zero_register_params(zero_optim *optim, const zero_group_op
                                           const zero_param *params, size_t count, int32_t *group);
 
 /* Set new addresses for all `count` registered parameters: `data`, `grads` or both (NULL keeps the
- * old ones). Copies nothing. ZERO_ERR_STATE while gradients are reduced. Local. */
+ * old ones). Copies nothing. ZERO_ERR_STATE while gradients are announced or reduced. Local. */
 ZERO_API zero_status zero_bind_params(zero_optim *optim, void *const *data, void *const *grads,
                                       size_t count);
 
@@ -552,12 +557,16 @@ ZERO_API zero_status zero_param_set_trainable(zero_optim *optim, int64_t param, 
 
 /* Assign all registered parameters to new owners: first the trained ones, then the frozen ones.
  * With ZERO_PARTITION_MANUAL, `owners` has one rank for each of `count` parameters, or is NULL to
- * keep the owners. State moves bit for bit. ZERO_ERR_STATE while gradients are reduced.
- * Collective. */
+ * keep the owners. State moves bit for bit. No other call changes owners. ZERO_ERR_STATE while
+ * gradients are announced or reduced. Collective. */
 ZERO_API zero_status zero_rebalance(zero_optim *optim, const int32_t *owners, size_t count,
                                     void *stream);
 
 /* ---- Training loop ------------------------------------------------------------------ */
+
+/* From zero_grad_ready, zero_reduce_grads or zero_step_begin until the end of the step, calls that
+ * register, bind, broadcast or rebalance parameters, or that set, save or load state, return
+ * ZERO_ERR_STATE. docs/integrate.md has the table. */
 
 #define ZERO_ROOT_NONE (-1)
 /* Copy every parameter from `root` to all ranks. ZERO_ROOT_NONE copies nothing and declares that
@@ -623,7 +632,8 @@ ZERO_API zero_status zero_step(zero_optim *optim, const zero_step_options *optio
 /* Begin a step before the backward pass. On local comms an owner updates its part of a parameter,
  * and copies it to every rank, as soon as all ranks have announced its gradient. Do not read or
  * write a parameter after its announcement until zero_step, which does the rest, returns. The
- * results have the same bits as zero_step alone. options->grads is NULL. ZERO_ERR_STATE for
+ * results have the same bits as zero_step alone. A NULL in zero_grad_ready is an announcement too.
+ * options->grads is NULL. ZERO_ERR_STATE for
  * features that need all gradients first: clipping, skipping, dynamic loss scaling, LAMB, LARS, and
  * custom rules. Collective. */
 ZERO_API zero_status zero_step_begin(zero_optim *optim, const zero_step_options *options);
@@ -646,10 +656,12 @@ typedef struct zero_result {
 ZERO_API zero_status zero_step_result(const zero_optim *optim, zero_result *result);
 
 #define ZERO_ALL_PARAMS (-1)
-/* Wait until parameter number `param` of the latest zero_step may be used (ZERO_ALL_PARAMS: all).
- * With overlap_gather, zero_step returns when the ranks have agreed, and the new parameters arrive
- * later, in the order of the forward pass. A failure then breaks the comm. On a GPU, `stream`
- * waits. Local; from any thread. */
+/* Wait until parameter number `param` (ZERO_ALL_PARAMS: every one) has its value of the latest
+ * zero_step and, like its gradient, may be read and written. With overlap_gather, zero_step returns
+ * when the ranks have agreed, and the new parameters arrive later, in the order of the forward
+ * pass. Other calls on the optimizer, and collective calls on its comm, wait for the whole step. A
+ * failure breaks the comm; this call, zero_step_result and the next collective call return it. On a
+ * GPU, `stream` waits. Local; from any thread. */
 ZERO_API zero_status zero_param_wait(zero_optim *optim, int64_t param, void *stream);
 
 /* Discard the reduced gradients. Unless every rank does so, the next collective call fails.
@@ -736,8 +748,8 @@ typedef struct zero_load_options {
 /* Load the checkpoint `directory`, or the one with the highest step in a folder of checkpoints. Any
  * world size and any partition can load it, bit for bit. All files are verified before anything
  * changes: ZERO_ERR_CKPT_INVALID names the place of damage, ZERO_ERR_CKPT_MISMATCH every
- * difference. If reading fails after that, steps return ZERO_ERR_NOT_LOADED until a load succeeds.
- * Collective. */
+ * difference. If reading fails after that, steps and saves return ZERO_ERR_NOT_LOADED until a load
+ * succeeds. Collective. */
 ZERO_API zero_status zero_state_load(zero_optim *optim, const char *directory,
                                      const zero_load_options *options);
 
@@ -793,7 +805,8 @@ ZERO_API zero_status zero_state_prune(const char *directory, int64_t keep_last, 
  * "mu_product" of NADAM are one double each: `first` is 0, `count` is 1. */
 
 /* Write the names of a parameter's existing state to `names`, at most `capacity` of them, their
- * number to `*count`, and their element type to `*dtype` unless `dtype` is NULL. Local. */
+ * number to `*count`, and their element type to `*dtype` unless `dtype` is NULL. The names are the
+ * optimizer's, and the same on every rank. Local. */
 ZERO_API zero_status zero_state_info(const zero_optim *optim, int64_t param, int32_t *dtype,
                                      const char **names, size_t capacity, size_t *count);
 

@@ -48,7 +48,7 @@ def compiled(pattern: str) -> "re.Pattern[str]":
 # Limits of 0, 0.9 and 0.27 (0.3 in 1,000 sentences) were counted in LevelDB, NCCL, UCC, libplacebo and dav1d.
 RULES = [
     Rule("behind", [
-        r"\b(?<!fall )(?<!falls )(?<!lag )(?<!lags )(?<!idea )(?<!rationale )(?<!forces )(?<!reason )"
+        r"(?i)\b(?<!fall )(?<!falls )(?<!lag )(?<!lags )(?<!idea )(?<!rationale )(?<!forces )(?<!reason )"
         r"(?<!reasoning )(?<!motivation )(?<!left )(?<!hidden )(?<!philosophy )(?<!principle )behind\b"
         r"(?! the scenes| (?:an? |the )?(?:firewall|proxy|NAT|flag|lock|API|interface|facade))"],
         "'after' or 'following'", limit=0),
@@ -96,8 +96,27 @@ RULES = [
         r"|usual|common|expected|noted|described|possible|needed|appropriate|necessary|documented|the case|well"
         r"|follows|standard|typical|often|been|discussed|always|sometimes|customary)",
         r"(?:\band|,|;) so (?:is|are|do|does|has|have|did|was|were|goes) (?!not|recommended|that)\w+",
-        r"^(?:With|By|Through|From|For) (?:this|that|it) (?:the|a|an|it|they|all|every|each|no|one|libzero|CODE)\b"],
+        r"^(?:With|By|Through|From|For) (?:this|that|it) (?:the|a|an|it|they|all|every|each|no|one|libzero|CODE)\b",
+        r", (?:therefore|thus|hence|then|thereby|here) (?:is|are|was|were|has|have|will|must|lets?|takes|comes) "
+        r"(?:the|a|an|this|it|they|all|each|every)\b"],
         "subject before verb", kinds="text item cell field"),
+    Rule("although but", [
+        r"^(?:Although|Though|Even though)\b[^.;]*, but\b",
+        r"^(?:As soon as|As long as|When|If|Because)\b[^,;.]*, so (?!that\b|far\b)"],
+        "one conjunction", kinds="text item"),
+    Rule("if will", [
+        r"^(?:If|When|In case) (?!you\b|this\b)[^,.;]{3,60} will (?!not\b)\w+[^,.;]*, "],
+        "the present tense after 'if' and 'when'", kinds="text item"),
+    Rule("missing article", [
+        r"^(?:Function|Method|Library|User|Parameter|Object|Process|Program|Argument|Variable|Thread|Rank) (?:returns?"
+        r"|is|are|has|must|takes?|allows?|can|will|should|needs?|was)\b",
+        r"\b(?:inside of|inside|build|of|use|load) (?:library|function|program|communicator|kernel)(?=[.,;:)]|$"
+        r"| (?:is|has|must|with|in)\b)",
+        r"\b(?:moved?|copied|copy|sent?|transferred) to (?:GPU|host|device)(?=[.,;:)]|$| (?:is|has|in)\b)"],
+        "'the' or 'a'", kinds="text item"),
+    Rule("label", [
+        r"^[A-Z][a-z]+: (?:by|to|from|with|of) (?:the|a|an|each|every|its|all)\b[^.]*\.$"],
+        "a sentence", kinds="text"),
     Rule("no verb", [
         r"^(?:Done|Made|Taken|Kept|Written|Sent|Found|Asked|Refused|Told|Left|Meant|Said)\b(?!.*\b(?:<BE>|has"
         r"|have|does|do|can|may|must|will)\b)"],
@@ -253,7 +272,11 @@ RULES = [
         r"\bmakes? (?:of|from) (?:each|the|a|it|all|this|that)\b|\banother one\b|\btakes? care that\b",
         r"\bmust be there\b",
         r"(?i)\b(?:the|a|no) possibility (?:to|for)\b",
-        r"(?i)\b(?:permits|enables|suggests|demands) to (?!the|a|all|each|this)\w+",
+        r"(?i)\b(?:allows?|permits?|enables|suggests?|recommends?|demands) to (?!the|a|all|each|this)\w+",
+        r"(?i)\b(?:independent(?:ly)? from|divisible on|for to|in case if|must (?:not )?to|by hand of"
+        r"|(?:is|are|has) already been|(?:firstly|secondly|thirdly)|never came|also not|no more \w+able)\b",
+        r"(?i)\b(?:reports? error|comes? to an? \w+ion|cares? (?:for|about) that|lets? (?:itself|themselves))\b",
+        r"(?i), (?:generally |usually )?no need|\bplease check[.;]|\bcan refer to\b|\bit is to \w+ that\b",
         r"(?i)\b(?:informations|datas|softwares|hardwares|equipments|advices)\b",
         r"(?i)\b(?:in dependence (?:of|on)|depend(?:s|ing|ent)? (?:from|of)|on (?:the )?bas(?:e|is) of"
         r"|in difference to)\b",

@@ -64,13 +64,13 @@ int try_lock(Directory& directory) { return directory.fd.lock(); }
 /// Makes the directory `name`, unless it exists, and locks it. Returns one that is not open if
 /// another process has it, or removed it before it was locked.
 Result<Directory> make_locked(const Directory& parent, const std::string& name) {
+  const bool made = make_directory(parent, name) == 0;
+  if (!made && errno != EEXIST) return io_error(parent.path_of(name), "mkdir", errno);
   const auto fail = [&](const char* operation, int error, int theirs) -> Result<Directory> {
     if (error == theirs) return Directory();
-    remove(parent, name, AT_REMOVEDIR);
+    if (made) remove(parent, name, AT_REMOVEDIR);
     return io_error(parent.path_of(name), operation, error);
   };
-  if (make_directory(parent, name) != 0 && errno != EEXIST)
-    return io_error(parent.path_of(name), "mkdir", errno);
   Directory directory = enter(parent, name, Links::refused);
   if (!directory.fd.valid()) return fail("open", errno, ENOENT);
   if (try_lock(directory) != 0 && !means_no_locks(errno)) return fail("flock", errno, EWOULDBLOCK);
@@ -78,9 +78,9 @@ Result<Directory> make_locked(const Directory& parent, const std::string& name) 
   return Result<Directory>(std::move(directory));
 }
 
-/// What a save or a prune holds while it looks at a checkpoint's name and changes what has it. The
-/// lock is a directory whose name is made from that name, because the checkpoint itself may be
-/// moved or removed by anybody. If its process dies, the next save sweeps it.
+/// The lock on a checkpoint's name, which a save or a prune holds from its last look at the
+/// checkpoint until it has renamed. It is a directory beside the checkpoint, because the checkpoint
+/// itself may be moved or removed by any program. If its process dies, the next save sweeps it.
 class NameLock {
  public:
   NameLock(const Directory& parent, const std::string& name)
@@ -322,8 +322,8 @@ Result<bool> Staging::finds_replaced() const {
   return true;
 }
 
-/// Takes the exchange back if somebody, who asks no lock, gave the target's name to another
-/// directory during it.
+/// Takes the exchange back if a program that takes no lock gave the target's name to another
+/// directory meanwhile.
 Status Staging::keep_others() {
   if (is_same_directory(parent_, temporary_, replaced_, Links::refused).value_or(true) ||
       rename_entry(parent_, temporary_, target_, RENAME_EXCHANGE) != 0)

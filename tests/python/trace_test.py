@@ -110,7 +110,7 @@ class Trace(unittest.TestCase):
     def test_top_says_that_nothing_has_ended_while_all_wait(self):
         self.start_job(60, 0, 3000)
         shown = zero("top", self.traces, "--interval", "0.5", "--count", "4")
-        self.assertIn("nothing has ended since the last look", shown)
+        self.assertIn("nothing has ended since the last update", shown)
 
     def test_events_have_the_fields_of_the_format_and_lie_in_each_other(self):
         self.run_job(4, 1, 0)
@@ -227,17 +227,17 @@ class Trace(unittest.TestCase):
         for number, bytes_ in enumerate([b"", b"{}\n", b"[\n[]\n", b"[\n{\"name\":\"libzero\"}\n]\n", b"\xff" * 100000]):
             with self.subTest(number):
                 (self.traces / "rank-0.json").write_bytes(bytes_)
-                self.assertIn("rank-0.json' is no trace of libzero", zero("trace", "merge", self.traces, status=1))
+                self.assertIn("rank-0.json' is not a libzero trace", zero("trace", "merge", self.traces, status=1))
         self.assertIn("has no traces", zero("top", self.folder / "nowhere", status=1))
         self.assertIn("there is no process 4194305", zero("top", 1 << 22 | 1, status=1))
-        self.assertIn("writes no trace", zero("top", os.getpid(), status=1))
+        self.assertIn("is not writing a trace", zero("top", os.getpid(), status=1))
 
     def test_top_finds_the_traces_of_a_process_and_ends_by_ctrl_c(self):
         self.start_job(100000, 1, LATE_MS)
         arguments = [event["args"] for event in events_of(self.traces / "rank-1.json") if event["name"] == "libzero"]
         (pid,) = [one["process"] for one in arguments]
         top = subprocess.Popen([ZERO, "top", str(pid), "--interval", "0.3"], stdout=subprocess.PIPE, text=True)
-        self.assertIn("rank 1 is waited for most", top.stdout.readline())
+        self.assertIn("rank 1 holds up the others most", top.stdout.readline())
         self.assertIn("steps/s", top.stdout.readline())
         top.send_signal(signal.SIGINT)
         top.communicate(timeout=60)

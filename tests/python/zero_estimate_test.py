@@ -165,7 +165,7 @@ class Estimate(ZeroTest):
         for text, words in (("[1]", "it is not a JSON object"), ("{", "it is not a JSON object")):
             file = self.shapes(text)
             self.refused(words, "estimate", "--config", file)
-        self.refused("a config.json is given by --config", "estimate", self.shapes('{"model_type": "gpt2", "n_embd": 4}'))
+        self.refused("pass a config.json with --config", "estimate", self.shapes('{"model_type": "gpt2", "n_embd": 4}'))
         self.refused("No such file|is missing", "estimate", "--config", "/no/such.json")
         for arguments in ([], ["7B", self.config("gpt2")]):
             self.assertEqual(zero("estimate", *arguments).returncode, 2)
@@ -241,7 +241,7 @@ class Estimate(ZeroTest):
                              (["a 4294967296x4294967296"], "tensor 'a' is too large")):
             self.refused(words, "estimate", self.shapes(*lines))
         for word in ("/no/such", "7X", "B", "-7B", "0x7B", "0", "inf", "1e16"):
-            self.refused(f"'{word}' is neither a number of parameters, as 7B or 124M, nor a file", "estimate", "--", word)
+            self.refused(f"'{word}' is neither a number of parameters, such as 7B or 124M, nor a file", "estimate", "--", word)
         done = zero("estimate", "--rule", "adamm", self.shapes("a 3"))
         self.assertEqual(done.returncode, 2)
         self.assertIn("there is no rule 'adamm', but adamw, adam", done.stderr)

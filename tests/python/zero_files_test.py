@@ -88,7 +88,7 @@ class Merge(ZeroTest):
         for target in (pipe, "/dev/stdout", "/dev/null", self.place):
             self.refused("is not a regular file", "merge", "--replace", self.checkpoint("1"), target)
         self.assertEqual(os.listdir(self.place), ["pipe"])
-        for target, words in ((self.file + "/", "does not end with the name of a file"),
+        for target, words in ((self.file + "/", "does not end with a file name"),
                               (os.path.join(self.place, "no/such"), "No such file or directory")):
             self.refused(words, "merge", self.checkpoint("1"), target)
 
@@ -135,7 +135,7 @@ class Merge(ZeroTest):
         while not os.listdir(self.place):
             pass
         pathlib.Path(self.file).write_text("mine")
-        self.assertIn(b"has come to exist meanwhile", process.communicate(timeout=60)[1])
+        self.assertIn(b"was created meanwhile", process.communicate(timeout=60)[1])
         self.assertEqual(process.returncode, 1)
         self.assertEqual(os.listdir(self.place), ["model.safetensors"])
         self.assertEqual(pathlib.Path(self.file).read_text(), "mine")
@@ -320,7 +320,7 @@ class ExportAndImport(ZeroTest):
         merged = subprocess.run([ZERO, "merge", "--with-state", self.checkpoint("1"), "-"], capture_output=True,
                                 check=True)
         sgd += "2"
-        self.assertIn(b"a pipe must bring tensors in the order", given(merged.stdout).stderr)
+        self.assertIn(b"a pipe must deliver tensors in the order", given(merged.stdout).stderr)
 
     def test_what_cannot_be_imported_is_a_sentence_and_leaves_nothing(self):
         def file_of(header, data=b""):
@@ -338,7 +338,7 @@ class ExportAndImport(ZeroTest):
                     "w.momentum_buffer": tensor("F32", 2, 8)}
         for header, words in (
             ({"w": tensor("BOOL", 8, 0, 1)}, "tensor 'w' is 'BOOL'; a checkpoint has F32"),
-            ({"w": tensor("F32", 2), "__metadata__": {"zero": "{}"}}, "is no description of a checkpoint"),
+            ({"w": tensor("F32", 2), "__metadata__": {"zero": "{}"}}, "does not describe a checkpoint"),
             ({"w": tensor("F32", 2), "__metadata__": {"zero": "[" * 99999 + "]" * 99999}}, "is nested deeper than 16"),
             ({"w": tensor("F32", 2), "__metadata__": {"zero": '{"a": {"b": 1}, "of": {"b": 1, "b": 2}}'}},
              "the key 'b' comes twice"),
@@ -409,6 +409,10 @@ class ExportAndImport(ZeroTest):
             path.unlink()
         os.rename(os.path.join(self.model, "model.safetensors"), os.path.join(self.model, "adapter_model.safetensors"))
         self.done(*command, "--replace")
+        pathlib.Path(self.model, "pytorch_model.bin").write_text("")
+        pathlib.Path(self.model, "onnx").mkdir()
+        done = zero(*command, "--replace")
+        self.assertEqual((done.returncode, done.stderr), (0, "zero: not taken: 'onnx', 'pytorch_model.bin'\n"))
 
     def test_a_tensor_may_be_left_out_by_name(self):
         self.written("model.safetensors", w=3, **{"rope.freq": 2})

@@ -274,8 +274,8 @@ class Usage(ZeroRunTest):
 
     def test_words_of_other_launchers_that_mean_more_are_answered_by_name(self):
         for words, answer in [
-            ("-N 2", "-N: srun means hosts by it, and mpirun ranks per host: use -n RANKS"),
-            ("-N2", "-N2: srun means hosts by it, and mpirun ranks per host: use -n RANKS"),
+            ("-N 2", "-N: srun counts hosts with it, and mpirun ranks per host: use -n RANKS"),
+            ("-N2", "-N2: srun counts hosts with it, and mpirun ranks per host: use -n RANKS"),
             ("--nnodes=2", "--nnodes=2: zero-run starts ranks on this host only: use mpirun, srun "
                            "or torchrun for several hosts"),
             ("--master_port 29500", "--master_port: ranks of zero-run are on one host and find "

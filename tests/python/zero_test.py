@@ -296,7 +296,7 @@ class BadInput(ZeroTest):
         with open("/dev/full", "w", encoding="utf-8") as full:
             done = subprocess.run([ZERO, "inspect", self.checkpoint("1")], stdout=full, stderr=subprocess.PIPE,
                                   text=True, timeout=60, check=False)
-        self.assertEqual((done.returncode, done.stderr), (1, "zero inspect: what it found could not be written\n"))
+        self.assertEqual((done.returncode, done.stderr), (1, "zero inspect: the output could not be written\n"))
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ class Usage(unittest.TestCase):
             lines = zero("__complete", *words).stdout.splitlines()
             self.assertEqual(sorted(line.split("\t")[0] for line in lines), sorted(offered), words)
         self.assertEqual(zero("__complete", "docto").stdout,
-                         "doctor\tlook at what ranks started here need, and say what is wrong\n")
+                         "doctor\tcheck that this host has what ranks need\n")
 
     def test_bash_completes(self):
         script = ROOT / "tools/zero/completions/zero.bash"

@@ -32,9 +32,9 @@ TEST(ModelIndex, what_is_no_index_is_refused_with_its_place) {
              {"{'weight_map':['a']}", "'weight_map': is an array, must be an object"},
              {"{'weight_map':{'a':-1}}", "'weight_map'.'a': is a number, must be a string"},
              {"{'weight_map':{'a':'m','a':'m'}}", "the key 'a' comes twice"},
-             {"{'weight_map':{'a':'../m'}}", "'weight_map'.'a': '../m' is no name of a file"},
-             {"{'weight_map':{'a':'/m'}}", "'/m' is no name of a file"},
-             {"{'weight_map':{'a':''}}", "'' is no name of a file"},
+             {"{'weight_map':{'a':'../m'}}", "'weight_map'.'a': '../m' is not a file name"},
+             {"{'weight_map':{'a':'/m'}}", "'/m' is not a file name"},
+             {"{'weight_map':{'a':''}}", "'' is not a file name"},
              {"{'weight_map':{}", "not valid JSON"}};
   for (const auto& [json, says] : bad)
     test::expect_failure(parsed(json), ZERO_ERR_CKPT_INVALID, says);

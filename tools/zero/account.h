@@ -29,11 +29,13 @@ class Account {
   void left_over(const std::string& name) {
     (matches(name, ignore_) ? ignored_ : left_over_).push_back(name);
   }
+  /// Of what no import takes, whether it is ignored or not.
+  void set_aside(const std::string& name) { ignored_.push_back(name); }
   void missing(const std::string& name) { missing_.push_back(name); }
   /// `how`: "'w' has shape [3], not [4]".
   void differs(std::string how) { others_.push_back(std::move(how)); }
 
-  /// Fails with ZERO_ERR_CKPT_INVALID and all that differs; logs what is ignored.
+  /// Fails with ZERO_ERR_CKPT_INVALID and all that differs; logs what is ignored or set aside.
   Status status() const;
 
  private:

@@ -17,22 +17,21 @@ constexpr char kExitStatus[] =
     "usage.";
 
 constexpr char kTorchFooter[] =
-    "torch (a file of torch.save) and dcp (a directory of torch.distributed.checkpoint) are done "
-    "by\n"
-    "python -m libzero, with the same arguments.\n";
+    "For torch (a file of torch.save) and dcp (a directory of torch.distributed.checkpoint), run\n"
+    "python -m libzero with the same arguments.\n";
 
 constexpr char kImportFooter[] =
-    "What PATH has and a checkpoint does not is refused by name, and so is what is missing.\n"
-    "Imports of torch and dcp also take\n"
-    "--buffers PATTERN,...  tensors that are not trained, where parameters have no names\n"
-    "--order registration   parameters without names are the model's, in its order\n"
-    "--order dimensions     those with two and more dimensions are the first of two groups\n"
-    "--order FILE           their names, one a line, in the order of the optimizer's\n"
-    "--fill                 start what is missing of state and settings as the rule does\n";
+    "Entries that only PATH has, or that it lacks, are refused by name.\n"
+    "python -m libzero also takes\n"
+    "--buffers PATTERN,...  tensors that are not trained, if parameters have no names\n"
+    "--order registration   unnamed parameters follow the model's order\n"
+    "--order dimensions     the same, but those of two or more dimensions are the first group\n"
+    "--order FILE           names, one per line, in the optimizer's order\n"
+    "--fill                 start missing state and settings with the rule's initial values\n";
 
 void add_checkpoint(CLI::App& app, Request& request) {
   app.add_option("CHECKPOINT", request.checkpoint,
-                 "its directory, or a folder of several: the newest")
+                 "its directory, or a folder of checkpoints: the newest")
       ->required();
 }
 
@@ -48,7 +47,7 @@ void add_output(CLI::App& app, Request& request, const char* name, const char* h
 
 void add_merge(CLI::App& app, Request& request) {
   add_checkpoint(app, request);
-  add_output(app, request, "FILE", "to write: a .safetensors file, or - for the standard output");
+  add_output(app, request, "FILE", ".safetensors file to write, or - for standard output");
   app.add_flag("--with-state", request.with_state,
                "also the optimizer's state, as NAME.SLOT, and its settings");
 }
@@ -60,21 +59,20 @@ const CLI::IsMember kFloating(kFloatingWords, CLI::ignore_case);
 const CLI::Range kWorlds(1, 65536);
 
 void add_model(CLI::App& app, Request& request) {
-  CLI::Option* const model =
-      app.add_option("MODEL", request.checkpoint,
-                     "a checkpoint, a .safetensors file, lines NAME 768x3072 [F32]\n"
-                     "(- for those of the standard input), or how many parameters:\n"
-                     "7B, 124M, 7e9");
+  CLI::Option* const model = app.add_option(
+      "MODEL", request.checkpoint,
+      "a checkpoint, a .safetensors file, lines NAME 768x3072 [F32]\n(- for standard "
+      "input), or a number of parameters:\n7B, 124M, 7e9");
   CLI::Option* const config =
-      app.add_option("--config", request.config, "a config.json of Hugging Face, in place of MODEL")
+      app.add_option("--config", request.config, "a Hugging Face config.json, in place of MODEL")
           ->option_text("FILE")
           ->excludes(model);
   app.callback([model, config] {
     if (model->empty() && config->empty()) throw CLI::RequiredError("MODEL or --config");
   });
-  app.add_option("--partition", request.partition, "who owns what (even)")
+  app.add_option("--partition", request.partition, "how parameters are assigned to owners (even)")
       ->check(CLI::IsMember(kPartitionWords));
-  app.add_option("--instances", request.instances, "how often the state is kept (1)")
+  app.add_option("--instances", request.instances, "number of copies of the state (1)")
       ->check(kWorlds);
 }
 
@@ -99,18 +97,19 @@ std::string check_image(const std::string& name) {
 
 void add_estimate(CLI::App& app, Request& request) {
   add_model(app, request);
-  add_list(app, "--world", request.worlds, "RANKS,...", "how many ranks (1,2,4,8,16,32,64)")
+  add_list(app, "--world", request.worlds, "RANKS,...", "numbers of ranks (1,2,4,8,16,32,64)")
       ->check(kWorlds);
   add_list(app, "--rule", request.rules, "NAME,...", "update rules (adamw)")->check(check_rule);
   add_list(app, "--dtype", request.dtypes, "DTYPE,...", "F32, F64, BF16, F16 (as in MODEL)")
       ->transform(kFloating);
-  app.add_option("--grad-dtype", request.grad_dtype, "of gradients (that of parameters)")
+  app.add_option("--grad-dtype", request.grad_dtype, "dtype of gradients (that of the parameters)")
       ->transform(kFloating);
   CLI::Option* const hosts =
-      app.add_option("--hosts", request.hosts, "how many hosts share parameters (1)")
+      app.add_option("--hosts", request.hosts,
+                     "number of hosts; shared parameters are stored once per host (1)")
           ->option_text("COUNT")
           ->check(kWorlds);
-  app.add_option("--ranks-per-host", request.ranks_per_host, "how many ranks each host has")
+  app.add_option("--ranks-per-host", request.ranks_per_host, "number of ranks per host")
       ->option_text("COUNT")
       ->check(kWorlds)
       ->excludes(hosts);
@@ -122,8 +121,8 @@ void add_estimate(CLI::App& app, Request& request) {
 
 void add_reshard(CLI::App& app, Request& request) {
   add_checkpoint(app, request);
-  add_output(app, request, "DIRECTORY", "to write: a checkpoint");
-  app.add_option("--world", request.worlds[0], "how many ranks")->required()->check(kWorlds);
+  add_output(app, request, "DIRECTORY", "checkpoint to write");
+  app.add_option("--world", request.worlds[0], "number of ranks")->required()->check(kWorlds);
 }
 
 void add_format(CLI::App& app, Request& request, const char* name, const char* help) {
@@ -134,7 +133,7 @@ void add_export(CLI::App& app, Request& request) {
   add_format(app, request, "--to", "hf: Hugging Face's safetensors; torch, dcp: see below");
   add_checkpoint(app, request);
   add_output(app, request, "PATH", "to write");
-  app.add_option("--shard-bytes", request.shard_bytes, "of hf: the most in a file (5000000000)")
+  app.add_option("--shard-bytes", request.shard_bytes, "hf: maximum bytes per file (5000000000)")
       ->check(CLI::Range(int64_t{1}, INT64_MAX));
   app.footer(text(kTorchFooter, kExitStatus));
 }
@@ -142,10 +141,10 @@ void add_export(CLI::App& app, Request& request) {
 void add_import(CLI::App& app, Request& request) {
   add_format(app, request, "--from",
              "hf: Hugging Face's safetensors, or one file; torch, dcp: see below");
-  app.add_option("PATH", request.checkpoint, "to read; of hf also - for the standard input")
+  app.add_option("PATH", request.checkpoint, "path to read; hf: also - for standard input")
       ->required();
-  add_output(app, request, "CHECKPOINT", "to write: the directory of a checkpoint of one rank");
-  app.add_option("--rule", request.rules[0], "update rule, where PATH tells none (adamw)")
+  add_output(app, request, "CHECKPOINT", "directory to write: a checkpoint of one rank");
+  app.add_option("--rule", request.rules[0], "update rule, if PATH does not name one (adamw)")
       ->check(check_rule);
   add_list(app, "--ignore", request.ignore, "PATTERN,...",
            "names of tensors, keys and files that may be dropped");
@@ -154,13 +153,13 @@ void add_import(CLI::App& app, Request& request) {
 
 void add_plan(CLI::App& app, Request& request) {
   add_model(app, request);
-  app.add_option("--world", request.worlds[0], "how many ranks")->required()->check(kWorlds);
+  app.add_option("--world", request.worlds[0], "number of ranks")->required()->check(kWorlds);
   app.add_option("--rule", request.rules[0], "update rule (adamw)")->check(check_rule);
 }
 
 void add_trace(CLI::App& app, Request& request) {
-  CLI::App& merge =
-      *app.add_subcommand("merge", "sum up the traces of all ranks, and make one of them");
+  CLI::App& merge = *app.add_subcommand(
+      "merge", "summarize the traces of all ranks, and merge them into one file");
   merge.add_option("DIRECTORY", request.checkpoint, "where ZERO_TRACE put them")->required();
   merge.add_option("-o,--output", request.other,
                    "a file to write, for Perfetto and chrome://tracing (none)");
@@ -170,11 +169,12 @@ void add_trace(CLI::App& app, Request& request) {
 }
 
 void add_top(CLI::App& app, Request& request) {
-  app.add_option("DIRECTORY|PID", request.checkpoint, "where ZERO_TRACE puts them, or one rank")
+  app.add_option("DIRECTORY|PID", request.checkpoint,
+                 "where ZERO_TRACE puts them, or the process ID of one rank")
       ->required();
-  app.add_option("--interval", request.interval_s, "seconds between two looks (1)")
+  app.add_option("--interval", request.interval_s, "seconds between updates (1)")
       ->check(CLI::Range(0.1, 86400.0));
-  app.add_option("--count", request.count, "end after so many looks")
+  app.add_option("--count", request.count, "stop after this many updates")
       ->check(CLI::Range(int64_t{1}, INT64_MAX));
 }
 
@@ -186,21 +186,22 @@ struct Command {
 };
 
 constexpr Command kCommands[] = {
-    {"inspect", inspect, add_checkpoint, "show what a checkpoint holds; reads no tensor"},
+    {"inspect", inspect, add_checkpoint, "show what a checkpoint holds, without reading tensors"},
     {"verify", verify, add_checkpoint, "compare every byte of a checkpoint with its checksum"},
     {"diff", diff, add_two, "compare two checkpoints, of any worlds, bit for bit"},
-    {"merge", merge, add_merge, "make one safetensors file of a checkpoint"},
+    {"merge", merge, add_merge, "write a checkpoint as one safetensors file"},
     {"reshard", reshard, add_reshard,
-     "make the checkpoint that another number of ranks would save"},
-    {"export", export_model, add_export, "make files for Hugging Face or torch of a checkpoint"},
-    {"import", import_model, add_import, "make a checkpoint of files of Hugging Face or torch"},
+     "write the checkpoint that another number of ranks would save"},
+    {"export", export_model, add_export, "write a checkpoint as files for Hugging Face or torch"},
+    {"import", import_model, add_import, "write a checkpoint from files of Hugging Face or torch"},
     {"estimate", estimate, add_estimate,
-     "say how many bytes a rank needs for a model and its optimizer"},
-    {"plan", plan, add_plan, "say how much of a model's optimizer each rank owns"},
-    {"trace", merge_traces, add_trace, "sum up the traces of all ranks, and make one of them"},
-    {"top", top, add_top, "show what the ranks of a traced job do, and for whom they wait"},
-    {"doctor", doctor, [](CLI::App&, Request&) {},
-     "look at what ranks started here need, and say what is wrong"},
+     "calculate the bytes that a rank needs for a model and its optimizer"},
+    {"plan", plan, add_plan, "calculate how much of a model's optimizer each rank owns"},
+    {"trace", merge_traces, add_trace,
+     "summarize the traces of all ranks, and merge them into one file"},
+    {"top", top, add_top,
+     "show what the ranks of a traced job are doing, and which ranks they wait for"},
+    {"doctor", doctor, [](CLI::App&, Request&) {}, "check that this host has what ranks need"},
 };
 
 }  // namespace
@@ -213,9 +214,7 @@ Words values_of(const std::string& option) {
 }
 
 void define(CLI::App& app, Request& request) {
-  app.description(
-      "Look at libzero's checkpoints, make other files of them, and look at ranks and where they "
-      "run.");
+  app.description("Inspect and convert libzero's checkpoints, and examine ranks and their hosts.");
   app.set_version_flag("--version", text("zero ", ZERO_VERSION_MAJOR, '.', ZERO_VERSION_MINOR, '.',
                                          ZERO_VERSION_PATCH));
   app.set_help_flag("-h,--help", "print this and exit");
@@ -226,8 +225,8 @@ void define(CLI::App& app, Request& request) {
     command.add_arguments(sub, request);
     sub.add_flag("--json", request.json, "print JSON");
   }
-  app.add_subcommand(kHelp, "print the help of a command")
-      ->add_option("COMMAND", "as zero help trace merge");
+  app.add_subcommand(kHelp, "print the help for a command")
+      ->add_option("COMMAND", "such as zero help trace merge");
 }
 
 RunCommand parsed_command(const CLI::App& app) {

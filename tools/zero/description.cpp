@@ -171,7 +171,7 @@ Result<Manifest> parse_description(const std::string& json) {
     return invalid("its metadata '", kDescriptionKey, "': ", error.what());
   } catch (const Json::exception& error) {
     return invalid("its metadata '", kDescriptionKey,
-                   "' is no description of a checkpoint: ", error.what());
+                   "' does not describe a checkpoint: ", error.what());
   }
   ZERO_TRY(check_rule(manifest));
   return manifest;

@@ -129,10 +129,11 @@ Finding huge_pages() {
 Finding driver() {
   const std::string info = cuda_info();
   const bool ok = !has_driver() || info.starts_with("driver ");
-  return {"CUDA", ok,
-          text(info, ok ? ""
-                        : ", but a GPU's driver is here: build libzero with -Dcuda=enabled, or "
-                          "see that libcuda.so.1 is found")};
+  return {
+      "CUDA", ok,
+      text(info, ok ? ""
+                    : ", but a GPU driver is installed: build libzero with -Dcuda=enabled, or make "
+                      "sure that libcuda.so.1 can be found")};
 }
 
 Finding nccl_library() {
@@ -166,7 +167,7 @@ Finding network() {
   if (!found.ok()) return {"network", false, found.failure().text()};
   if ((*found).front().is_loopback())
     return {"network", !on_several_hosts(),
-            "none but the loopback: this host can be the only one of a job"};
+            "only the loopback: a job on this host cannot include others"};
   std::string words = "ranks of other hosts try ";
   for (const tcp::Address& address : *found)
     if (!address.is_loopback()) words += text(tcp::to_text(address), " ");

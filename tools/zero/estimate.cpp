@@ -136,8 +136,8 @@ Status write_plot(const std::vector<Estimate>& estimates, const Request& request
 Result<bool> estimate(const Request& request) {
   const size_t kinds = request.rules.size() * request.dtypes.size();
   if (!request.other.empty() && kinds > kMostColors)
-    return bad_argument("a plot tells at most ", kMostColors, " rules and dtypes apart, these are ",
-                        kinds, ": give fewer");
+    return bad_argument("a plot distinguishes at most ", kMostColors,
+                        " rules and dtypes, these are ", kinds, ": give fewer");
   const std::vector<ModelTensor> model = ZERO_TRY(read_model(request));
   std::vector<Estimate> estimates;
   for (const std::string& rule : request.rules) {

@@ -47,7 +47,7 @@ Status write(const Checkpoint& checkpoint, Manifest& model, const Request& reque
   struct stat info;
   if (stat_entry(start_of_paths(), request.other + "/" + kManifestName, info) == 0)
     return wrong_state("'", request.other,
-                       "' is a checkpoint, whose state a model has not: write elsewhere");
+                       "' is a checkpoint, and an export would drop its state: write elsewhere");
   std::vector<std::string> names;
   for (const FileRecord& file : model.files) names.push_back(file.name);
   const auto to = ZERO_TRY(OutputDirectory::create(request.other, request.replace, names));
@@ -63,7 +63,7 @@ Status write(const Checkpoint& checkpoint, Manifest& model, const Request& reque
 
 Result<bool> export_model(const Request& request) {
   if (request.format != kHuggingFace)
-    return unsupported("torch's files are written by torch: python -m libzero export --to ",
+    return unsupported("torch writes its own files: run python -m libzero export --to ",
                        request.format, " CHECKPOINT PATH");
   const Checkpoint checkpoint = ZERO_TRY(Checkpoint::open(request.checkpoint));
   Manifest model = cut(checkpoint.manifest(), request.shard_bytes);

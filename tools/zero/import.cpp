@@ -107,7 +107,7 @@ Status write(Manifest& manifest, SafetensorsInput& input, const Request& request
   if (stat_entry(start_of_paths(), request.checkpoint, from) == 0 &&
       stat_entry(start_of_paths(), request.other, target) == 0 && from.st_dev == target.st_dev &&
       from.st_ino == target.st_ino)
-    return wrong_state("'", request.other, "' is what would be imported: write elsewhere");
+    return wrong_state("'", request.other, "' is the input of this import: write elsewhere");
   const auto to = ZERO_TRY(OutputDirectory::create(request.other, request.replace, file_names(1)));
   const std::vector<WholeTensor> tensors = tensors_of(manifest, true);
   const Read read = [&](const WholeTensor& tensor, int64_t first, std::span<std::byte> bytes) {
@@ -121,7 +121,7 @@ Status write(Manifest& manifest, SafetensorsInput& input, const Request& request
 
 Result<bool> import_model(const Request& request) {
   if (request.format != kHuggingFace)
-    return unsupported("torch's files are read by torch: python -m libzero import --from ",
+    return unsupported("torch reads its own files: run python -m libzero import --from ",
                        request.format, " PATH CHECKPOINT");
   SafetensorsInput input = ZERO_TRY(SafetensorsInput::open(request.checkpoint, request.ignore));
   Manifest manifest =

@@ -28,7 +28,7 @@ int run(const std::string& name, RunCommand command, const Request& request) {
   try {
     const Result<bool> fine = command(request);
     if (!fine.ok()) return fail(fine.failure().text().c_str());
-    if (std::fflush(stdout) != 0) return fail("what it found could not be written");
+    if (std::fflush(stdout) != 0) return fail("the output could not be written");
     return *fine ? 0 : kBad;
   } catch (const std::bad_alloc&) {
     return fail("out of memory");

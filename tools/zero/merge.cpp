@@ -40,7 +40,7 @@ Status write(const PartsFile& file, const Read& read, const Request& request) {
   };
   if (request.other == kStandard) {
     if (isatty(STDOUT_FILENO) == 1)
-      return bad_argument("this is no text for a terminal: send it to a file or a program");
+      return bad_argument("binary data is not for a terminal: redirect it to a file or a program");
     return shown_on(write_stdout);
   }
   const auto output = ZERO_TRY(OutputFile::create(request.other, request.replace, file.bytes()));

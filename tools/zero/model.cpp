@@ -48,7 +48,7 @@ Result<std::vector<int64_t>> parse_shape(std::string_view words) {
     int64_t& dimension = shape.emplace_back();
     const auto [end, error] = std::from_chars(digits.begin(), digits.end(), dimension);
     if (error != std::errc() || end != digits.end() || dimension < 0)
-      return invalid(shown(words), " is no shape like 768x3072");
+      return invalid(shown(words), " is not a shape such as 768x3072");
   }
   return shape;
 }
@@ -56,7 +56,7 @@ Result<std::vector<int64_t>> parse_shape(std::string_view words) {
 Result<std::string> read_all(const std::string& path) {
   const auto too_long = [&] {
     return invalid("'", path, "': has more than ", kLongestShapes,
-                   " bytes, which shapes do not need");
+                   " bytes, too many for a list of shapes");
   };
   std::string all;
   if (path == kStandard) {
@@ -83,10 +83,10 @@ Result<std::vector<ModelTensor>> parse_shapes(const std::string& all) {
     if (words.empty() || words[0].starts_with('#')) continue;
     if (words.size() < 2 || words.size() > 3)
       return invalid("line ", number, " is not NAME SHAPE [DTYPE]",
-                     all.starts_with('{') ? "; a config.json is given by --config" : "");
+                     all.starts_with('{') ? "; pass a config.json with --config" : "");
     const std::string dtype(words.size() == 3 ? words[2] : "F32");
     if (dtype_bytes(dtype) == 0)
-      return invalid("line ", number, ": ", shown(dtype), " is no dtype like F32 or BF16");
+      return invalid("line ", number, ": ", shown(dtype), " is not a dtype such as F32 or BF16");
     model.push_back({std::string(words[0]), dtype,
                      ZERO_TRY(parse_shape(words[1]).within(text("line ", number)))});
   }
@@ -170,8 +170,8 @@ Result<std::vector<ModelTensor>> read_named(const Request& request) {
   if (word != kStandard && stat(word.c_str(), &info) != 0 && errno == ENOENT)
     return bad_argument(
         shown(word),
-        " is neither a number of parameters, as 7B or 124M, nor a file: give a checkpoint, a "
-        ".safetensors file, a list of shapes, or --config FILE");
+        " is neither a number of parameters, such as 7B or 124M, nor a file: give a "
+        "checkpoint, a .safetensors file, a list of shapes, or --config FILE");
   return read_path(word);
 }
 

@@ -26,7 +26,7 @@ std::string dtype_of(ConfigKeys& keys) {
   for (const auto& [torch, code] : {std::pair{"float32", "F32"}, std::pair{"bfloat16", "BF16"},
                                     std::pair{"float16", "F16"}, std::pair{"float64", "F64"}})
     if (name == torch) return code;
-  keys.refuse(key, "none of float32, bfloat16, float16 and float64");
+  keys.refuse(key, "not float32, bfloat16, float16 or float64");
   return "F32";
 }
 

@@ -12,7 +12,7 @@ using Places = std::map<std::string, std::string>;
 
 struct FileName {
   static Status read(std::string& to, std::string_view from) {
-    if (!is_file_name(from)) return invalid(shown(from), " is no name of a file");
+    if (!is_file_name(from)) return invalid(shown(from), " is not a file name");
     return to = from, Status();
   }
 };

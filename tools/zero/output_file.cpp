@@ -16,11 +16,12 @@ Status check_place(const Directory& parent, const std::string& name, bool replac
   const std::string path = parent.path_of(name);
   struct stat info;
   if (is_checkpoint_file(name) && stat_entry(parent, kManifestName, info) == 0)
-    return wrong_state("'", path, "' is for a file of the checkpoint there: write elsewhere");
+    return wrong_state("'", path,
+                       "' is the name of a file of the checkpoint there: write elsewhere");
   if (stat_entry(parent, name, info) != 0)
     return errno == ENOENT ? Status() : io_error(path, "stat", errno);
   if (!S_ISREG(info.st_mode))
-    return wrong_state("'", path, "' is not a regular file: name one that can be made");
+    return wrong_state("'", path, "' is not a regular file: give another path");
   if (!replace) return wrong_state("'", path, "' exists: remove it, or give --replace");
   return {};
 }
@@ -38,7 +39,7 @@ Result<std::unique_ptr<OutputFile>> OutputFile::create(const std::string& path, 
   const size_t slash = path.rfind('/');
   const std::string name = path.substr(slash == path.npos ? 0 : slash + 1);
   if (name.empty() || name == "." || name == "..")
-    return bad_argument("'", path, "' does not end with the name of a file");
+    return bad_argument("'", path, "' does not end with a file name");
   const std::string folder = slash == path.npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
   Directory parent = ZERO_TRY(open_directory(start_of_paths(), folder, Links::followed));
   ZERO_TRY(check_place(parent, name, replace));
@@ -64,7 +65,7 @@ Status OutputFile::publish() {
                                : rename_to_new(fd, temporary_, name_);
   const std::string path = parent_.path_of(name_);
   if (renamed != 0 && errno == EEXIST)
-    return wrong_state("'", path, "' has come to exist meanwhile: remove it, or give --replace");
+    return wrong_state("'", path, "' was created meanwhile: remove it, or give --replace");
   if (renamed != 0) return io_error(path, "rename", errno);
   published_ = true;
   return sync(parent_);

@@ -32,15 +32,19 @@ Result<Places> read_index(const Directory& directory) {
   return parse_model_index(bytes).within(text("'", index.path, "'"));
 }
 
-/// Refuses what lies beside the files that are taken, and belongs to a model or its optimizer.
+/// Refuses what lies beside the files that are taken and belongs to a model or its optimizer. Logs
+/// what else does.
 Status check_others(const Directory& directory, const std::set<std::string>& taken,
                     const Patterns& ignore) {
   Account account(ignore);
   std::string optimizer;
   for (const std::string& name : ZERO_TRY(list_directory(directory))) {
+    if (taken.contains(name) || name == kIndexName) continue;
     const bool of_optimizer = std::ranges::find(kOptimizers, name) != std::end(kOptimizers);
-    if (taken.contains(name) || !(of_optimizer || name.ends_with(".safetensors"))) continue;
-    account.left_over(name);
+    if (of_optimizer || name.ends_with(".safetensors"))
+      account.left_over(name);
+    else
+      account.set_aside(name);
     if (of_optimizer)
       optimizer = "; python -m libzero import --from torch takes the optimizer, too";
   }
@@ -146,8 +150,9 @@ Status SafetensorsInput::read_at(size_t number, uint64_t offset, std::span<std::
   const InputFile& file = files_[number];
   if (file.bytes != kEndless) return read_fully(file, to, offset);
   if (offset != position_)
-    return unsupported("a pipe must bring tensors in the order in which they are written (byte ",
-                       position_, " comes, ", offset, " is needed): give a file");
+    return unsupported(
+        "a pipe must deliver tensors in the order in which they are written (at byte ", position_,
+        ", byte ", offset, " is needed): give a file");
   position_ += to.size();
   while (!to.empty()) {
     const ssize_t count = ::read(file.fd.get(), to.data(), to.size());

@@ -38,7 +38,8 @@ Result<std::string> directory_of(int64_t pid) {
   if (error == std::errc::no_such_file_or_directory)
     return wrong_state("there is no process ", pid, ", and no directory of that name");
   if (error) return Status(ZERO_ERR_SYSTEM, text("process ", pid, ": ", errno_text(error.value())));
-  return wrong_state("process ", pid, " writes no trace: start it with ZERO_TRACE=DIRECTORY");
+  return wrong_state("process ", pid,
+                     " is not writing a trace: start it with ZERO_TRACE=DIRECTORY");
 }
 
 Result<std::string> find_directory(const std::string& given) {
@@ -98,11 +99,11 @@ std::string per_step(double time, int64_t steps) {
 /// Returns a sentence on who waits for whom.
 std::string waiting_text(const RankSums& ranks, int64_t steps) {
   if (std::ranges::all_of(ranks, [](const auto& of) { return of.second.end == 0; }))
-    return "nothing has ended since the last look, as in a long wait for a rank";
+    return "nothing has ended since the last update: one rank may hold up the others";
   const Slowest slowest = slowest_of(ranks);
   if (slowest.rank < 0) return "no rank waits for another";
-  return text("rank ", slowest.rank, " is waited for most, ", per_step(slowest.waited, steps),
-              " a step");
+  return text("rank ", slowest.rank, " holds up the others most: ", per_step(slowest.waited, steps),
+              " per step");
 }
 
 void add_group(Rows& rows, const std::string& group, const RankSums& ranks) {
@@ -116,7 +117,7 @@ void add_group(Rows& rows, const std::string& group, const RankSums& ranks) {
     const int64_t other = sum.waited_for(rank);
     const double rate = sum.seconds() > 0 ? static_cast<double>(sum.steps) / sum.seconds() : 0;
     rows.push_back({text(rank), fixed(rate, 1), per_step(sum.waited(), sum.steps),
-                    other < 0 ? "nobody" : text("rank ", other)});
+                    other < 0 ? "none" : text("rank ", other)});
     for (const char* phase : kPhases) {
       const auto found = sum.phases.find(phase);
       rows.back().push_back(found == sum.phases.end() ? "-" : per_step(found->second, sum.steps));
@@ -153,7 +154,7 @@ class Screen {
 Result<bool> top(const Request& request) {
   Job job(ZERO_TRY(find_directory(request.checkpoint)));
   ZERO_TRY(job.open());
-  if (job.ended()) return wrong_state("the traces have ended: zero trace merge sums them up");
+  if (job.ended()) return wrong_state("the traces have ended: zero trace merge summarizes them");
   struct sigaction action {};
   action.sa_handler = end;
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaction(number, &action, nullptr);

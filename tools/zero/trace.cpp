@@ -76,7 +76,7 @@ std::string waits_text(const RankSum& sum, int32_t own) {
       rest += time;
   }
   if (rest > 0) out += ", others " + seconds_text(rest);
-  return out.empty() ? "nobody" : out;
+  return out.empty() ? "none" : out;
 }
 
 void print_group(const std::string& group, const RankSums& ranks) {
@@ -111,7 +111,8 @@ void print_group(const std::string& group, const RankSums& ranks) {
 
 Result<bool> merge_traces(const Request& request) {
   if (names_trace(request.other))
-    return bad_argument("'", request.other, "' is called as a rank's own trace: name it one.json");
+    return bad_argument("'", request.other,
+                        "' has the name of a rank's own trace: choose another, such as all.json");
   std::vector<TraceFile> files = ZERO_TRY(open_traces(request.checkpoint));
   GroupSums groups;
   uint64_t bytes = kHead.size() + kTail.size() - kBetween.size();
@@ -132,7 +133,7 @@ Result<bool> merge_traces(const Request& request) {
     for (const auto& [rank, sum] : ranks)
       if (sum.dropped > 0)
         print_line(text(group_text(group), ", rank ", rank, ": ", sum.dropped,
-                        " events found no room and are missing"));
+                        " events did not fit and are missing"));
   return true;
 }
 

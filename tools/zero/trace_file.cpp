@@ -19,7 +19,7 @@ namespace {
 constexpr size_t kLongestLine = 8192;
 
 Status not_a_trace(const std::string& path, std::string_view why) {
-  return Status(ZERO_ERR_ARGUMENT, text("'", path, "' is no trace of libzero: ", why));
+  return Status(ZERO_ERR_ARGUMENT, text("'", path, "' is not a libzero trace: ", why));
 }
 
 /// Returns 0 where there is no file. To open a pipe would wait for its writer.
@@ -38,7 +38,7 @@ Result<TraceFile> TraceFile::open(const std::string& path) {
   file.line_.resize(kLongestLine + 1);
   do {  // again if a job has put a new one there meanwhile
     file.inode_ = inode_of(path);
-    if (file.inode_ == 0) return not_a_trace(path, "it is no file, or is gone");
+    if (file.inode_ == 0) return not_a_trace(path, "it is not a file, or was removed");
     file.in_ = std::ifstream(path, std::ios::binary);
     if (!file.in_) return Status(ZERO_ERR_SYSTEM, text("'", path, "': ", errno_text(errno)));
   } while (inode_of(path) != file.inode_);
@@ -46,9 +46,9 @@ Result<TraceFile> TraceFile::open(const std::string& path) {
   // What says whose file it is stands in front of all events.
   while (!found) {
     const std::string_view line = ZERO_TRY(file.next_line());
-    if (line.empty()) return not_a_trace(path, "it does not say whose it is");
+    if (line.empty()) return not_a_trace(path, "it does not name its rank");
     const Json event = Json::parse(line, nullptr, false);
-    if (!event.is_object()) return not_a_trace(path, "a line is no event");
+    if (!event.is_object()) return not_a_trace(path, "a line is not an event");
     const Json& arguments = arguments_of(event);
     found = is(event, "name", "libzero");
     file.group_ = field<std::string>(arguments, "group", "");
@@ -104,7 +104,7 @@ Status TraceFile::read(const Take& take) {
     const std::string_view line = ZERO_TRY(next_line());
     if (line.empty()) return {};
     const Json event = Json::parse(line, nullptr, false);
-    if (!event.is_object()) return not_a_trace(path_, "a line is no event");
+    if (!event.is_object()) return not_a_trace(path_, "a line is not an event");
     ended_ = ended_ || is(event, "name", "libzero end");
     ZERO_TRY(take(line, event));
   }
@@ -132,7 +132,7 @@ Result<std::vector<TraceFile>> open_traces(const std::string& directory) {
     return Status(ZERO_ERR_SYSTEM, text("'", directory, "': ", errno_text(error.value())));
   if (all.empty())
     return wrong_state("'", directory,
-                       "' has no traces: ZERO_TRACE or zero_trace_start makes them");
+                       "' has no traces: ZERO_TRACE and zero_trace_start write them");
   // A job of other size leaves the files of the ranks that this one lacks.
   std::map<std::string, int32_t> worlds;
   for (const TraceFile& file : all)

@@ -31,8 +31,8 @@ constexpr char kNoFiles[] =
     "zero-run writes no files: redirect its output, as in zero-run -n 4 PROGRAM > log";
 
 constexpr Habit kHabits[] = {
-    {"N", "", "srun means hosts by it, and mpirun ranks per host: use -n RANKS"},
-    {"c", "", "srun means processors per rank by it, and mpirun ranks: use -n RANKS"},
+    {"N", "", "srun counts hosts with it, and mpirun ranks per host: use -n RANKS"},
+    {"c", "", "srun counts processors per rank with it, and mpirun ranks: use -n RANKS"},
     {"nnodes", "1", kOneHost},
     {"nodes", "1", kOneHost},
     {"num-machines", "1", kOneHost},

@@ -229,7 +229,7 @@ class BadInput(FilesTest):
             _places.new_file(self.path("mine"), False),
             _places.new_directory(self.path("mine"), False, ""),
         ):
-            with self.assertRaisesRegex(RefusedError, "has come to exist meanwhile"):
+            with self.assertRaisesRegex(RefusedError, "was created meanwhile"):
                 with place as path:
                     if not os.path.exists(path):
                         os.mkdir(path)

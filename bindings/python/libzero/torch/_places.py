@@ -117,7 +117,7 @@ def _rename_to_new(source: str, target: str) -> None:
         if not _rename(source, target, _NEW):
             os.rename(source, target)
     except FileExistsError:
-        raise RefusedError("it has come to exist meanwhile: remove it, or give --replace") from None
+        raise RefusedError("it was created meanwhile: remove it, or give --replace") from None
 
 
 def _rename(source: str, target: str, flag: int) -> bool:

@@ -15,36 +15,41 @@
  *     for (int step = 0; step < 1000; step++) { forward_backward(); zero_step(optim, NULL); }
  *     zero_state_save(optim, "run/step-1000", NULL);
  *
- * This header is the short form. docs/calls.md has the full contract of each call. docs/gpu.md
- * describes what differs on GPUs, in CUDA graphs and over NCCL. A call named zero_VERB[_THINGS]
- * works on a whole optimizer; one named zero_THING_VERB works on a comm, group, parameter, gradient
- * or state.
+ * The comments in this header are the contract of each call. docs/calls.md adds details, and
+ * docs/gpu.md describes what differs on GPUs, in CUDA graphs and over NCCL. A call named
+ * zero_VERB[_THINGS] works on a whole optimizer. A call named zero_THING_VERB works on a comm,
+ * group, parameter, gradient or state.
  *
- *  1. A call that can fail returns a zero_status. 0 is ZERO_OK; positive means done, with news;
- *     negative means failed. zero_last_error() then gives the call, the cause and the remedy.
- *  2. A call that failed has changed nothing, and written no results, unless its comment names an
- *     exception. A call that aborted its comm may have written some of its results.
- *  3. Handles are opaque and checked in each call. A handle returned through `**out` is freed
- *     with its _free call, which ignores NULL and is local. Handles may be freed in any order.
- *  4. Structs begin with struct_size. ZERO_INIT(object) writes zeros and the size into any of
- *     them; then set fields. A zero field selects the default, which its comment shows in
- *     brackets. A struct_size that is larger than the library knows is accepted if the rest is
- *     zero.
- *  5. Every rank of the comm makes "collective" calls, in the same order, one at a time. "Local"
- *     calls wait for no other rank.
- *  6. One thread at a time uses a handle; a second thread's call returns ZERO_ERR_BUSY and has
- *     no effect. Any thread may call zero_comm_abort, zero_comm_failure, zero_param_wait and
- *     zero_grad_ready.
- *  7. Pointers are borrowed for the call, unless the comment says longer. Arrays are copied.
+ *  1. A call that can fail returns a zero_status. ZERO_OK is 0. A positive status reports success
+  *     with additional information, and a negative status reports failure. zero_last_error() then
+ *     names the call, the cause and the remedy.
+ *  2. A call that failed has changed nothing and has written no results, unless its comment names
+ *     an exception. A call that aborted its comm may have written some of its results.
+ *  3. Handles are opaque, and each call checks them. A handle returned through `**out` is freed
+  *     with its _free call, which is local and ignores NULL. Handles may be freed in any order.
+ *     With a handle of another copy of the library, a call returns ZERO_ERR_ARGUMENT.
+ *  4. Structs begin with struct_size. ZERO_INIT(object) fills a struct with zeros and sets its
+ *     size; set the other fields after that. A field that is 0 selects the default, which the
+ *     field's comment shows in parentheses. A struct_size that is larger than the library knows
+ *     is accepted if the rest of the struct is zero. All structs of an array have the size of the
+ *     first.
+ *  5. Every rank of the comm must make its "collective" calls in the same order, and one at a time
+ *     across all optimizers of the comm. "Local" calls wait for no other rank.
+ *  6. Only one thread at a time may use a handle. A call from a second thread returns
+ *     ZERO_ERR_BUSY and has no effect. Any thread may call zero_comm_abort, zero_comm_failure,
+ *     zero_param_wait and zero_grad_ready at any time.
+  *  7. libzero uses a pointer only until the call returns, unless the comment names a later time.
+ *     Arrays are copied.
  *  8. No call waits without a deadline (zero_comm_options), except inside your own functions.
- *     On the host a call is complete when it returns, and `stream` is NULL. A GPU's work is
- *     queued on `stream`.
- *  9. A rank is a handle, not a process: threads may be ranks. A forked child has no handles.
- * 10. If a rank is at fault in a collective call, it gets its own code, and all others return
- *     ZERO_ERR_PEER with the same message. Nothing has changed, and the comm stays usable. A
- *     comm is aborted only by a death, a deadline, a broken order of calls or transport, or
- *     memory that runs out while others wait. Every later collective call then returns the
- *     first cause. */
+ *     On the host, `stream` is NULL, and the work of a call is complete when the call returns. On
+ *     a GPU, a call queues its work on `stream`.
+ *  9. A rank is a handle and not a process, so threads may be ranks. A forked child cannot use the
+ *     handles of its parent.
+ * 10. If a rank is at fault in a collective call, that rank returns its own status, and all other
+ *     ranks return ZERO_ERR_PEER with the same message. Nothing has changed, and the comm remains
+ *     usable. A comm is aborted only by the death of a rank, a missed deadline, a wrong order of
+ *     calls, a failure of the transport, memory that runs out while others wait, or your own
+ *     request. Every later collective call then returns the first cause. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -66,13 +71,14 @@ extern "C" {
 #define ZERO_VERSION_MINOR 2
 #define ZERO_VERSION_PATCH 0
 
-/* The version of the loaded library: major * 10000 + minor * 100 + patch. */
+/* Return the version of the loaded library as major * 10000 + minor * 100 + patch. */
 ZERO_API uint32_t zero_version(void);
 
-/* One line of "key: value; ..." with comms, devices and instruction sets. Static storage. */
+/* Return one line of "key: value; ..." that lists the comms, devices and instruction sets of this
+ * build, and the instruction set that this machine uses. The string has static storage. */
 ZERO_API const char *zero_build_info(void);
 
-/* Write zeros and struct_size into any struct of this header. `object` may be any lvalue. */
+/* Fill a struct of this header with zeros and set its struct_size. `object` may be any lvalue. */
 #define ZERO_INIT(object) zero_init_object(&(object), sizeof(object))
 static inline void zero_init_object(void *object, size_t bytes)
 {
@@ -83,217 +89,259 @@ static inline void zero_init_object(void *object, size_t bytes)
 typedef int32_t zero_status;
 enum {
     ZERO_OK = 0,
-    ZERO_SKIPPED = 1,             /* done: all ranks agreed to skip the update                    */
-    /* The caller's errors. The call had no effect. */
+    ZERO_SKIPPED = 1,             /* success: all ranks agreed to skip the update                 */
+    /* Errors of the caller. The call had no effect. */
     ZERO_ERR_ARGUMENT = -1,       /* a wrong argument, handle, struct_size or setting             */
     ZERO_ERR_STATE = -2,          /* a valid call at the wrong moment                             */
-    ZERO_ERR_BUSY = -3,           /* another thread is inside this handle, or a save has begun    */
+    ZERO_ERR_BUSY = -3,           /* another thread uses this handle, or a save is in progress    */
     ZERO_ERR_FORKED = -4,         /* the handle was created before this process forked            */
-    ZERO_ERR_UNSUPPORTED = -5,    /* not in this build, on this device, or with this comm         */
+    ZERO_ERR_UNSUPPORTED = -5,    /* this build, device or comm does not support the request      */
     ZERO_ERR_MEMORY = -6,         /* memory ran out                                               */
-    ZERO_ERR_MISMATCH = -7,       /* this rank's arguments or registrations differ                */
+    ZERO_ERR_MISMATCH = -7,       /* this rank's arguments or registrations differ from others'   */
     ZERO_ERR_PEER = -8,           /* another rank failed: the message names it and the cause      */
-    /* Checkpoints. */
+    /* Checkpoint errors. */
     ZERO_ERR_CKPT_IO = -9,        /* the operating system refused a file operation                */
     ZERO_ERR_CKPT_INVALID = -10,  /* missing, incomplete, damaged or not a checkpoint             */
     ZERO_ERR_CKPT_MISMATCH = -11, /* a valid checkpoint of another model or optimizer             */
-    ZERO_ERR_NOT_LOADED = -12,    /* a load failed half way: load again before stepping           */
-    /* The group. The comm is aborted (RENDEZVOUS: it never formed). */
+    ZERO_ERR_NOT_LOADED = -12,    /* a load failed halfway: load again before the next step       */
+    /* Errors of the group. The comm is aborted or, with RENDEZVOUS, was not formed. */
     ZERO_ERR_RENDEZVOUS = -13,    /* the ranks did not find each other                            */
     ZERO_ERR_TIMEOUT = -14,       /* a rank made no progress before the deadline                  */
     ZERO_ERR_PEER_DEAD = -15,     /* a rank's process exited                                      */
     ZERO_ERR_DESYNC = -16,        /* the ranks made different calls                               */
-    ZERO_ERR_COMM = -17,          /* the transport failed, or a user comm's function did          */
+    ZERO_ERR_COMM = -17,          /* the transport or a function of a user comm failed            */
     ZERO_ERR_ABORTED = -18,       /* zero_comm_abort was called                                   */
     /* All other errors. */
     ZERO_ERR_SYSTEM = -19,        /* the operating system or a device refused a request           */
     ZERO_ERR_NONFINITE = -20,     /* gradients are not finite, and ZERO_NONFINITE_ERROR is set    */
-    ZERO_ERR_CALLBACK = -21,      /* zero_custom_optimizer.update failed, and nothing changed     */
-    ZERO_ERR_INTERRUPTED = -22,   /* zero_set_interrupt_callback's function ended a wait          */
+    ZERO_ERR_CALLBACK = -21,      /* zero_custom_optimizer.update failed, and nothing has changed */
+    ZERO_ERR_INTERRUPTED = -22,   /* the interrupt callback of this rank ended the call           */
     ZERO_ERR_INTERNAL = -99       /* a bug in libzero: please report it                           */
 };
 
-/* Why the last failing call on this thread failed, after its name: "zero_step: ...". At most 4,095
- * bytes of UTF-8, valid until the next failing call on this thread; "" before the first one. */
+/* Return the name of the last call that failed on this thread, and the reason for the failure:
+ * "zero_step: ...". The text has at most 4,095 bytes of UTF-8, and is valid until the next failing
+ * call on this thread. Before the first failure it is "". */
 ZERO_API const char *zero_last_error(void);
 
-/* "ZERO_ERR_PEER_DEAD" and so on. Static storage. */
+/* Return the name of a status, such as "ZERO_ERR_PEER_DEAD". The string has static storage. */
 ZERO_API const char *zero_status_name(zero_status status);
 
 enum { ZERO_LOG_ERROR = 1, ZERO_LOG_WARNING = 2, ZERO_LOG_INFO = 3 };
 typedef void (*zero_log_fn)(void *ctx, int32_t level, const char *message);
 typedef int32_t (*zero_interrupt_fn)(void *ctx);
 
-/* Send messages up to `max_level` to `log`, for the whole process. NULL, the initial value, turns
- * this off: the library then prints only if ZERO_LOG is set. ZERO_LOG=error, warning or info in the
- * environment prints messages up to that level on standard error. `log` runs inside libzero calls,
- * must return, and must not call libzero; `message` is valid until it returns. `ctx` must stay
- * valid until another function is set and no call is in flight. */
+/* Send messages up to `max_level` to `log`, for the whole process. `log` runs inside libzero calls.
+ * It must return, and it must not call libzero. `message` is valid until `log` returns. `ctx` must
+ * stay valid until another function has been set and no call is in flight. NULL, the initial value,
+ * removes the callback; the library then prints messages only if ZERO_LOG is set in the
+ * environment. ZERO_LOG=error, warning or info prints messages up to that level on standard error.
+ * A callback overrides ZERO_LOG. */
 ZERO_API zero_status zero_set_log_callback(zero_log_fn log, void *ctx, int32_t max_level);
 
-/* Let `ask` interrupt the main thread, as for Ctrl-C, while it waits for other ranks or runs a
- * save, load or prune. libzero calls `ask` every 50 ms; it must not call libzero. Any result but 0
- * ends the call and the comm: this rank's call returns ZERO_ERR_INTERRUPTED, the others'
- * ZERO_ERR_ABORTED. NULL, the initial value, turns this off. `ctx` stays valid as above. */
+/* Let `ask` interrupt the main thread of the process, for example after Ctrl-C, while that thread
+ * waits for other ranks or runs a save, load or prune. libzero calls `ask` every 50 ms. `ask` must
+ * return, and it must not call libzero. Any result except 0 ends the call and the comm: the call
+ * returns ZERO_ERR_INTERRUPTED on this rank and ZERO_ERR_ABORTED on the other ranks. NULL, the
+ * initial value, removes the callback. `ctx` must stay valid until another function has been set
+ * and no call is in flight. */
 ZERO_API zero_status zero_set_interrupt_callback(zero_interrupt_fn ask, void *ctx);
 
 /* ---- Comm: one rank's handle on a group of ranks ------------------------------------ */
 
 typedef struct zero_comm zero_comm;
 
-/* The device of a comm's arenas and of the tensors that its optimizers train. All other memory is
- * on the host. */
+/* The device that holds a comm's arenas and the tensors that its optimizers train. All other memory
+ * is host memory. */
 enum { ZERO_DEVICE_HOST = 0, ZERO_DEVICE_CUDA = 1 };
 
-/* A device_ordinal for zero_comm_create_env: this rank's index among the ranks of its host. */
+/* A device_ordinal for zero_comm_create_env: the index of this rank among the ranks of its host. */
 #define ZERO_ORDINAL_LOCAL_RANK (-1)
 
 typedef struct zero_comm_options {
     size_t struct_size;
-    int64_t timeout_ms;         /* limit without progress, all ranks in the call  (300,000)       */
+    int64_t timeout_ms;         /* limit without progress once every rank called  (300,000)       */
     int64_t late_ms;            /* limit for a live rank to enter the call        (1,800,000)     */
     int64_t rendezvous_ms;      /* limit for all ranks to find each other         (120,000)       */
     int32_t device;             /* ZERO_DEVICE_*                                  (HOST)          */
-    int32_t device_ordinal;     /* the device, as this process numbers them       (0)             */
+    int32_t device_ordinal;     /* number of the device in this process           (0)             */
     int32_t reduce_ctas;        /* nccl comms: thread blocks per reduction, 1 to 64 (16)          */
-    int32_t gather_on_kernels;  /* nccl comms: 1 gathers by kernels, no copy engine (0)           */
+    int32_t gather_on_kernels;  /* nccl comms: 1 gathers with kernels, not copy engines (0)       */
 } zero_comm_options;
 
-/* A group of one rank: no communication, with the same code path and files as other comms. */
+/* Create a group of one rank. It does not communicate, but it uses the same code path and writes
+ * the same files as other comms. */
 ZERO_API zero_status zero_comm_create_solo(zero_comm **out, const zero_comm_options *options);
 
-/* Join the `world` ranks (1 to 1,024) of this host that pass the same `name`: processes or threads
- * of one user, all on the host or all on GPUs. ZERO_ERR_RENDEZVOUS names the ranks that did not
- * arrive within rendezvous_ms, and the place where this rank looked. Collective. */
+/* Join the `world` ranks (1 to 1,024) of this host that pass the same `name`, which must not be
+ * empty. The ranks are processes or threads of one user, and all of them must select the same type
+ * of device. If ranks do not arrive within rendezvous_ms, the call returns ZERO_ERR_RENDEZVOUS and
+ * names these ranks, and the user, network namespace and name that this rank used. It returns this
+ * status at once if a rank dies, joins twice, passes a different `world` or has a different libzero
+ * version, or if another user holds the name. If the operating system refuses a request of one
+ * rank, that rank returns ZERO_ERR_SYSTEM or ZERO_ERR_MEMORY. The other ranks return
+ * ZERO_ERR_RENDEZVOUS. Collective. */
 ZERO_API zero_status zero_comm_create_local(zero_comm **out, const char *name, int32_t rank,
                                             int32_t world, const zero_comm_options *options);
 
-/* Join the ranks that the launcher started: zero-run, torchrun, Open MPI, MPICH or Slurm. The first
- * complete set of their variables counts. Without one, or in a world of one, the comm is solo.
- * Otherwise it is local on one host, or mpi on several hosts if the launcher provides MPI; libzero
- * initializes MPI if it is not initialized. On GPUs it is local or nccl. ZERO_ERR_ARGUMENT names a
- * variable that is wrong or missing. Collective. */
+/* Join the ranks that a launcher has started: zero-run, torchrun, Open MPI, MPICH or Slurm. libzero
+ * looks for the environment variables of these launchers in this order, and uses the first complete
+ * set. Without a complete set, or in a world of one rank, the comm is solo. Otherwise the comm is
+ * local if all ranks are on one host, and mpi if they are on several hosts and the launcher
+ * provides MPI. On GPUs the comm is local or nccl. If the program has not initialized MPI, libzero
+ * initializes it, and finalizes it when the process exits.
+ *
+ * ZERO_TIMEOUT_MS, ZERO_LATE_MS and ZERO_RENDEZVOUS_MS in the environment replace zeros in
+ * `options`. ZERO_ERR_ARGUMENT names a variable that is wrong or missing, or reports that no
+ * variable distinguishes this job from other jobs. Collective. */
 ZERO_API zero_status zero_comm_create_env(zero_comm **out, const zero_comm_options *options);
 
-/* Your own collectives, on host memory. Each function gets `ctx` first and returns ZERO_OK or a
- * negative code, which aborts this rank's comm (ZERO_ERR_COMM). It must return and must not throw.
- * Calls have the same order and the same sizes on every rank, and never 0 bytes; `stream` is NULL.
- * Buffers overlap only if `send` is this rank's own part of `recv`. */
+/* Your own collectives, on host memory. Each function receives `ctx` as its first argument. It
+ * returns ZERO_OK or a negative code, which aborts this rank's comm with ZERO_ERR_COMM. It must
+ * return, and it must not throw. libzero calls it in the thread that made the collective call, and
+ * holds no lock during the call. The calls have the same order and the same sizes on every rank. No
+ * size is 0, and `stream` is NULL. `send` and `recv` overlap only if `send` is this rank's own part
+ * of `recv`. */
 typedef struct zero_comm_functions {
     size_t struct_size;
-    /* Required. Gather `bytes` bytes of host memory of every rank into `recv`, in rank order. */
+    /* Required. Gather `bytes` bytes of host memory from every rank into `recv`, in rank order. */
     zero_status (*exchange)(void *ctx, const void *send, void *recv, size_t bytes);
-    /* Required. Gather `bytes` bytes of every rank's `send` into `recv`, in rank order. */
+    /* Required. Gather `bytes` bytes from every rank's `send` into `recv`, in rank order. */
     zero_status (*all_gather)(void *ctx, const void *send, void *recv, size_t bytes, void *stream);
-    /* Either this or the next is required. Send the r-th `bytes` of `send` to rank r; `recv`
-     * receives one part from each rank, in rank order. libzero then sums, with the same bits as
-     * other comms. */
+    /* Either this function or reduce_scatter is required. Send block number r of `send` to rank r.
+     * Each block has `bytes` bytes. Write the blocks that this rank receives to `recv`, in rank
+     * order. libzero then computes the sums, which are bitwise identical to those of a local
+     * comm. */
     zero_status (*all_to_all)(void *ctx, const void *send, void *recv, size_t bytes, void *stream);
-    /* Sum over ranks and write this rank's `count` elements (ZERO_FLOAT32 or _FLOAT64) to `recv`.
-     * `send` has `count` elements for each rank, in rank order. You choose the order of the sum. */
+    /* Sum `send` over all ranks, and write this rank's `count` elements of the sum to `recv`.
+     * `send` has `count` elements for each rank, in rank order. `dtype` is ZERO_FLOAT32 or
+     * ZERO_FLOAT64. You choose the order of the summation. */
     zero_status (*reduce_scatter)(void *ctx, const void *send, void *recv, size_t count,
                                   int32_t dtype, void *stream);
-    /* Optional. Make the ctx of the sub-group of this `color`, in which this rank is `rank` of
-     * `world`. With a negative color both are 0, and the function makes no ctx. Every rank of the
-     * parent calls it. */
+    /* Optional. Create the ctx of the sub-group with this `color`, in which this rank has number
+     * `rank` and `world` is the number of ranks. If `color` is negative, `rank` and `world` are 0,
+     * and the function creates no ctx. libzero calls this function on every rank of the parent. */
     zero_status (*split)(void *ctx, int32_t color, int32_t rank, int32_t world, void **child_ctx);
-    /* Optional. Called once for each ctx, after its comm and every object made on that comm are
-     * freed. */
+    /* Optional. Free a ctx. libzero calls this function once for each ctx, after the comm and every
+     * object made on that comm have been freed. */
     void (*free)(void *ctx);
 } zero_comm_functions;
 
-/* Create a comm from these functions. `functions` is copied; `ctx` must stay valid until `free` is
- * called. Local: the ranks first communicate in the first collective call. */
+/* Create a comm from these functions. `functions` is copied. `ctx` must stay valid until `free` is
+ * called. Local: ranks do not communicate until the first collective call. */
 ZERO_API zero_status zero_comm_create_user(zero_comm **out, const zero_comm_functions *functions,
                                            void *ctx, int32_t rank, int32_t world,
                                            const zero_comm_options *options);
 
-/* Write an id of ZERO_NCCL_ID_BYTES bytes to `id`. Ranks that pass it to zero_comm_create_nccl form
- * one group. One rank creates it and sends it to the others by your own means. ZERO_ERR_UNSUPPORTED
- * names the places where libzero looked for NCCL (2.27.3 or later). Local. */
+/* Write a new id of ZERO_NCCL_ID_BYTES bytes to `id`. One rank of a group makes this call, and your
+ * own code sends the id to the other ranks. The ranks that pass the id to zero_comm_create_nccl
+ * form the group. Each group needs its own id. ZERO_ERR_UNSUPPORTED names the places where libzero
+ * looked for NCCL (2.27.3 or later). Local. */
 enum { ZERO_NCCL_ID_BYTES = 128 };
 ZERO_API zero_status zero_nccl_unique_id(void *id);
 
 /* Join the `world` ranks that pass the same `id`, on any number of hosts. Each rank uses its own
- * GPU. Sums have NCCL's order. Collective. */
+ * GPU, and `options` must select ZERO_DEVICE_CUDA. NCCL chooses the order of sums. The text of
+ * ZERO_ERR_COMM includes NCCL's own message. Collective. */
 ZERO_API zero_status zero_comm_create_nccl(zero_comm **out, const void *id, int32_t rank,
                                            int32_t world, const zero_comm_options *options);
 
-/* The same for the ranks of your ncclComm_t, on its GPU. libzero splits two communicators off it
- * and leaves yours to you. Collective over all its ranks. */
+/* Create an nccl comm of the ranks of your ncclComm_t, on the same GPU. libzero splits two
+ * communicators from yours. It uses your communicator only during this call, and never aborts or
+ * destroys it. Do not use the communicator for anything else during the call. The call returns
+ * ZERO_ERR_ARGUMENT if `options` select another GPU. Collective over all ranks of the
+ * communicator. */
 ZERO_API zero_status zero_comm_wrap_nccl(zero_comm **out, void *nccl_comm,
                                          const zero_comm_options *options);
 
-/* Join the ranks of the MPI communicator at `mpi_comm`, on any number of hosts. It is an MPI_Comm
- * or a Fortran integer; libzero tells them apart by `mpi_comm_bytes`, its sizeof. NULL selects all
- * ranks of MPI. libzero duplicates the communicator and leaves yours to you. Ranks of one host get
- * a local comm. libzero uses the MPI that this process has loaded and initialized: one with the
- * standard ABI, or another through zero-mpi-shim (docs/clusters.md). Below MPI_THREAD_SERIALIZED,
- * only the thread that initialized MPI makes collective calls. ZERO_ERR_UNSUPPORTED names the
- * missing part. Collective. */
+/* Join the ranks of an MPI communicator, on any number of hosts. `mpi_comm` points to an MPI_Comm
+ * or to a Fortran integer. `mpi_comm_bytes` is the size of that object, and shows which of the two
+ * it is. NULL selects all ranks of MPI. libzero uses a duplicate of the communicator. If all ranks
+ * are on one host, they get a local comm.
+ *
+ * libzero uses the MPI that this process has loaded and initialized. An MPI without the standard
+ * ABI needs zero-mpi-shim (docs/clusters.md). Below MPI_THREAD_SERIALIZED, only the thread that
+ * initialized MPI may make collective calls.
+ *
+ * The call returns ZERO_ERR_STATE if MPI is not initialized or has been finalized, or if another
+ * thread must make the call. It returns ZERO_ERR_ARGUMENT for MPI_COMM_NULL, an intercommunicator
+ * or a wrong size. ZERO_ERR_UNSUPPORTED names the missing part. The text of ZERO_ERR_COMM includes
+ * MPI's own message. Collective. */
 ZERO_API zero_status zero_comm_create_mpi(zero_comm **out, const void *mpi_comm,
                                           size_t mpi_comm_bytes, const zero_comm_options *options);
 
-/* Split `comm` into sub-groups of the ranks that pass the same `color`, ordered by `key`, then by
- * rank. With a negative color this rank joins no group: ZERO_OK, and `*out` is NULL. All ranks get
- * their comm, or the call fails on all. `comm` may be freed first. Collective on `comm`. */
+/* Split `comm` into one group for each `color`. The ranks of a group are ordered by `key`, and by
+ * their rank in `comm` if keys are equal. A rank with a negative `color` joins no group: it returns
+ * ZERO_OK and writes NULL to `*out`. Either all ranks get their comm, or the call fails on all
+ * ranks. If a group does not form, `comm` remains usable; if NCCL or MPI fails to split, `comm` is
+ * aborted. The new comm has its own ranks, deadlines and failures. `comm` may be freed first.
+ * Collective on `comm`. */
 ZERO_API zero_status zero_comm_split(zero_comm **out, zero_comm *comm, int32_t color, int32_t key);
 
-/* This rank's position in its group, and the group's size; negative for a bad handle. Local. */
+/* Return this rank's number in its group, and the number of ranks in the group. With a bad handle,
+ * these calls return a negative zero_status. They also work on an aborted comm. Local. */
 ZERO_API int32_t zero_comm_rank(const zero_comm *comm);
 ZERO_API int32_t zero_comm_world(const zero_comm *comm);
 
-/* Return once every rank has called. Collective. */
+/* Wait until every rank has made this call. Collective. */
 ZERO_API zero_status zero_comm_barrier(zero_comm *comm);
 
-/* Copy `bytes` bytes at `data` from `root` to every rank, for small values. Collective. */
+/* Copy `bytes` bytes at `data` from rank `root` to every rank. `bytes` and `root` must be the same
+ * on every rank. This call is meant for small values. Collective. */
 ZERO_API zero_status zero_comm_broadcast(zero_comm *comm, void *data, size_t bytes, int32_t root);
 
-/* Element types. Gradients and trained parameters are floating; all-reduces accept the first 4. */
+/* Element types. Gradients and trainable parameters have floating-point types. zero_comm_all_reduce
+ * accepts only the first four types. */
 enum {
     ZERO_FLOAT32 = 1, ZERO_FLOAT64 = 2, ZERO_INT32 = 3, ZERO_INT64 = 4,
     ZERO_BFLOAT16 = 5, ZERO_FLOAT16 = 6
 };
 enum { ZERO_SUM = 1, ZERO_MIN = 2, ZERO_MAX = 3 };
 
-/* Combine `count` elements at `data` over all ranks, in rank order, in place. Every rank gets the
- * same bits. NaN wins in ZERO_MIN and ZERO_MAX; integer sums wrap. Collective. */
+/* Combine the `count` elements at `data` over all ranks, element by element and in rank order. The
+ * result replaces the elements at `data`, and is bitwise identical on every rank. In ZERO_MIN and
+ * ZERO_MAX, NaN takes precedence over numbers. Integer sums wrap around. This call is meant for
+ * small values. Collective. */
 ZERO_API zero_status zero_comm_all_reduce(zero_comm *comm, void *data, size_t count, int32_t dtype,
                                           int32_t operation);
 
-/* Break the comm: on every rank, every collective call on it, running or later, returns
- * ZERO_ERR_ABORTED with `reason`, which may be NULL. A user comm breaks only on this rank.
- * Local. */
+/* Abort the comm. On every rank, running and later collective calls on the comm return
+ * ZERO_ERR_ABORTED with the text `reason`, which may be NULL. A user comm is aborted only on this
+ * rank, and only after your running function has returned. A second abort has no effect. Local. */
 ZERO_API zero_status zero_comm_abort(zero_comm *comm, const char *reason);
 
 typedef struct zero_failure {
     size_t struct_size;
     zero_status status;        /* ZERO_OK while the comm is intact                                */
     int32_t rank;              /* the rank whose death, absence or abort broke it, or -1          */
-    int64_t step;              /* steps done by then, on the rank that found out                  */
+    int64_t step;              /* steps done by then, on the rank that detected it                */
     int32_t params_consistent; /* 1: the last step happened completely or not at all; 0: perhaps
                                   partly, so load before you continue                             */
     char phase[32];            /* "zero_step: publish"                                            */
     char text[512];            /* as in zero_last_error, without the call's name                  */
 } zero_failure;
 
-/* Report the failure that broke the comm; the same on every rank, except for params_consistent.
+/* Write the failure that aborted the comm to `*failure`. On local, nccl and mpi comms it is the
+ * same on every rank, except for params_consistent, which describes this rank's own parameters.
  * Local. */
 ZERO_API zero_status zero_comm_failure(const zero_comm *comm, zero_failure *failure);
 
-/* Record what this rank does, and which ranks it waits for, in its own file in `directory`, which
- * is created if necessary. The file holds trace events for Perfetto, chrome://tracing and
- * `zero trace`. No call waits for the disk: events that do not fit are dropped and counted.
- * ZERO_TRACE=DIRECTORY in the environment starts a trace of each comm. ZERO_ERR_STATE during a
- * trace. Local. */
+/* Record what this rank does, and which ranks it waits for, in a file in `directory`. The directory
+ * is created if its parent exists. The file holds trace events for Perfetto, chrome://tracing and
+ * `zero trace`. No call waits for the disk: events that do not fit into memory are dropped and
+ * counted. ZERO_TRACE=DIRECTORY in the environment starts a trace of each comm. The call returns
+ * ZERO_ERR_SYSTEM if the file cannot be created, and ZERO_ERR_STATE during a trace. Local; any
+ * thread may make this call at any time. */
 ZERO_API zero_status zero_trace_start(zero_comm *comm, const char *directory);
 
-/* End the trace. The end of the comm does so too; a program that exits before either loses up to 50
- * ms of the trace. ZERO_ERR_SYSTEM if the file is incomplete. Local. */
+/* End the trace, and complete the file within 10 s. A trace also ends with its comm. A program that
+ * exits before the end of the trace loses up to 50 ms of events. The call returns ZERO_ERR_SYSTEM
+ * if the file is incomplete, and ZERO_ERR_STATE if there is no trace. Local; any thread may make
+ * this call at any time. */
 ZERO_API zero_status zero_trace_stop(zero_comm *comm);
 
-/* Leave the group. This takes effect once the comm's optimizers and arenas are freed too; then the
- * other ranks' collective calls fail and name this rank. Local. */
+/* Leave the group. This takes effect once the comm's optimizers and arenas have been freed as well.
+ * Collective calls of the other ranks then return ZERO_ERR_DESYNC and name this rank. Local. */
 ZERO_API zero_status zero_comm_free(zero_comm *comm);
 
 /* ---- Memory ------------------------------------------------------------------------- */
@@ -303,23 +351,27 @@ enum {
     ZERO_MEMORY_SHARED = 2    /* one copy for all ranks of a local comm on the host: parameters   */
 };
 
-/* Allocate `bytes` zeroed bytes (the same number on every rank), aligned to 64 bytes or more.
- * libzero reduces and updates in place there. Between calls, either one rank writes SHARED memory
- * or all ranks write the same bytes; after zero_broadcast_params all ranks may read it. Your own
- * memory works too, but costs copies, which zero_stats counts. Collective. */
+/* Allocate `bytes` bytes of zeroed memory, aligned to 64 bytes or more. `bytes` must be the same on
+ * every rank, and must not be 0. libzero reduces gradients and updates parameters in place in this
+ * memory. Between calls, SHARED memory may be written by one rank, or by all ranks with the same
+ * bytes. After zero_broadcast_params all ranks may read it. You may also use your own memory, but
+ * this costs copies, which zero_stats counts. Collective. */
 ZERO_API zero_status zero_arena_alloc(zero_comm *comm, size_t bytes, int32_t kind, void **out);
 
-/* Release this rank's hold on memory from zero_arena_alloc. The memory is freed once no optimizer
- * has a tensor registered in it. NULL is ignored. Local. */
+/* Release this rank's hold on memory from zero_arena_alloc. If ranks are threads, each thread frees
+ * the pointer that it got. The memory is freed once no optimizer has a tensor registered in it. If
+ * this rank owns a parameter that another rank keeps in the arena, a step returns ZERO_ERR_STATE
+ * once the memory has been freed on this rank. NULL is ignored. Local. */
 ZERO_API zero_status zero_arena_free(void *arena);
 
 /* ---- Build an optimizer ------------------------------------------------------------- */
 
-/* One model's sharded optimizer state on one rank. */
+/* The sharded optimizer state of one model on one rank. */
 typedef struct zero_optim zero_optim;
 
-/* The update rules, with the formulas of torch.optim; LION, LAMB, LARS, ADAN and ADEMAMIX follow
- * their papers. docs/optimizers.md and zero_rule_info list their settings and defaults. */
+/* The update rules. LION, LAMB, LARS, ADAN and ADEMAMIX follow their papers. All other rules use
+ * the formulas of torch.optim. docs/optimizers.md and zero_rule_info list the settings and
+ * defaults. */
 enum {
     ZERO_OPTIMIZER_ADAMW = 0, ZERO_OPTIMIZER_ADAM = 1, ZERO_OPTIMIZER_SGD = 2,
     ZERO_OPTIMIZER_RMSPROP = 3, ZERO_OPTIMIZER_ADAGRAD = 4, ZERO_OPTIMIZER_LION = 5,
@@ -329,10 +381,10 @@ enum {
     ZERO_OPTIMIZER_CUSTOM = 100 /* zero_options.custom: your own function                         */
 };
 
-/* A rule's description. Its pointers are valid as long as the library is loaded. */
+/* The description of a rule. Its pointers are valid as long as the library is loaded. */
 typedef struct zero_rule {
     size_t struct_size;
-    const char *name;                  /* "adamw": its name in checkpoints                        */
+    const char *name;                  /* its name in checkpoints, such as "adamw"                */
     const char *const *setting_names;  /* in the order of docs/optimizers.md                      */
     const double *setting_defaults;
     const char *const *setting_ranges; /* as text: "in [0, 1)"                                    */
@@ -342,33 +394,37 @@ typedef struct zero_rule {
     size_t slot_count;
 } zero_rule;
 
-/* ZERO_ERR_ARGUMENT if there is no such rule. Local, from any thread. */
+/* Write the description of the rule number `optimizer` to `*rule`. The call returns
+ * ZERO_ERR_ARGUMENT if there is no such rule, and for ZERO_OPTIMIZER_CUSTOM. Local; any thread may
+ * make this call at any time. */
 ZERO_API zero_status zero_rule_info(int32_t optimizer, zero_rule *rule);
 
-/* The assignment of parameters to owners. An element's owner holds its state and updates it. */
+/* The assignment of parameters to owners. The owner of an element holds its state and updates
+ * it. */
 enum {
     ZERO_PARTITION_EVEN = 0,            /* buckets split evenly in blocks of 1,024 elements       */
     ZERO_PARTITION_GREEDY = 1,          /* whole tensors, largest first, to the least loaded rank */
-    ZERO_PARTITION_GREEDY_IN_ORDER = 2, /* the same without the sort                              */
+    ZERO_PARTITION_GREEDY_IN_ORDER = 2, /* whole tensors in order, to the least loaded rank       */
     ZERO_PARTITION_MANUAL = 3           /* whole tensors, to zero_param.owner                     */
 };
 
-/* The effect of infinities and NaNs in the reduced gradient on a step. */
+/* The effect that infinities and NaNs in the reduced gradients have on a step. */
 enum {
     ZERO_NONFINITE_IGNORE = 0, /* as in torch.optim, they reach the parameters; they are counted  */
     ZERO_NONFINITE_SKIP = 1,   /* all ranks skip the update and zero_step returns ZERO_SKIPPED    */
-    ZERO_NONFINITE_ERROR = 2   /* all ranks skip it, and zero_step returns ZERO_ERR_NONFINITE     */
+    ZERO_NONFINITE_ERROR = 2   /* all ranks skip the update; zero_step returns ZERO_ERR_NONFINITE */
 };
 
-/* Parameters of 16 bits, and fp32 ones with share_dtype, are the rounding of an fp32 master, which
- * a step updates. The seal and zero_broadcast_params set masters from the parameters. */
+/* 16-bit parameters, and fp32 parameters with share_dtype, have fp32 master weights. A step updates
+ * the master weights and rounds them to get the parameters. The seal (zero_seal) and
+ * zero_broadcast_params set the master weights from the parameters. */
 enum {
     ZERO_MASTER_FLOAT32 = 0,   /* stored whole; the parameter is rounded to nearest, ties to even */
-    ZERO_MASTER_REMAINDER = 1, /* bf16: stores only the 16 bits that it lacks; ties away from 0   */
-    ZERO_MASTER_NONE = 2       /* no master: each step loses the bits that rounding cuts off      */
+    ZERO_MASTER_REMAINDER = 1, /* bf16: only the 16 bits that bf16 lacks; ties away from zero     */
+    ZERO_MASTER_NONE = 2       /* no master weights: each step loses the bits cut off by rounding */
 };
 
-/* Ranks with different numbers of batches: see zero_join. */
+/* Modes for ranks that have different numbers of batches; see zero_join. */
 enum {
     ZERO_UNEVEN_OFF = 0,    /* every rank makes every call                                        */
     ZERO_UNEVEN_WORLD = 1,  /* a mean divides by the number of ranks                              */
@@ -376,41 +432,51 @@ enum {
     ZERO_UNEVEN_ERROR = 3   /* all ranks stop with an error when the first runs out of inputs     */
 };
 
-/* The input of your own update rule: elements `first` to first + count - 1 of one parameter. Values
- * and slots are copies; they take effect once every rank's function has succeeded. */
+/* The input of your own update rule: elements `first` to first + count - 1 of one parameter. The
+ * arrays are row-major, have `count` elements and are aligned to 64 bytes. `values` and `slots` are
+ * copies, which take effect once the functions of all ranks have succeeded. */
 typedef struct zero_update {
     size_t struct_size;
     int64_t param;                /* its number in order of registration                          */
     const char *name;
     const int64_t *shape;         /* of the whole parameter, `ndim` dimensions                    */
     int32_t ndim;
-    int32_t dtype;                /* of the arrays: _FLOAT64 if the parameter is, or _FLOAT32     */
+    int32_t dtype;                /* of the arrays: ZERO_FLOAT64 if the parameter is, or _FLOAT32 */
     int64_t first;
     int64_t count;                /* at least 1                                                   */
-    void *values;                 /* in and out: the master, or the parameter if it has no master */
-    void *gradient;               /* in: averaged, unscaled, clipped; you may write over it       */
+    void *values;                 /* in and out: the master weights or, without them, parameters  */
+    void *gradient;               /* in: averaged, unscaled, clipped; you may overwrite it        */
     void *const *slots;           /* in and out: its state, in the declared order; zeros at first */
     size_t slot_count;
     int64_t step;                 /* of this parameter; 1 for its first step                      */
     double lr;                    /* of its group, times its lr_scale                             */
     double weight_decay;          /* its own, or its group's                                      */
-    const char *const *setting_names; /* lr and weight_decay, as above, and the declared ones     */
+    const char *const *setting_names; /* lr, weight_decay and the declared settings               */
     const double *setting_values;
     size_t setting_count;
-    char *message;                /* out: why it failed, UTF-8 with a NUL; "" at first            */
+    char *message;                /* out: the cause of a failure, UTF-8 with a NUL; "" at first   */
     size_t message_bytes;         /* room for it, including the NUL                               */
 } zero_update;
 
 enum { ZERO_CUSTOM_WHOLE_TENSORS = 1 }; /* each call gets a whole parameter                       */
 
-/* Your own update rule. Once the ranks have agreed to make a step, zero_step calls `update` for
- * each range of elements that this rank owns and that has a gradient, one range at a time. Ranges
- * depend on world, partition and bucket_bytes. With ZERO_CUSTOM_WHOLE_TENSORS they are whole
- * tensors, which needs a partition that never cuts one. `update` returns ZERO_OK; for any other
- * value zero_step returns ZERO_ERR_CALLBACK on this rank and ZERO_ERR_PEER on the others, and
- * nothing has changed. `update` may call zero_group_get, zero_param_index, zero_owned_ranges,
- * zero_step_result, zero_stats and zero_last_error. Other calls on this optimizer, and collective
- * calls on its comm, return ZERO_ERR_BUSY. */
+/* Your own update rule. Once the ranks have agreed to take a step, zero_step calls `update` for
+ * each range of elements that this rank owns and that has a gradient, one range at a time and in
+ * any order. The thread inside zero_step or zero_join makes these calls, even with overlap_gather.
+ * Frozen parameters, missing gradients and skipped steps cause no call. Ranges depend on the world,
+ * the partition and bucket_bytes. With ZERO_CUSTOM_WHOLE_TENSORS each range is a whole tensor. This
+ * needs a partition that never cuts a tensor: zero_create returns ZERO_ERR_ARGUMENT for
+ * ZERO_PARTITION_EVEN, even in a world of one rank.
+ *
+ * `update` must return, because the other ranks wait for up to timeout_ms per range. It must not
+ * touch the memory of parameters and gradients. It may store any value, even NaN. The update fails
+ * if the function returns a value other than ZERO_OK, throws a C++ exception, or writes within 64
+ * bytes outside its arrays. zero_step then returns ZERO_ERR_CALLBACK on this rank and ZERO_ERR_PEER
+ * on the other ranks, and nothing has changed. The text names the parameter and the range.
+ *
+ * `update` may call zero_group_get, zero_param_index, zero_owned_ranges, zero_step_result,
+ * zero_stats and zero_last_error. Other calls on this optimizer, and collective calls on its comm,
+ * return ZERO_ERR_BUSY. */
 typedef struct zero_custom_optimizer {
     size_t struct_size;
     const char *name;                 /* 1 to 64 of A-Z a-z 0-9 _ - .                             */
@@ -438,30 +504,34 @@ typedef struct zero_options {
     const double *values;          /* ... and values                                              */
     size_t setting_count;
     int32_t master;                /* ZERO_MASTER_*                                  (FLOAT32)    */
-    int32_t wire_dtype;            /* gradients travel as this: bf16 or fp16        (unchanged)   */
+    int32_t wire_dtype;            /* type in which gradients travel: bf16 or fp16  (unchanged)   */
     double loss_scale;             /* initial dynamic loss scale, 2^-100 to 2^100        (off)    */
     double growth_factor;          /* multiplies the scale when it grows, at least 1 (2)          */
     double backoff_factor;         /* multiplies it after a skipped step, in (0, 1]  (0.5)        */
     int64_t growth_interval;       /* steps without a skip after which it grows      (2,000)      */
-    int32_t uneven_inputs;         /* ZERO_UNEVEN_*: whether ranks may zero_join     (OFF)        */
+    int32_t uneven_inputs;         /* ZERO_UNEVEN_*: whether ranks may call zero_join (OFF)       */
     int32_t share_dtype;           /* rounds fp32 parameters, see ZERO_MASTER_*     (unchanged)   */
-    double predivide_factor;       /* power of 2: divides what travels, multiplies sums (1)       */
+    double predivide_factor;       /* power of 2: divides data in transit, multiplies sums (1)    */
     const zero_custom_optimizer *custom; /* with ZERO_OPTIMIZER_CUSTOM; copied       (NULL)       */
     int32_t overlap_gather;        /* 1: zero_step returns early, see zero_param_wait (0)         */
     int32_t instances;             /* k: world / k ranks divide the state, see below (1)          */
 } zero_options;
 
-/* With k instances, each run of world / k neighbouring ranks forms one. Rank r owns the same share
- * as rank r % (world / k), so k ranks hold each share. Gradients of all ranks are summed, and an
- * owner sends parameters only within its instance. Results and checkpoints match a single instance.
- * Copies stay identical, bit for bit, so your own functions, the state that you set and gradients
- * that you pass as already reduced must be the same on all of them. A save compares the copies; it
- * returns ZERO_ERR_MISMATCH on ranks whose copies differ. More than one instance is refused
- * (ZERO_ERR_UNSUPPORTED) for parameters in ZERO_MEMORY_SHARED, over NCCL, and for GPUs that cannot
- * reach each other's memory. */
+/* With k instances, each block of world / k consecutive ranks forms one instance. Rank r owns the
+ * same share as rank r % (world / k), so k ranks hold each share. The gradients of all ranks are
+ * summed, and an owner sends parameters only within its instance. Results and checkpoints match
+ * those of a single instance.
+ *
+ * All copies of a share must stay bitwise identical. Your own functions, the state that you set,
+ * and gradients that you pass as already reduced must therefore be the same on all ranks that hold
+ * a copy. A save compares the copies, and returns ZERO_ERR_MISMATCH on ranks whose copies differ.
+ * libzero refuses more than one instance (ZERO_ERR_UNSUPPORTED) for parameters in
+ * ZERO_MEMORY_SHARED, over NCCL, and for GPUs that cannot reach each other's memory. */
 
-/* Create an empty optimizer on `comm`; NULL options select the defaults. Local, but every rank
- * creates its optimizers in the same order, with the same options except for `threads`. */
+/* Create an optimizer without parameters on `comm`. NULL `options` selects the defaults. The call
+ * returns ZERO_ERR_ARGUMENT and names the setting if a setting is unknown or out of range, or if
+ * `instances` does not divide the world. Local, but every rank must create its optimizers in the
+ * same order and with the same options, except for `threads`. */
 ZERO_API zero_status zero_create(zero_optim **out, zero_comm *comm, const zero_options *options);
 
 typedef struct zero_group_options {
@@ -486,28 +556,33 @@ typedef struct zero_param {
     void *grad;           /* its gradient, same shape. NULL: passed per call, or no gradient      */
     const int64_t *shape; /* `ndim` dimensions, each >= 0; NULL with ndim 0 is a scalar           */
     int32_t ndim;         /* at most 16                                                           */
-    int32_t dtype;        /* a floating type; any if frozen (FLOAT32)                             */
+    int32_t dtype;        /* a floating-point type; any type if frozen (FLOAT32)                  */
     int32_t owner;        /* its rank, in the first instance, with ZERO_PARTITION_MANUAL          */
     int32_t flags;        /* ZERO_PARAM_*                                                         */
     int64_t order;        /* position in the forward pass; later ones travel first (registration) */
-    int32_t grad_dtype;   /* a floating type; set it if it differs from the parameter's   (dtype) */
+    int32_t grad_dtype;   /* a floating-point type; set it if the parameter's differs    (dtype)  */
     int32_t reserved;     /* zero                                                                 */
     double lr_scale;      /* with its flag: multiplies the group's lr                             */
     double weight_decay;  /* with its flag: replaces the group's value                            */
 } zero_param;
 
-/* Add `count` parameters as one group and write its number to `*group`, unless `group` is NULL.
- * Names, shapes and order are the same on every rank. May be called again, even after steps. On
- * failure no parameter is added: ZERO_ERR_ARGUMENT names the parameter and the fault. Local. */
+/* Add `count` parameters as one group, and write the number of the group to `*group` unless `group`
+ * is NULL. Names, shapes and order must be the same on every rank. Parameters stay registered until
+ * zero_free. You may call this again, even after steps. If the call fails, no parameter is added.
+ * ZERO_ERR_ARGUMENT names the parameter and the fault. The call returns ZERO_ERR_UNSUPPORTED if a
+ * parameter is not frozen and has a dtype that cannot be trained. Local. */
 ZERO_API zero_status zero_register_params(zero_optim *optim, const zero_group_options *options,
                                           const zero_param *params, size_t count, int32_t *group);
 
-/* Set new addresses for all `count` registered parameters: `data`, `grads` or both (NULL keeps the
- * old ones). Copies nothing. ZERO_ERR_STATE while gradients are announced or reduced. Local. */
+/* Set new addresses for all `count` registered parameters and their gradients. NULL `data` keeps
+ * the addresses of all parameters, and NULL `grads` keeps the addresses of all gradients. A NULL
+ * entry of `data` keeps the address of that parameter. A NULL entry of `grads` means that the
+ * parameter has no gradient. The call copies nothing. If an entry is refused, no address changes.
+ * The call returns ZERO_ERR_STATE if gradients have been announced or reduced. Local. */
 ZERO_API zero_status zero_bind_params(zero_optim *optim, void *const *data, void *const *grads,
                                       size_t count);
 
-/* A tensor of the model that is not trained. Steps leave it alone; checkpoints include it. */
+/* A tensor of the model that is not trained. Steps do not change it, and checkpoints include it. */
 typedef struct zero_buffer {
     size_t struct_size;
     const char *name;     /* unique among buffers and parameters, UTF-8, 1 to 4,096 bytes         */
@@ -517,14 +592,16 @@ typedef struct zero_buffer {
     int32_t dtype;        /* any type above (FLOAT32)                                             */
 } zero_buffer;
 
-/* Add `count` buffers, the same on every rank. May be called again. On failure no buffer is added.
- * Local. */
+/* Add `count` buffers, which must be the same on every rank. You may call this again. If the call
+ * fails, no buffer is added. Local. */
 ZERO_API zero_status zero_register_buffers(zero_optim *optim, const zero_buffer *buffers,
                                            size_t count);
 
-/* Fix the owners of the registered tensors, compare the registration over all ranks, and allocate
- * the state. The first collective call after a registration does this implicitly. ZERO_ERR_MISMATCH
- * (ZERO_ERR_PEER on other ranks) names the first difference, with both sides. Collective. */
+/* Fix the owners of the registered tensors, compare the registrations of all ranks, and allocate
+ * the state. The first collective call after a registration does this implicitly. If registrations
+ * differ, ZERO_ERR_MISMATCH (ZERO_ERR_PEER on other ranks) names the first difference and shows
+ * both sides. The call returns ZERO_ERR_STATE if no parameter is registered, or if a parameter has
+ * no memory. Collective. */
 ZERO_API zero_status zero_seal(zero_optim *optim);
 
 /* Free the optimizer and its state. Parameters keep their values. Local. */
@@ -534,82 +611,115 @@ ZERO_API zero_status zero_free(zero_optim *optim);
 
 #define ZERO_ALL_GROUPS (-1)
 /* Set one setting of one group, or of all present and future groups, from the next step on. Every
- * rank sets the same value (ZERO_ERR_MISMATCH). amsgrad and centered are fixed at registration.
- * Local.
+ * rank must set the same value; otherwise a later collective call returns ZERO_ERR_MISMATCH.
+ * amsgrad and centered are fixed at registration, and setting them returns ZERO_ERR_STATE. With
+ * ZERO_ALL_GROUPS, zero_group_get returns the value that new groups get. Local.
  *
- * ZERO_ALL_GROUPS also has "loss_scale", 2^-100 to 2^100: gradients reduced after the call are
- * divided by it before any norm is computed. With zero_options.loss_scale each step adjusts it,
- * like torch's GradScaler: a step whose gradients are not all finite is skipped and lowers it. */
+ * ZERO_ALL_GROUPS also has the setting "loss_scale", from 2^-100 to 2^100. A value of 1 means that
+ * losses are not scaled. Gradients that are reduced after the call are divided by the loss scale
+ * before any norm is computed. zero_options.loss_scale makes the loss scale dynamic. Each step then
+ * adjusts it, like torch's GradScaler: a step whose gradients are not all finite is skipped and
+ * lowers the loss scale. Checkpoints contain a dynamic loss scale, but not one that you set
+ * here. */
 ZERO_API zero_status zero_group_set(zero_optim *optim, int32_t group, const char *name,
                                     double value);
 ZERO_API zero_status zero_group_get(const zero_optim *optim, int32_t group, const char *name,
                                     double *value);
 
-/* On a GPU: each step reads that setting from `data`, one number of `dtype` (ZERO_FLOAT32 or
- * ZERO_FLOAT64) in device memory. NULL restores the value of zero_group_set. Local. */
+/* On a GPU, let each step read a setting from `data`, which is one number of type `dtype`
+ * (ZERO_FLOAT32 or ZERO_FLOAT64) in device memory. NULL restores the value of zero_group_set.
+ * Local. */
 ZERO_API zero_status zero_group_set_from(zero_optim *optim, int32_t group, const char *name,
                                          const void *data, int32_t dtype);
 
-/* Freeze parameter number `param` (`trainable` 0), or train it again (1), from the next step on.
- * Every rank passes the same value. A frozen parameter's gradient is ignored; its owner and state
- * stay. Local. */
+/* Freeze parameter number `param` if `trainable` is 0, or train it again if `trainable` is 1, from
+ * the next step on. Every rank must pass the same value; otherwise the next collective call returns
+ * ZERO_ERR_MISMATCH and names the parameter. A frozen parameter keeps its owner and its state. Its
+ * gradient is ignored on every rank: the parameter is neither updated nor decayed, its step count
+ * does not change, and it does not contribute to norms. Training an integer parameter returns
+ * ZERO_ERR_UNSUPPORTED. Local. */
 ZERO_API zero_status zero_param_set_trainable(zero_optim *optim, int64_t param, int32_t trainable);
 
-/* Assign all registered parameters to new owners: first the trained ones, then the frozen ones.
- * With ZERO_PARTITION_MANUAL, `owners` has one rank for each of `count` parameters, or is NULL to
- * keep the owners. State moves bit for bit. No other call changes owners. ZERO_ERR_STATE while
- * gradients are announced or reduced. Collective. */
+/* Assign all registered parameters to new owners: first the trained parameters, then the frozen
+ * ones. Owners are chosen as if all parameters had been registered at once, so that all ranks
+ * update and keep the same amount. With ZERO_PARTITION_MANUAL, `owners` has one rank for each of
+ * the `count` parameters, or is NULL to keep the owners. The state is moved unchanged, and
+ * parameters do not move in memory. No other call changes owners.
+ *
+ * If you have written parameters with zero_state_set, call zero_share_params first. The call
+ * returns ZERO_ERR_STATE if gradients have been announced or reduced. It returns ZERO_ERR_ARGUMENT
+ * if `owners` is given under another partition, `count` is wrong, or an owner is not a rank.
+ * Collective. */
 ZERO_API zero_status zero_rebalance(zero_optim *optim, const int32_t *owners, size_t count,
                                     void *stream);
 
 /* ---- Training loop ------------------------------------------------------------------ */
 
-/* From zero_grad_ready, zero_reduce_grads or zero_step_begin until the end of the step, calls that
- * register, bind, broadcast or rebalance parameters, or that set, save or load state, return
- * ZERO_ERR_STATE. docs/integrate.md has the table. */
+/* From zero_grad_ready, zero_reduce_grads or zero_step_begin until the end of the step, some calls
+ * return ZERO_ERR_STATE. These are the calls that register, bind, broadcast or rebalance
+ * parameters, and the calls that set, save or load state. docs/integrate.md has a table of the
+ * calls that each phase allows. */
 
 #define ZERO_ROOT_NONE (-1)
-/* Copy every parameter from `root` to all ranks. ZERO_ROOT_NONE copies nothing and declares that
- * all ranks wrote the same values. If you forget both, the first step detects it
- * (ZERO_ERR_MISMATCH). If the call aborts the comm, all parameters except root's are unspecified.
+/* Copy every parameter from rank `root` to all ranks. ZERO_ROOT_NONE copies nothing, and declares
+ * that all ranks wrote the same values. Without this call, the first call that uses gradients
+ * compares the parameters of all ranks. If they differ, it returns ZERO_ERR_MISMATCH and names a
+ * parameter. If this call aborts the comm, all parameters except root's are unspecified.
  * Collective. */
 ZERO_API zero_status zero_broadcast_params(zero_optim *optim, int32_t root, void *stream);
 
-/* Copy every buffer from `root` to all ranks. Call it whenever your engine needs it. Collective. */
+/* Copy every buffer from rank `root` to all ranks, bit for bit. Call this whenever your engine
+ * needs it. The call returns ZERO_ERR_STATE if there are no buffers. If it aborts the comm, all
+ * buffers except root's are unspecified. Collective. */
 ZERO_API zero_status zero_broadcast_buffers(zero_optim *optim, int32_t root, void *stream);
 
 enum {
     ZERO_REDUCE_MEAN = 0,      /* divide the sum by the number of ranks                           */
     ZERO_REDUCE_SUM = 1,
-    ZERO_REDUCE_NONE = 2,      /* gradients are already reduced: each owner uses its own          */
-    ZERO_REDUCE_ACCUMULATE = 4 /* with one of these: add to the sums of earlier calls with this   */
+    ZERO_REDUCE_NONE = 2,      /* gradients have already been reduced; each owner uses its own    */
+    ZERO_REDUCE_ACCUMULATE = 4 /* with one of these: adds to the sums of earlier calls            */
 };
 
-/* Announce during the backward pass that this rank's gradient of a parameter is final. `grad` is
- * the gradient, or NULL if there is no gradient. On local comms on the host, libzero sums it once
- * every rank has announced it, with the same bits. The next call that reduces uses the announced
- * gradients. Change neither gradient nor parameter until that call returns. Local; any number of
- * threads may call it at once. */
+/* Announce during the backward pass that this rank's gradient of parameter number `param` is final.
+ * `grad` is the gradient, or NULL if there is no gradient. On local comms on the host, libzero sums
+ * the gradient once every rank has announced it. The sum is bitwise identical to the sum of
+ * zero_reduce_grads. The next call that reduces uses the announced gradients, and zero_drop_grads
+ * discards them. Until either call returns, do not change the gradient or the parameter.
+ * zero_grad_ready returns ZERO_ERR_STATE if the gradient has already been announced, and
+ * ZERO_ERR_BUSY while another call on this optimizer runs. Local; any number of threads may call it
+ * at once. */
 ZERO_API zero_status zero_grad_ready(zero_optim *optim, int64_t param, void *grad, void *stream);
 
-/* Sum every gradient over the ranks, in rank order, to its owners, in fp32 (fp64 for ZERO_FLOAT64).
- * `grads` has one pointer for each of `count` parameters; NULL selects the registered ones. A NULL
- * entry means no gradient on this rank. If no rank has one, the parameter is not updated; if only
- * some ranks have one, the others count as zeros. After this call, gradients in arenas are
- * libzero's until zero_step or zero_drop_grads. A second reduction returns ZERO_ERR_STATE, unless
- * each call passes ZERO_REDUCE_ACCUMULATE, which adds up micro-batches and leaves gradients
- * unchanged. Collective. */
+/* Sum every gradient over the ranks, in rank order, and give each sum to its owners. Sums are fp32,
+ * or fp64 for ZERO_FLOAT64 parameters. `grads` has one pointer for each of the `count` parameters.
+ * NULL selects the registered gradients. A NULL entry means that this rank has no gradient. If only
+ * some ranks have a gradient, the gradients of the other ranks count as zeros. If no rank has a
+ * gradient, the parameter is neither updated nor decayed, and its step count does not change. The
+ * call returns ZERO_ERR_STATE if no rank has any gradient. After the call, gradients in arenas
+ * belong to libzero until zero_step or zero_drop_grads returns.
+ *
+ * A second reduction returns ZERO_ERR_STATE, unless each call passes ZERO_REDUCE_ACCUMULATE. This
+ * flag accumulates gradients over micro-batches, and leaves the gradients of each rank unchanged. A
+ * mean then divides by the number of ranks only once. A reduction with different flags, or after
+ * clipping, returns ZERO_ERR_STATE and keeps the sums. Collective. */
 ZERO_API zero_status zero_reduce_grads(zero_optim *optim, void *const *grads, size_t count,
                                        int32_t flags, void *stream);
 
-/* Clamp every element of the reduced gradients, unscaled and averaged, to [-max_value, max_value].
- * If no gradients are reduced, first reduce the registered ones to means. Collective. */
+/* Clamp every element of the reduced gradients to [-max_value, max_value], after unscaling and
+ * averaging. NaN remains NaN. An element that was not finite before the call still causes the step
+ * to be skipped or to fail. If gradients have not been reduced, the call first reduces the
+ * registered gradients to means. Collective. */
 ZERO_API zero_status zero_clip_grad_value(zero_optim *optim, double max_value, void *stream);
 
 /* Write the p-norm of all reduced gradients, taken as one vector, to `*norm` unless `norm` is NULL.
- * If it exceeds `max_norm`, scale them by max_norm / (norm + 1e-6). The norm has the same bits on
- * every rank, for every partition and instruction set. NULL `params` selects all; otherwise only
- * these `count` parameters are measured and scaled. Reduces first, as above. Collective. */
+ * p is `norm_type`. If the norm exceeds `max_norm`, scale the gradients by max_norm / (norm +
+ * 1e-6). Nothing is scaled if the norm is not finite, or if `max_norm` is INFINITY. The norm is
+ * bitwise identical on every rank, and for every partition, instruction set and number of threads.
+ *
+ * NULL `params` selects all parameters. Otherwise only the `count` parameters of this list are
+ * measured and scaled. The list must be the same on every rank, and must contain each number only
+ * once. If gradients have not been reduced, the call reduces them first, like zero_clip_grad_value.
+ * A second call measures the clipped gradients. Collective. */
 ZERO_API zero_status zero_clip_grad_norm(zero_optim *optim, const int64_t *params, size_t count,
                                          double max_norm, double norm_type, double *norm,
                                          void *stream);
@@ -618,24 +728,32 @@ typedef struct zero_step_options {
     size_t struct_size;
     void *const *grads;   /* as in zero_reduce_grads; not after a reduction (registered ones)     */
     size_t grad_count;
-    int32_t reduce_flags; /* its flags (MEAN). ZERO_REDUCE_ACCUMULATE: add to earlier sums        */
+    int32_t reduce_flags; /* flags of zero_reduce_grads (MEAN). _ACCUMULATE: add to earlier sums  */
     int32_t reserved;     /* zero                                                                 */
     void *stream;
 } zero_step_options;
 
-/* Reduce the gradients if they are not reduced, agree, clip (max_grad_norm), update the owned
- * share, and copy the new parameters to every rank. Until it returns, gradients and parameters are
- * libzero's. If it fails before the ranks have agreed, nothing has changed. A later failure aborts
- * the comm, and zero_comm_failure reports whether parameters are consistent. Collective. */
+/* Reduce the gradients if they have not been reduced, agree with all ranks to take the step, clip
+ * (max_grad_norm), update the owned share, and copy the new parameters to every rank. Gradients and
+ * parameters belong to libzero until the call returns. If the call fails before the ranks have
+ * agreed, nothing has changed, and a later zero_step may continue. ZERO_ERR_CALLBACK also discards
+ * the reduced gradients. A failure after the agreement aborts the comm, and zero_comm_failure
+ * reports whether parameters are consistent. The call returns ZERO_ERR_STATE if you pass gradients
+ * although gradients have already been reduced, or if no rank has a gradient. Collective. */
 ZERO_API zero_status zero_step(zero_optim *optim, const zero_step_options *options);
 
-/* Begin a step before the backward pass. On local comms an owner updates its part of a parameter,
- * and copies it to every rank, as soon as all ranks have announced its gradient. Do not read or
- * write a parameter after its announcement until zero_step, which does the rest, returns. The
- * results have the same bits as zero_step alone. A NULL in zero_grad_ready is an announcement too.
- * options->grads is NULL. ZERO_ERR_STATE for
- * features that need all gradients first: clipping, skipping, dynamic loss scaling, LAMB, LARS, and
- * custom rules. Collective. */
+/* Begin a step before the backward pass. This call fixes the settings, the loss scale and the
+ * reduce flags of the step, and zero_step ends the step. On local comms, an owner updates its part
+ * of a parameter, and copies it to every rank, as soon as all ranks have announced the gradient. On
+ * other comms zero_step does all the work. After you have announced a gradient, even as NULL, do
+ * not read or write its parameter until zero_step returns. The results are bitwise identical to
+ * those of zero_step alone.
+ *
+ * `options->grads` must be NULL. The zero_step that ends the step may pass gradients that have not
+ * been announced. Its reduce_flags must be the same, or 0. If it fails, another zero_step must end
+ * the step, unless no rank had any gradient. In that case the step has ended. zero_step_begin
+ * returns ZERO_ERR_STATE if all parameters are frozen, and with features that need all gradients
+ * first: clipping, skipping, dynamic loss scaling, LAMB, LARS and custom rules. Collective. */
 ZERO_API zero_status zero_step_begin(zero_optim *optim, const zero_step_options *options);
 
 typedef struct zero_result {
@@ -644,42 +762,48 @@ typedef struct zero_result {
     int64_t skipped;       /* steps skipped since zero_create                                     */
     int64_t nonfinite;     /* elements that were not finite in the last reduced gradients         */
     double grad_norm;      /* of the last step, before clipping; -1 if no norm was computed       */
-    double clip_factor;    /* the factor of clipping by the norm of all; 1 if not clipped         */
+    double clip_factor;    /* the factor by which all gradients were clipped; 1 if not clipped    */
     zero_status status;    /* of the latest zero_step: ZERO_OK, ZERO_SKIPPED, or its error        */
     int32_t reserved;
     double loss_scale;     /* for the next loss; 1 without loss scaling                           */
 } zero_result;
 
-/* Report the outcome that the ranks agreed on in the last step done or skipped; it is the same on
- * every rank. Only `status` is local: it is the status of this rank's latest zero_step. This call
- * returns it too, and writes `*result` even if it is a failure. Local. */
+/* Write the outcome of the last step that was taken or skipped to `*result`. It is the same on
+ * every rank, except for `status`, which is the status of this rank's latest zero_step. This call
+ * also returns that status, or ZERO_OK before the first step. It writes `*result` even if that
+ * status is an error, but not if the call itself fails. It fails if an argument is wrong, if
+ * another thread uses the optimizer (ZERO_ERR_BUSY), or if waiting for the GPU fails. Local. */
 ZERO_API zero_status zero_step_result(const zero_optim *optim, zero_result *result);
 
 #define ZERO_ALL_PARAMS (-1)
-/* Wait until parameter number `param` (ZERO_ALL_PARAMS: every one) has its value of the latest
- * zero_step and, like its gradient, may be read and written. With overlap_gather, zero_step returns
- * when the ranks have agreed, and the new parameters arrive later, in the order of the forward
- * pass. Other calls on the optimizer, and collective calls on its comm, wait for the whole step. A
- * failure breaks the comm; this call, zero_step_result and the next collective call return it. On a
- * GPU, `stream` waits. Local; from any thread. */
+/* Wait until parameter number `param`, or every parameter with ZERO_ALL_PARAMS, has the value that
+ * the latest zero_step gave it. The parameter and its gradient may then be read and written. With
+ * overlap_gather, zero_step returns when the ranks have agreed, and the new parameters arrive
+ * later, in the order of the forward pass. Other calls on the optimizer, and collective calls on
+ * its comm, wait for the whole step. A failure aborts the comm; this call, zero_step_result and the
+ * next collective call return it. On a GPU, `stream` waits. Local; any thread may make this
+ * call. */
 ZERO_API zero_status zero_param_wait(zero_optim *optim, int64_t param, void *stream);
 
-/* Discard the reduced gradients. Unless every rank does so, the next collective call fails.
- * Local. */
+/* Discard the announced and the reduced gradients. Unless every rank does so, the next collective
+ * call fails. Local. */
 ZERO_API zero_status zero_drop_grads(zero_optim *optim);
 
-/* A step by hand: call zero_reduce_grads, then zero_grad_get, write new values into the owned
- * elements of this rank's own parameters, and call zero_share_params. */
+/* To take a step manually, call zero_reduce_grads, read gradients with zero_grad_get, write new
+ * values into the elements that this rank owns of its own parameters, and call
+ * zero_share_params. */
 
-/* Copy elements `first` to first + count - 1 of a parameter's reduced gradient, which this rank
- * owns, into `values`: double for ZERO_FLOAT64 parameters, else float. Local. */
+/* Copy elements `first` to first + count - 1 of a parameter's reduced gradient into `values`. This
+ * rank must own these elements. The type of `values` is double for ZERO_FLOAT64 parameters and
+ * float for all others. The call returns ZERO_ERR_STATE if no rank had the gradient. Local. */
 ZERO_API zero_status zero_grad_get(const zero_optim *optim, int64_t param, int64_t first,
                                    int64_t count, void *values);
 
-enum { ZERO_SHARE_KEEP_MASTERS = 1 }; /* do not set masters from the parameters                   */
+enum { ZERO_SHARE_KEEP_MASTERS = 1 }; /* do not set master weights from the parameters            */
 
-/* Copy this rank's owned ranges from its own parameters to every rank. Counts no step; discards the
- * reduced gradients. Collective. */
+/* Copy the ranges that this rank owns from its own parameters to every rank. The call does not
+ * count as a step, and it discards the reduced gradients. In the state it changes only master
+ * weights. If it aborts the comm, parameters are unspecified. Collective. */
 ZERO_API zero_status zero_share_params(zero_optim *optim, int32_t flags, void *stream);
 
 typedef struct zero_join_options {
@@ -689,12 +813,12 @@ typedef struct zero_join_options {
     void *stream;
 } zero_join_options;
 
-/* Call this when a rank runs out of inputs. It joins the other ranks' collective calls on this
- * optimizer, contributing zero gradients, until every rank has called it. It then copies the
- * buffers of the highest of the last ranks to join to all ranks, and writes that rank to
- * `*last_rank`, unless `last_rank` is NULL. Needs zero_options.uneven_inputs. Calls that need data
- * from a rank that has joined return ZERO_ERR_STATE on all ranks. Collective with any call on this
- * optimizer. */
+/* Call this on a rank that has run out of inputs. It matches the other ranks' collective calls on
+ * this optimizer, contributing zero gradients, until every rank has called zero_join. It then
+ * copies buffers to all ranks from the highest of the ranks that joined last, and writes the number
+ * of that rank to `*last_rank` unless `last_rank` is NULL. It returns ZERO_ERR_STATE without
+ * zero_options.uneven_inputs. Calls that need data from a rank that has joined return
+ * ZERO_ERR_STATE on all ranks. Collective with any call on this optimizer. */
 ZERO_API zero_status zero_join(zero_optim *optim, const zero_join_options *options,
                                int32_t *last_rank);
 
@@ -707,37 +831,48 @@ typedef struct zero_save_options {
     int32_t reserved;
 } zero_save_options;
 
-/* Save parameters, rank 0's buffers, state, settings and step as the checkpoint `directory` (the
- * same path on every rank): safetensors files and a manifest, for any number of ranks. It appears
- * complete or not at all, and is on stable storage when the call returns ZERO_OK. ZERO_ERR_CKPT_IO
- * names the file, the operation and the reason; the comm stays usable. ZERO_SAVE_REPLACE replaces
- * the checkpoint that was there when the save began; ZERO_ERR_STATE if that has changed.
- * Collective. */
+/* Save the parameters, rank 0's buffers, the state, the settings and the step count as the
+ * checkpoint `directory`, which must be the same path on every rank. A missing parent directory is
+ * created. The checkpoint consists of safetensors files and a manifest, and any number of ranks can
+ * load it. It appears complete or not at all, and is on stable storage when the call returns
+ * ZERO_OK.
+ *
+ * ZERO_SAVE_REPLACE replaces the checkpoint that was there when the save began. The call returns
+ * ZERO_ERR_STATE if that checkpoint has been replaced meanwhile, if `directory` exists and
+ * ZERO_SAVE_REPLACE is not set, or if `directory` holds other files. ZERO_ERR_CKPT_IO names the
+ * file, the operation and the reason. An old checkpoint is then untouched, unless the text reports
+ * that the new one is complete, and the comm remains usable. Collective. */
 ZERO_API zero_status zero_state_save(zero_optim *optim, const char *directory,
                                      const zero_save_options *options);
 
-/* Begin the same save, and write it while training continues. It saves the state at this moment, on
- * libzero's own threads. Data that a call is about to change is copied first, so this rank needs
- * memory for a copy of its part; libzero keeps that memory for the next save. Until
- * zero_state_save_wait, change parameters only by calls on the optimizer: changes by your own code,
- * and by zero_comm_all_reduce and zero_comm_broadcast, may end up in the checkpoint. A second save
- * returns ZERO_ERR_BUSY. The checkpoint appears once all ranks have written and a later call on the
- * optimizer has found that out; a failure before then leaves the previous checkpoint. zero_free
- * drops an incomplete save. A save that is reported as failed never appears later, unless the
- * message says "outcome unknown": then rank 0 was already renaming. Collective. */
+/* Begin the save that zero_state_save makes, and let libzero's own threads write it while training
+ * continues. The checkpoint contains the state at the time of this call. Data that a call is about
+ * to change is copied first, so this rank needs memory for a copy of its part. libzero keeps that
+ * memory for the next save, until zero_free. The call returns ZERO_ERR_MEMORY if the machine or a
+ * control group clearly lacks memory for the copies of all its ranks. A second save returns
+ * ZERO_ERR_BUSY.
+ *
+ * Until zero_state_save_wait returns, change parameters only with calls on the optimizer. Changes
+ * by your own code, zero_comm_all_reduce and zero_comm_broadcast may end up in the checkpoint. The
+ * checkpoint appears once all ranks have written and a later call on the optimizer has detected
+ * this. A failure before that leaves the previous checkpoint in place. zero_free drops an
+ * incomplete save. A save that is reported as failed does not appear later, unless the message
+ * includes "outcome unknown". Collective. */
 ZERO_API zero_status zero_state_save_begin(zero_optim *optim, const char *directory,
                                            const zero_save_options *options);
 
-/* Write 1 to `*done` if collective calls on the optimizer have found that the save has ended, or
- * has failed on some rank. Otherwise write 0. The result is the same on all ranks, and only such
- * calls update it. Local. */
+/* Write 1 to `*done` if collective calls on the optimizer have detected that the save has ended, or
+ * that it has failed on some rank. Otherwise write 0. The result is the same on all ranks, because
+ * only collective calls update it. Local. */
 ZERO_API zero_status zero_state_save_poll(zero_optim *optim, int32_t *done);
 
-/* Wait until the save in progress has ended, with the same results as zero_state_save. On ZERO_OK
- * the checkpoint is on stable storage; otherwise the status gives the reason. Collective. */
+/* Wait until the save in progress has ended. The call returns the same statuses as zero_state_save.
+ * On ZERO_OK the checkpoint is on stable storage; otherwise the status gives the reason. If the
+ * disk makes no progress for timeout_ms, the call returns ZERO_ERR_CKPT_IO. If the deadline of
+ * another rank expires first, it returns ZERO_ERR_TIMEOUT, and the comm is aborted. Collective. */
 ZERO_API zero_status zero_state_save_wait(zero_optim *optim);
 
-enum { ZERO_LOAD_KEEP_SETTINGS = 1 }; /* keep lr and the rest, and ignore the saved settings      */
+enum { ZERO_LOAD_KEEP_SETTINGS = 1 }; /* keep the current settings, and ignore the saved ones     */
 
 typedef struct zero_load_options {
     size_t struct_size;
@@ -745,32 +880,40 @@ typedef struct zero_load_options {
     int32_t reserved;
 } zero_load_options;
 
-/* Load the checkpoint `directory`, or the one with the highest step in a folder of checkpoints. Any
- * world size and any partition can load it, bit for bit. All files are verified before anything
- * changes: ZERO_ERR_CKPT_INVALID names the place of damage, ZERO_ERR_CKPT_MISMATCH every
- * difference. If reading fails after that, steps and saves return ZERO_ERR_NOT_LOADED until a load
- * succeeds. Collective. */
+/* Load the checkpoint `directory` or, if `directory` is a folder of checkpoints, the checkpoint
+ * with the highest step in it. Any world size and any partition can load a checkpoint, bit for bit.
+ * All files are verified before anything changes. ZERO_ERR_CKPT_INVALID reports where the damage
+ * is, and ZERO_ERR_CKPT_MISMATCH names every difference. If reading fails after the verification,
+ * parameters, buffers and state are undefined, and steps and saves return ZERO_ERR_NOT_LOADED until
+ * a load succeeds. Collective. */
 ZERO_API zero_status zero_state_load(zero_optim *optim, const char *directory,
                                      const zero_load_options *options);
 
-/* Extras: your own bytes in a checkpoint, such as a random state or the position in the data. */
+/* Extras are your own bytes in a checkpoint, such as the state of a random number generator or the
+ * position in the data. They may be set at any time. Ranks that have joined save their extras as
+ * well. */
 
-/* Include `count` bytes (copied) of this rank under `name`, UTF-8 of 1 to 255 bytes, in every later
- * save. They replace earlier bytes of that name; a NULL `bytes` with a `count` of 0 removes them. A
- * rank has at most 256 names and 16 MiB, a checkpoint 1 GiB from all ranks. Set a value on one rank
- * to make it available to all. Local. */
+/* Include `count` bytes of this rank under `name` in every later save. The bytes are copied, and
+ * they replace earlier bytes of that name. NULL `bytes` with a `count` of 0 removes the name.
+ * `name` has 1 to 255 bytes of UTF-8. A rank may have at most 256 names and 16 MiB in total, and a
+ * checkpoint at most 1 GiB from all ranks. If you set a value on one rank, all ranks can get it
+ * after a load. The call returns ZERO_ERR_ARGUMENT for 0 bytes, an invalid name or too many bytes;
+ * a save may return this status as well. A failed call changes no extras. Local. */
 ZERO_API zero_status zero_state_extra_set(zero_optim *optim, const char *name, const void *bytes,
                                           size_t count);
 
-/* After a load, in any world size, copy the bytes that `rank` of the saving ranks had set to
- * `bytes`, at most `capacity` of them, and write their number to `*count`. A load replaces this
- * rank's values with those saved by the same rank number. Set anything that should differ
- * afterwards. ZERO_ERR_ARGUMENT if nothing was loaded for that rank and name. Local. */
+/* After a load at any world size, get the extra that rank number `rank` of the saving job had set
+ * under `name`. The call copies at most `capacity` bytes of the extra to `bytes`, and writes its
+ * size to `*count`. With a `capacity` of 0, `bytes` may be NULL, and the call writes only the size.
+ * A load replaces this rank's extras with the extras that the same rank number saved. After a load,
+ * set the values that should differ. The call returns ZERO_ERR_ARGUMENT if nothing was loaded for
+ * that rank and name. Local. */
 ZERO_API zero_status zero_state_extra_get(const zero_optim *optim, int32_t rank, const char *name,
                                           void *bytes, size_t capacity, size_t *count);
 
-/* Write the ranks and names of all loaded extras, sorted, to `ranks` and `names`, at most
- * `capacity` of each, and their number to `*count`. Names are valid until the next load. Local. */
+/* List all loaded extras, sorted by rank and name. The call writes ranks to `ranks` and names to
+ * `names`, at most `capacity` of each, and the number of extras to `*count`. Names are valid until
+ * the next load. Local. */
 ZERO_API zero_status zero_state_extra_list(const zero_optim *optim, int32_t *ranks,
                                            const char **names, size_t capacity, size_t *count);
 
@@ -784,57 +927,72 @@ typedef struct zero_checkpoint {
     char name[256];   /* of its directory in the folder                                           */
 } zero_checkpoint;
 
-/* Write the complete checkpoints in the folder `directory` to `checkpoints`, at most `capacity` of
- * them, newest first, in the order in which zero_state_load prefers them; write their number to
- * `*count`. A missing folder has no checkpoints. Local, from any thread. */
+/* List the complete checkpoints in the folder `directory`, newest first. This is the order in which
+ * zero_state_load prefers them. If steps are equal, the later name comes first. The call writes at
+ * most `capacity` entries to `checkpoints`, and the number of checkpoints to `*count`. Prepare each
+ * entry with ZERO_INIT. A missing folder has no checkpoints. The call reads only manifests. Local;
+ * any thread may make this call at any time. */
 ZERO_API zero_status zero_state_list(const char *directory, zero_checkpoint *checkpoints,
                                      size_t capacity, size_t *count);
 
-/* Delete the complete checkpoints in the folder `directory`, except the newest `keep_last` (at
- * least 1) and the ones at steps that are multiples of `keep_every` (0: no others). Write the
- * number deleted to `*deleted`, unless `deleted` is NULL. The newest is first verified, byte by
- * byte; if it is damaged, nothing is deleted. Only checkpoints are ever deleted. One rank calls it
- * after a save. Local, from any thread. */
+/* Delete the complete checkpoints in the folder `directory`, except for the newest `keep_last` (at
+ * least 1) and for checkpoints at steps that are multiples of `keep_every` (0 keeps no others).
+ * Write the number of deleted checkpoints to `*deleted` unless `deleted` is NULL. If there is a
+ * checkpoint to delete, the newest one is first verified, byte by byte. If it is damaged, nothing
+ * is deleted. The call never deletes anything except checkpoints. After ZERO_ERR_CKPT_IO the
+ * remaining checkpoints are kept. Make this call on one rank after a save, but not while a save is
+ * replacing a checkpoint in the folder. Local; any thread may make this call at any time. */
 ZERO_API zero_status zero_state_prune(const char *directory, int64_t keep_last, int64_t keep_every,
                                       size_t *deleted);
 
-/* Each parameter's state has torch's names: "exp_avg" and so on (docs/checkpoint-format.md), and
- * "master". NULL selects the updated values: the master, or the parameter itself. Elements are
- * double for ZERO_FLOAT64 parameters, integers for integers and float for all others. "step" is the
- * number of updates of a parameter (ZERO_ALL_PARAMS: the optimizer's own count). It and
- * "mu_product" of NADAM are one double each: `first` is 0, `count` is 1. */
+/* The state entries of a parameter have torch's names, such as "exp_avg"
+ * (docs/checkpoint-format.md), or the name "master". A NULL name selects the updated values, which
+ * are the master weights or, without them, the parameter itself. Elements are double for
+ * ZERO_FLOAT64 parameters, integers for integer parameters, and float for all others. The entry
+ * "step" is the number of updates of a parameter or, with ZERO_ALL_PARAMS, of the optimizer. The
+ * entries "step", and "mu_product" of NADAM, are one double each: `first` is 0 and `count` is 1. */
 
-/* Write the names of a parameter's existing state to `names`, at most `capacity` of them, their
- * number to `*count`, and their element type to `*dtype` unless `dtype` is NULL. The names are the
- * optimizer's, and the same on every rank. Local. */
+/* Write the names of the existing state entries of a parameter to `names` (at most `capacity` of
+ * them), and the number of names to `*count`. Write the element type to `*dtype` unless `dtype` is
+ * NULL. The names belong to the optimizer, and are the same on every rank. Local. */
 ZERO_API zero_status zero_state_info(const zero_optim *optim, int64_t param, int32_t *dtype,
                                      const char **names, size_t capacity, size_t *count);
 
-/* Copy elements `first` to first + count - 1, which this rank owns, into `values`. Local. */
+/* Copy elements `first` to first + count - 1 of a state entry into `values`. This rank must own
+ * these elements. Local. */
 ZERO_API zero_status zero_state_get(const zero_optim *optim, int64_t param, const char *name,
                                     int64_t first, int64_t count, void *values);
 
-/* Set those of these elements that this rank owns. Missing state is created, as zeros. Every rank
- * makes this call for the same parameters and names. Masters and values are also written to this
- * rank's own parameter; zero_share_params with ZERO_SHARE_KEEP_MASTERS then copies them to all
- * ranks. For a parameter in a ZERO_MEMORY_SHARED arena, this call returns ZERO_ERR_BUSY while a
- * save is written. Local. */
+/* Set elements `first` to first + count - 1 of a state entry. The call ignores elements that this
+ * rank does not own. The range may be the whole tensor, a part of it, or no elements with NULL
+ * `values`. An entry that does not exist is created with zeros. Before the next collective call,
+ * every rank must make this call for the same parameters and names, and with the same "step" and
+ * "mu_product"; otherwise that call returns ZERO_ERR_MISMATCH.
+ *
+ * Master weights and values are also rounded and written to this rank's own parameter.
+ * zero_share_params with ZERO_SHARE_KEEP_MASTERS then copies them to all ranks. For a parameter in
+ * a ZERO_MEMORY_SHARED arena, this call returns ZERO_ERR_BUSY while a save is written. Local. */
 ZERO_API zero_status zero_state_set(zero_optim *optim, int64_t param, const char *name,
                                     int64_t first, int64_t count, const void *values);
 
 #define ZERO_ALL_RANKS (-1)
-/* Copy a whole tensor from its owners into `values`, which has room for its `count` elements, on
- * rank `to`, or on every rank for ZERO_ALL_RANKS. Collective. */
+/* Copy a whole tensor from its owners into `values` on the rank that `to` gives, or on every rank
+ * if `to` is ZERO_ALL_RANKS. `values` must have room for all `count` elements of the tensor. Ranks
+ * that receive nothing ignore `values` and `count`. All ranks return ZERO_ERR_STATE if the entry
+ * does not exist yet. Collective. */
 ZERO_API zero_status zero_state_gather(zero_optim *optim, int64_t param, const char *name,
                                        int32_t to, void *values, size_t count);
 
 /* ---- Look inside -------------------------------------------------------------------- */
 
-/* Write a parameter's number, its position in registration order, to `*index`. Local. */
+/* Write the number of the parameter `name`, which is its position in registration order, to
+ * `*index`. Local. */
 ZERO_API zero_status zero_param_index(const zero_optim *optim, const char *name, int64_t *index);
 
-/* Write the ranges that `rank` owns to `ranges`, at most `capacity` of them, as triples (parameter,
- * first element, count), and their number to `*count`. Local. */
+/* Write the ranges that the given rank owns to `ranges` (at most `capacity` of them), and the
+ * number of ranges to `*count`. Each range is a triple (parameter, first element, count). The
+ * triples are sorted, and cover the sealed parameters. Before the seal the call returns
+ * ZERO_ERR_STATE. With `instances`, all ranks that keep a copy own the same ranges. Local. */
 ZERO_API zero_status zero_owned_ranges(const zero_optim *optim, int32_t rank, int64_t *ranges,
                                        size_t capacity, size_t *count);
 
@@ -848,12 +1006,14 @@ typedef struct zero_plan {
     int64_t state_bytes;      /* out: of the busiest rank                                         */
     int64_t *grad_offsets;    /* in:  NULL, or room for one byte offset per gradient              */
     int64_t grad_arena_bytes; /* out: size of an arena of gradients with that layout              */
-    const zero_comm *comm;    /* in:  the comm it is for, which may need less room (any)          */
+    const zero_comm *comm;    /* in:  the comm of the plan, which may need less room (any)        */
 } zero_plan;
 
 /* Compute how an optimizer with these options would divide these parameters as one group, and a
- * layout that travels unpacked. To use it, put parameter i at offsets[i] of an arena and its
- * gradient at grad_offsets[i] of another, and register it with ZERO_PARAM_PADDED. Local. */
+ * memory layout that travels without packing. To use the layout, put parameter i at offsets[i] of
+ * an arena and its gradient at grad_offsets[i] of another arena, and register the parameter with
+ * ZERO_PARAM_PADDED (docs/memory.md explains padding). The call does not read `data`, `grad` and
+ * `name`. plan->comm must have `world` ranks. Local. */
 ZERO_API zero_status zero_partition_plan(const zero_param *params, size_t count, int32_t world,
                                          const zero_options *options, zero_plan *plan);
 
@@ -862,9 +1022,9 @@ typedef struct zero_statistics {
     int64_t parameter_elements; /* registered                                                     */
     int64_t owned_elements;     /* the part that this rank owns                                   */
     int64_t state_bytes;        /* optimizer state on this rank                                   */
-    int64_t staging_bytes;      /* for memory outside arenas, reduction and your own rules        */
+    int64_t staging_bytes;      /* for memory outside arenas, reductions and your own rules       */
     int64_t control_bytes;      /* tables that other ranks read                                   */
-    int64_t copied_bytes;       /* into and out of staging and the host's memory                  */
+    int64_t copied_bytes;       /* copied into and out of staging and host memory                 */
     int64_t moved_bytes;        /* read and written by reducing, updating and publishing          */
     int64_t steps;
     int64_t skipped;
@@ -879,17 +1039,17 @@ typedef struct zero_statistics {
     int64_t early_updates;      /* of parameters updated before their zero_step                   */
     int64_t host_waits;         /* on a GPU: how often calls made the host wait for a stream      */
     int64_t idle_ranks;         /* ranks that own nothing because the model is too small          */
-    int64_t sent_data_bytes;    /* of the comm, to ranks of other hosts: gradients and parameters */
+    int64_t sent_data_bytes;    /* gradients and parameters sent by the comm to other hosts       */
     int64_t sent_data_messages;
     int64_t received_data_bytes;
     int64_t received_data_messages;
-    int64_t sent_control_bytes; /* the same, for agreement among ranks and for broadcasts         */
+    int64_t sent_control_bytes; /* the same, for control messages and for broadcasts              */
     int64_t sent_control_messages;
     int64_t received_control_bytes;
     int64_t received_control_messages;
 } zero_statistics;
 
-/* Statistics of this rank since zero_create. Local. */
+/* Write the statistics of this rank since zero_create to `*statistics`. Local. */
 ZERO_API zero_status zero_stats(const zero_optim *optim, zero_statistics *statistics);
 
 #ifdef __cplusplus

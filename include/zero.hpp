@@ -2,8 +2,8 @@
 #ifndef ZERO_HPP
 #define ZERO_HPP
 
-// zero.h for C++17 and later: handles free themselves, errors are thrown, and a range replaces a
-// pointer and a count. Header-only.
+// zero.h for C++17 and later, as a header-only library. Handles free themselves, errors are thrown
+// as exceptions, and a range replaces a pointer and a count.
 //
 //     libzero::Comm comm = libzero::Comm::from_env();
 //     libzero::Optimizer optimizer(comm, {}, {{"lr", 3e-4}});
@@ -12,12 +12,12 @@
 //     for (int step = 0; step < 1000; step++) { forward_backward(); optimizer.step(); }
 //     optimizer.save("run/step-1000");
 //
-// Each function makes the zero.h call of the same name, with the same promises. A range is anything
-// with std::data and std::size: a vector, an array, a span. For calls that are not wrapped, get()
-// returns the handle.
+// Each function makes the zero.h call of the same name, and keeps the promises of that call. A
+// range is any object that std::data and std::size accept, such as a vector, an array or a span.
+// For calls that are not wrapped, get() returns the handle.
 
 #if __cplusplus < 201703L
-#error "zero.hpp needs C++17 or later, as by -std=c++17; zero.h needs C++11"
+#error "zero.hpp needs C++17 or later, for example with -std=c++17; zero.h needs C++11"
 #else
 
 #include <algorithm>
@@ -37,7 +37,8 @@
 
 namespace libzero {
 
-/// A call that failed. what() returns zero_last_error(): the call, the cause and the remedy.
+/// The failure of a call. what() returns the text of zero_last_error(), which names the call, the
+/// cause and the remedy.
 class Error : public std::runtime_error {
  public:
   explicit Error(zero_status status) : std::runtime_error(zero_last_error()), status_(status) {}
@@ -48,7 +49,7 @@ class Error : public std::runtime_error {
   zero_status status_;
 };
 
-/// Throws Error if a call failed. Otherwise returns its status: ZERO_OK or ZERO_SKIPPED.
+/// Throws Error if a call has failed. Otherwise returns its status, ZERO_OK or ZERO_SKIPPED.
 inline zero_status check(zero_status status) {
   if (status < 0) throw Error(status);
   return status;
@@ -62,7 +63,8 @@ struct Defaults : Struct {
 using CommOptions = Defaults<zero_comm_options>;
 using Options = Defaults<zero_options>;
 
-/// The ZERO_FLOAT32 and so on of a C++ type. Specialize it for your own 16-bit types.
+/// The dtype of a C++ type, for example ZERO_FLOAT32 for float. Specialize this template for your
+/// own 16-bit types.
 template <class T>
 struct Dtype;
 template <>
@@ -74,7 +76,7 @@ struct Dtype<int32_t> : std::integral_constant<int32_t, ZERO_INT32> {};
 template <>
 struct Dtype<int64_t> : std::integral_constant<int32_t, ZERO_INT64> {};
 
-/// Settings by name: {{"lr", 3e-4}, {"weight_decay", 0.1}}.
+/// Settings by name, for example {{"lr", 3e-4}, {"weight_decay", 0.1}}.
 class Settings {
  public:
   Settings() = default;
@@ -87,7 +89,7 @@ class Settings {
     values_.push_back(value);
   }
 
-  /// Calls `call` with `options`, to which these settings are added.
+  /// Adds these settings to `options`, and invokes `call` with the result.
   template <class Struct, class Call>
   void with(Struct options, Call call) const {
     std::vector<const char *> names;
@@ -105,7 +107,7 @@ class Settings {
   std::vector<double> values_;
 };
 
-/// A tensor to register. It owns its name and shape; `fields` holds its other properties.
+/// A tensor to register. It owns its name and shape. `fields` holds its other properties.
 template <class Fields>
 struct Tensor {
   template <class T>
@@ -149,7 +151,8 @@ Handle *made(Call call, Arguments... arguments) {
   return out;
 }
 
-/// Returns the zero.h structs of these tensors. They borrow the tensors' names and shapes.
+/// Returns the zero.h structs of these tensors. The structs borrow the names and shapes of the
+/// tensors.
 template <class Struct, class Described>
 std::vector<Struct> views(const std::vector<Described> &tensors) {
   std::vector<Struct> structs;
@@ -163,7 +166,7 @@ std::vector<Struct> views(const std::vector<Described> &tensors) {
   return structs;
 }
 
-/// zero.h takes NULL for an empty list.
+/// Returns a null pointer for an empty list, as zero.h requires.
 template <class T>
 const T *pointer(const std::vector<T> &values) noexcept {
   return values.empty() ? nullptr : values.data();
@@ -242,7 +245,8 @@ class Comm {
   std::unique_ptr<zero_comm, detail::Release<zero_comm_free>> comm_;
 };
 
-/// Memory in which libzero reduces and updates in place. It is a range of elements, zeros at first.
+/// Memory whose contents libzero reduces and updates in place. It is a range of elements, which are
+/// zero at first.
 template <class T>
 class Arena {
  public:
@@ -270,7 +274,7 @@ struct OwnedRange {
   int64_t param, first, count;
 };
 
-/// One model's sharded optimizer state on one rank. Streams belong to the comm's device.
+/// The sharded optimizer state of one model on one rank. Streams belong to the comm's device.
 class Optimizer {
  public:
   explicit Optimizer(const Comm &comm, const Options &options = {}, const Settings &settings = {}) {
@@ -280,7 +284,7 @@ class Optimizer {
     });
   }
 
-  /// Registers parameters as one group and returns its number.
+  /// Registers parameters as one group and returns the number of the group.
   int32_t add(const std::vector<Param> &params, const Settings &settings = {}) {
     int32_t group = 0;
     const std::vector<zero_param> views = detail::views<zero_param>(params);
@@ -330,7 +334,7 @@ class Optimizer {
   void grad_ready(int64_t param, void *grad, void *stream = nullptr) {
     check(zero_grad_ready(get(), param, grad, stream));
   }
-  /// An empty list of gradients, here and below, selects the registered ones.
+  /// Here and below, an empty list of gradients selects the registered gradients.
   void reduce_grads(const std::vector<void *> &grads = {}, int32_t flags = ZERO_REDUCE_MEAN,
                     void *stream = nullptr) {
     check(zero_reduce_grads(get(), detail::pointer(grads), grads.size(), flags, stream));
@@ -338,7 +342,7 @@ class Optimizer {
   void clip_grad_value(double max_value, void *stream = nullptr) {
     check(zero_clip_grad_value(get(), max_value, stream));
   }
-  /// Returns the norm before clipping. An empty list of parameters selects all.
+  /// Returns the norm before clipping. An empty list of parameters selects all parameters.
   double clip_grad_norm(double max_norm, double norm_type = 2,
                         const std::vector<int64_t> &params = {}, void *stream = nullptr) {
     double norm = 0;
@@ -361,7 +365,8 @@ class Optimizer {
     with.reduce_flags = reduce_flags;
     check(zero_step_begin(get(), &with));
   }
-  /// Its `status` may be an error of the latest step. That error is not thrown again.
+  /// The `status` of the result may be the error of the latest step. This error is not thrown
+  /// again.
   zero_result result() const {
     Defaults<zero_result> result;
     const zero_status status = zero_step_result(get(), &result);
@@ -375,7 +380,7 @@ class Optimizer {
   void share_params(int32_t flags = 0, void *stream = nullptr) {
     check(zero_share_params(get(), flags, stream));
   }
-  /// Returns the highest of the last ranks to join.
+  /// Returns the highest of the ranks that joined last.
   int32_t join(const std::vector<void *> &grads = {}, void *stream = nullptr) {
     Defaults<zero_join_options> with;
     with.grads = detail::pointer(grads);
@@ -421,7 +426,7 @@ class Optimizer {
     check(zero_state_extra_get(get(), rank, name.c_str(), &bytes[0], count, &count));
     return bytes;
   }
-  /// Pairs of rank and name.
+  /// Returns pairs of a rank and a name.
   std::vector<std::pair<int32_t, std::string>> state_extra_list() const {
     size_t count = 0;
     check(zero_state_extra_list(get(), nullptr, nullptr, 0, &count));
@@ -433,8 +438,8 @@ class Optimizer {
     return extras;
   }
 
-  /// A parameter's state and reduced gradient are double for ZERO_FLOAT64, and float for other
-  /// floating types. Throws std::invalid_argument if T is a different type.
+  /// The state and the reduced gradient of a parameter are double for ZERO_FLOAT64, and float for
+  /// other floating-point types. Throws std::invalid_argument if T is a different type.
   template <class T = float>
   std::vector<T> grad_get(int64_t param, int64_t first, int64_t count) const {
     return elements<T>(
@@ -447,7 +452,7 @@ class Optimizer {
     check(zero_state_info(get(), param, nullptr, names.data(), count, &count));
     return {names.begin(), names.begin() + static_cast<std::ptrdiff_t>(count)};
   }
-  /// A `name` of nullptr, here and below, selects the updated values.
+  /// Here and below, a `name` of nullptr selects the updated values.
   template <class T = float>
   std::vector<T> state_get(int64_t param, const char *name, int64_t first, int64_t count) const {
     return elements<T>(param, count, [&](T *values) {
@@ -460,7 +465,8 @@ class Optimizer {
     check(zero_state_set(get(), param, name, first, static_cast<int64_t>(values.size()),
                          values.data()));
   }
-  /// Returns all `count` elements on the ranks that `to` selects, and an empty vector on others.
+  /// Returns all `count` elements on the ranks that `to` selects, and an empty vector on all other
+  /// ranks.
   template <class T = float>
   std::vector<T> state_gather(int64_t param, const char *name, size_t count,
                               int32_t to = ZERO_ALL_RANKS) {
@@ -546,7 +552,7 @@ inline size_t prune_checkpoints(const std::string &folder, int64_t keep_last,
   return deleted;
 }
 
-/// A division of parameters over `world` ranks, and a memory layout that travels unpacked.
+/// A division of parameters over `world` ranks, and a memory layout that travels without packing.
 struct Plan {
   Plan(const std::vector<Param> &params, int32_t world, const Options &options = {},
        const Comm *comm = nullptr)
@@ -569,7 +575,7 @@ struct Plan {
 
   std::vector<int64_t> offsets, grad_offsets;  // bytes, one for each parameter
   std::vector<int32_t> owners;                 // one for each parameter, or ZERO_OWNER_SPLIT
-  std::vector<int64_t> elements;               // owned ones, one for each rank
+  std::vector<int64_t> elements;               // numbers of owned elements, one for each rank
   int64_t arena_bytes = 0, grad_arena_bytes = 0;
   int64_t state_bytes = 0;  // of the busiest rank
 };

@@ -18,10 +18,10 @@
 
 namespace libzero {
 
-/// An optimizer for all parameters of a module, which it updates in place. Checkpoints include the
-/// module's buffers, except buffers of types that libzero lacks. Calls work as in Optimizer, on the
-/// gradients that the module's parameters have at the time. get() returns the handle for all other
-/// calls. On CUDA, `stream` is c10::cuda::getCurrentCUDAStream().stream().
+/// An optimizer that updates all parameters of a module in place. Checkpoints include the module's
+/// buffers, except buffers of types that libzero does not support. Calls work as in Optimizer, and
+/// use the gradients that the module's parameters have at the time of the call. get() returns the
+/// handle for all other calls. On CUDA, `stream` is c10::cuda::getCurrentCUDAStream().stream().
 class TorchOptimizer : private Optimizer {
  public:
   using Optimizer::get;
@@ -46,10 +46,10 @@ class TorchOptimizer : private Optimizer {
   using Optimizer::state_set;
   using Optimizer::stats;
 
-  /// Copies rank 0's parameters and buffers to all ranks. A `memory` of ZERO_MEMORY_PER_RANK or
-  /// ZERO_MEMORY_SHARED first moves parameters to an arena of that kind, and gradients to a private
-  /// arena of this rank, so that steps copy nothing. Throws std::invalid_argument if libzero cannot
-  /// train a parameter in its present memory. Collective.
+  /// Copies rank 0's parameters and buffers to all ranks. If `memory` is ZERO_MEMORY_PER_RANK or
+  /// ZERO_MEMORY_SHARED, the constructor first moves parameters to an arena of that kind, and
+  /// gradients to a private arena of this rank, so that steps copy nothing. Throws
+  /// std::invalid_argument if libzero cannot train a parameter in its current memory. Collective.
   TorchOptimizer(const Comm &comm, const torch::nn::Module &module, const Options &options = {},
                  const Settings &settings = {}, int32_t memory = 0, void *stream = nullptr)
       : Optimizer(comm, options) {
@@ -82,8 +82,9 @@ class TorchOptimizer : private Optimizer {
     Optimizer::broadcast_buffers(0, stream);
   }
 
-  /// A parameter that has no gradient on any rank is not updated. Autograd does not see a step, so
-  /// make it between backward and the next forward. False if all ranks skipped it.
+  /// Takes a step. A parameter that has no gradient on any rank is not updated. Autograd does not
+  /// see the step, so call this between backward and the next forward. Returns false if all ranks
+  /// skipped the update.
   bool step(int32_t reduce_flags = ZERO_REDUCE_MEAN, void *stream = nullptr) {
     follow();
     const bool given = reduced_ && (reduce_flags & ZERO_REDUCE_ACCUMULATE) == 0;
@@ -97,7 +98,7 @@ class TorchOptimizer : private Optimizer {
     Optimizer::reduce_grads(Gradients(tensors_).addresses, flags, stream);
     reduced_ = true;
   }
-  /// These two reduce first, unless that is done.
+  /// Both clip functions reduce gradients first if they have not been reduced.
   double clip_grad_norm(double max_norm, double norm_type = 2,
                         const std::vector<int64_t> &params = {}, void *stream = nullptr) {
     if (!reduced_) reduce_grads(ZERO_REDUCE_MEAN, stream);
@@ -130,7 +131,7 @@ class TorchOptimizer : private Optimizer {
     Optimizer::load(directory, flags);
   }
 
-  /// Sets gradients in an arena to zero and frees all others.
+  /// Sets gradients in an arena to zero and frees all other gradients.
   void zero_grad() {
     for (torch::Tensor &tensor : tensors_) {
       torch::Tensor &grad = tensor.mutable_grad();
@@ -156,7 +157,7 @@ class TorchOptimizer : private Optimizer {
     std::vector<void *> addresses;
   };
 
-  /// Returns 0 for a type that libzero lacks.
+  /// Returns 0 for a type that libzero does not support.
   static int32_t dtype_of(const torch::Tensor &tensor) {
     switch (tensor.scalar_type()) {
       case torch::kFloat32:
@@ -187,8 +188,9 @@ class TorchOptimizer : private Optimizer {
     return Described(name, dtype_of(tensor), tensor.data_ptr(), tensor.sizes().vec());
   }
 
-  /// Follows parameters whose storage was replaced (set_data, torch::load). Parameters of an arena
-  /// are copied back into it, because libzero may use the padding after each of them.
+  /// Follows parameters whose storage has been replaced (set_data, torch::load). Parameters of an
+  /// arena are copied back into the arena, because libzero may use the padding after each
+  /// parameter.
   void follow() {
     bool moved = false;
     for (size_t i = 0; i < tensors_.size(); i++) {
@@ -210,7 +212,7 @@ class TorchOptimizer : private Optimizer {
     if (moved) bind(registered_, {});
   }
 
-  /// Moves the tensors and their gradients to arenas. An arena exists as long as a tensor in it.
+  /// Moves the tensors and their gradients to arenas. An arena exists as long as any tensor in it.
   void move(const Comm &comm, const Options &options, int32_t memory, std::vector<Param> &params) {
     const Plan plan(params, comm.world(), options, &comm);
     const auto bytes = [&](int64_t size, int32_t kind) {
@@ -235,7 +237,7 @@ class TorchOptimizer : private Optimizer {
     }
   }
 
-  std::vector<torch::Tensor> tensors_, places_;  // one per parameter; no places_ without arenas
+  std::vector<torch::Tensor> tensors_, places_;  // one per parameter; places_ only with arenas
   std::vector<std::string> names_;
   std::vector<int32_t> dtypes_;
   std::vector<void *> registered_;

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libzero: ZeRO stage 1 for any training engine. `python -m libzero` shows what is installed."""
+"""libzero: ZeRO stage 1 for any training engine. `python -m libzero` shows the library that is
+installed."""
 
 from __future__ import annotations
 
@@ -85,8 +86,8 @@ def library_version() -> str:
 
 
 def library_path() -> str:
-    """Return the file that the C library was loaded from. LibraryNotFoundError lists the places
-    searched.
+    """Return the file that the C library was loaded from. If it was not found, LibraryNotFoundError
+    lists the places that were searched.
 
     >>> "libzero" in libzero.library_path()
     True
@@ -95,8 +96,8 @@ def library_path() -> str:
 
 
 def build_info() -> dict[str, str]:
-    """Return what the C library supports: its comms, devices and instruction sets, and which of
-    them this machine uses.
+    """Return the comms, devices and instruction sets that the C library supports, and the ones that
+    this machine uses.
 
     >>> "solo" in libzero.build_info()["comms"]
     True

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m libzero` shows the library that this package found and its features. With arguments,
-it runs the program `zero`, and the exports and imports that need torch."""
+"""`python -m libzero` shows the library that this package found, and the features of that library.
+With arguments, it runs the program `zero`, or an export or import that needs torch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def show() -> int:
 
 
 def needs_torch(arguments: Sequence[str]) -> bool:
-    """Return whether the arguments export to, or import from, one of torch's formats."""
+    """Return whether the arguments ask for an export to, or an import from, one of torch's
+    formats."""
     if arguments[0] not in ("export", "import") or {"-h", "--help"} & set(arguments):
         return False
     words = [word for argument in arguments for word in argument.split("=", 1)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The library: its functions, and the errors of their calls in Python's words."""
+"""The functions of the C library. Errors of their calls use Python's names."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _loaded: tuple[Any, str] | None = None
 
 
 def lib() -> Any:
-    """The library with every function typed; loaded on first use."""
+    """Return the library, in which every function has its types. The first use loads it."""
     return (_loaded or _load_once())[0]
 
 
@@ -76,9 +76,9 @@ if hasattr(c, "pythonapi"):  # CPython's
 
 def interrupt_waits(on: bool = True) -> None:
     """Let Ctrl-C, and a notebook's stop button, end a call of the main thread that waits for other
-    ranks. This is the default. The call's comm is aborted, and then the handler of SIGINT runs.
-    With False, the handler runs after the call has ended by itself, which suits a program whose own
-    handler only sets a flag.
+    ranks. This is the default. The comm of that call is aborted, and then the SIGINT handler runs.
+    With False, waits are not interrupted, and the handler runs after the call has returned. Use
+    False if your program's SIGINT handler only sets a flag.
 
     >>> interrupt_waits(False)
     >>> interrupt_waits()
@@ -131,5 +131,5 @@ S = TypeVar("S", bound=Struct)
 
 
 def create(struct: type[S]) -> S:
-    """One of zeros, which are the defaults."""
+    """Return a struct filled with zeros, which select the defaults."""
     return struct(c.sizeof(struct))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The caller's memory as (address, shape, dtype), from any kind of array; arenas as arrays."""
+"""Converts arrays of any kind to (address, shape, dtype), and arenas to arrays."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from .typing import Shape
 
 @dataclass(frozen=True)
 class Buffer:
-    """Dense memory, kept alive by `keep`. `gpu`: its owner reports that it is on a GPU. `readonly`:
-    it must not be written to."""
+    """Dense memory that `keep` keeps alive. `gpu` is true if the owner of the memory reports that
+    it is on a GPU. `readonly` is true if the memory must not be written to."""
 
     address: int
     shape: tuple[int, ...]
@@ -56,11 +56,12 @@ def shape_of(shape: Shape) -> tuple[int, ...]:
 def buffer_of(
     value: Any, what: str, untyped: str = "float32", *, gpu: bool = False, written: bool = True
 ) -> Buffer:
-    """Return the memory of `value`. It is a numpy array or another object with its interface or the
-    CUDA array interface, a torch tensor, a DLPack array, an object with the buffer protocol
-    (ctypes, array, memoryview), or (address, shape). The elements of an address are `untyped`.
-    ValueError for GPU memory unless `gpu`. If `written`, also ValueError for read-only memory, and
-    TypeError for arrays of a library that promises immutability."""
+    """Return the memory of `value`. `value` is a numpy array, another object with the numpy or CUDA
+    array interface, a torch tensor, a DLPack array, an object with the buffer protocol (ctypes,
+    array, memoryview), or (address, shape). Memory that is given by its address has the dtype
+    `untyped`. Raises ValueError for GPU memory unless `gpu` is set. If `written` is set, it also
+    raises ValueError for read-only memory, and TypeError for arrays of a library that promises
+    immutability."""
     # A numpy scalar shows the memory of a temporary.
     if isinstance(value, numbers.Number):
         raise TypeError(f"{what} is a number; an array is needed")
@@ -139,9 +140,9 @@ def typed_of(
     gpu: bool = False,
     written: bool = True,
 ) -> Buffer:
-    """Return memory of a `known` dtype, or of the `wanted` one, unless that is None. Memory that
-    does not report a dtype has the dtype `untyped`; uint16 only means that elements have 16 bits.
-    See buffer_of for `gpu` and `written`."""
+    """Return memory whose dtype is one of `known`, or is `wanted` if that is not None. Memory that
+    does not report its dtype gets the dtype `untyped`. The dtype uint16 only means that elements
+    have 16 bits. buffer_of describes `gpu` and `written`."""
     buffer = buffer_of(value, what, untyped, gpu=gpu, written=written)
     if buffer.dtype == "uint16" and ITEM_BYTES[untyped] == ITEM_BYTES["uint16"]:
         buffer = replace(buffer, dtype=untyped)
@@ -156,7 +157,7 @@ def typed_of(
 
 
 def _dense(shape: tuple[int, ...], strides: Sequence[int], item: int) -> bool:
-    """Return whether `strides` are in C order; a dimension of 0 or 1 may have any stride."""
+    """Return whether `strides` are in C order. A dimension of length 0 or 1 may have any stride."""
     if 0 in shape:
         return True
     expected = item
@@ -241,13 +242,13 @@ def _from_protocol(value: Any, what: str) -> Buffer:
 
 
 class _PyBuffer(c.Structure):
-    """CPython's Py_buffer; only its first fields are declared."""
+    """The struct Py_buffer of CPython. Only its first fields are declared."""
 
     _fields_ = [("address", c.c_void_p), ("rest", c.c_void_p * 15)]
 
 
 def _address_of(view: memoryview) -> int:
-    """Return the address of the first byte; ctypes reports it only for writable memory."""
+    """Return the address of the first byte, which ctypes reports only for writable memory."""
     filled = _PyBuffer()
     c.pythonapi.PyObject_GetBuffer(c.py_object(view), c.byref(filled), 0)
     address: int = filled.address
@@ -264,8 +265,8 @@ def _free_arena(address: int) -> None:
 
 
 class ArenaMemory:
-    """A reference to an arena, which may be on a GPU. Every array that views it keeps it alive, and
-    the memory is freed with its last view."""
+    """A reference to an arena, which may be on a GPU. Every array that views the arena keeps it
+    alive, and the memory is freed with the last view."""
 
     def __init__(self, comm: CommHandle, size: int, kind: int, gpu: bool = False) -> None:
         out = c.c_void_p()
@@ -276,9 +277,9 @@ class ArenaMemory:
         weakref.finalize(self, _free_arena, self.address).atexit = False
 
     def view(self, offset: int, shape: tuple[int, ...], dtype: str) -> Any:
-        """Return part of the arena as a numpy array, or as a memoryview if numpy is not installed;
-        on a GPU, as an object with __cuda_array_interface__. A dtype that these lack is shown as
-        uint16."""
+        """Return part of the arena as a numpy array, or as a memoryview if numpy is not installed.
+        On a GPU, return an object with __cuda_array_interface__. A dtype that these types do not
+        support is shown as uint16."""
         if self.gpu:
             return _Exporter(self, self.address + offset, shape, dtype, "__cuda_array_interface__")
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Optimizer's methods that save, load, and keep a rank's own bytes in checkpoints."""
+"""The methods of Optimizer that save and load checkpoints, and store a rank's own bytes in them."""
 
 from __future__ import annotations
 
@@ -14,28 +14,30 @@ from .comm import Comm
 
 
 class Checkpoints:
-    """Checkpoints of parameters and state, with bytes of each rank by name, like random states, the
-    position in the data, or a configuration."""
+    """Checkpoints of parameters and optimizer state. Each rank can also store its own bytes in them
+    under a name, for example a random state, the position in the data, or a configuration."""
 
     _handle: OptimHandle
     _comm: Comm
 
     def save(self, directory: str | os.PathLike[str], *, replace: bool = False) -> None:
-        """Save parameters, rank 0's buffers, state, settings and step as the checkpoint
-        `directory`, the same path on every rank. The checkpoint is either complete and on stable
-        storage, or does not exist. `replace` replaces an existing checkpoint. Collective.
-        CheckpointError names the file, the operation and the reason.
+        """Save the parameters, rank 0's buffers, the state, the settings and the step number as the
+        checkpoint `directory`, which is the same path on every rank. The checkpoint is either
+        complete and on stable storage, or it does not exist. If `replace` is set, an existing
+        checkpoint is replaced. Collective. On failure, CheckpointError names the file, the
+        operation and the reason.
 
         >>> optimizer.save("run/step-1000")
         """
         lib().zero_state_save(self._handle.open(), _values.path(directory), _save_options(replace))
 
     def save_begin(self, directory: str | os.PathLike[str], *, replace: bool = False) -> None:
-        """Begin a `save` of the current state; threads write it while training continues. Data that
-        a step is about to change is copied first. This needs memory for a copy of everything that
-        this rank writes, which is kept for the next save. Until `save_wait`, change parameters only
-        through this package's calls. The checkpoint appears once a later collective call has found
-        that all ranks have written. Collective. ZeroError: a save is already in progress.
+        """Begin a `save` of the current state, which threads write while training continues. Data
+        that a step is about to change is copied first. The copy needs as much memory as this rank
+        writes, and that memory is kept for the next save. Until `save_wait` returns, change
+        parameters only through calls of this package. The checkpoint appears once a later
+        collective call has detected that all ranks have written their parts. Collective. Raises
+        ZeroError if a save is already in progress.
 
         >>> optimizer.save_begin("run/step-1000")
         >>> result = optimizer.step()
@@ -45,16 +47,16 @@ class Checkpoints:
 
     @property
     def save_ended(self) -> bool:
-        """Return whether collective calls have found that the save in progress is complete or has
-        failed, with the same result on all ranks. `save_wait` reports which. Local. ZeroError: no
-        save is in progress."""
+        """Return True if collective calls have detected that the save in progress is complete or
+        has failed. The result is the same on all ranks. `save_wait` reports whether the save
+        succeeded. Local. Raises ZeroError if no save is in progress."""
         done = c.c_int32()
         lib().zero_state_save_poll(self._handle.open(), c.byref(done))
         return done.value != 0
 
     def save_wait(self) -> None:
-        """Wait until the save in progress is on stable storage. Collective. CheckpointError gives
-        the reason if there is no checkpoint; training may continue.
+        """Wait until the save in progress is on stable storage. Collective. If the save failed,
+        CheckpointError gives the reason, and training may continue.
 
         >>> optimizer.save_begin("run/step-2000")
         >>> optimizer.save_wait()
@@ -62,11 +64,12 @@ class Checkpoints:
         lib().zero_state_save_wait(self._handle.open())
 
     def load(self, directory: str | os.PathLike[str], *, keep_settings: bool = False) -> None:
-        """Load a checkpoint, or the latest sound one in a folder of checkpoints, bit for bit, saved
-        by any number of ranks. With `keep_settings`, lr and the other settings keep their values.
-        Collective. CheckpointError: the checkpoint is damaged, or belongs to another model, with
-        every difference listed. Either nothing has changed, or steps raise CheckpointError until a
-        load succeeds.
+        """Load a checkpoint, or the newest intact checkpoint in a folder of checkpoints. Any number
+        of ranks may have saved it, and values are restored bit for bit. If `keep_settings` is set,
+        lr and the other settings keep their current values. Collective. Raises CheckpointError if
+        the checkpoint is damaged, or if it belongs to another model; the message then lists every
+        difference. After a failure, either nothing has changed, or steps raise CheckpointError
+        until a load succeeds.
 
         >>> optimizer.save("run/step-1000")
         >>> optimizer.load("run")
@@ -78,10 +81,11 @@ class Checkpoints:
     def state_extra_set(
         self, name: str, value: Optional[Union[bytes, bytearray, memoryview]]
     ) -> None:
-        """Store these bytes of this rank under `name` in every later save; they replace the bytes
-        stored before, and None removes them. A rank has at most 256 names of 1 to 255 bytes, and 16
-        MiB; all ranks together have 1 GiB. Set a value on one rank to make it available to all.
-        Local. ArgumentError if the value is empty or a limit is exceeded.
+        """Store `value` for this rank under `name` in every later save. It replaces the bytes that
+        were stored under this name before, and None removes them. A rank may have at most 256 names
+        of 1 to 255 bytes each, and at most 16 MiB in total. All ranks together may have at most 1
+        GiB. A value that one rank sets is available to all ranks after a load. Local. Raises
+        ArgumentError if the value is empty or a limit is exceeded.
 
         >>> import json
         >>> optimizer.state_extra_set("position", json.dumps({"epoch": 3, "batch": 17}).encode())
@@ -91,11 +95,12 @@ class Checkpoints:
         lib().zero_state_extra_set(self._handle.open(), word, given, count)
 
     def state_extra_get(self, name: str, rank: int | None = None) -> bytes:
-        """Return the bytes that `rank` had stored in the loaded checkpoint, by default the rank of
-        the same number as this one. Local. ArgumentError if the checkpoint has no such bytes.
+        """Return the bytes that the given rank had stored in the loaded checkpoint. By default,
+        that is the rank with the same number as this rank. Local. Raises ArgumentError if the
+        checkpoint has no such bytes.
 
-        A load replaces this rank's stored bytes by the bytes that the rank of the same number
-        saved. Set anything that should differ after the load.
+        A load replaces this rank's stored bytes with the bytes that the rank with the same number
+        saved. After the load, set the values that should differ.
 
         >>> optimizer.state_extra_set("position", b"17")
         >>> optimizer.save("run/step-1")
@@ -112,7 +117,8 @@ class Checkpoints:
         return value.raw
 
     def state_extra_list(self) -> list[tuple[int, str]]:
-        """Return the rank and the name of all stored bytes in the loaded checkpoint, sorted. Local.
+        """Return the rank and the name of every value stored in the loaded checkpoint, in sorted
+        order. Local.
 
         >>> optimizer.state_extra_set("position", b"17")
         >>> optimizer.save("run/step-1")

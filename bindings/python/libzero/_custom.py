@@ -17,14 +17,14 @@ from .typing import RuleName
 
 
 def _check_same(place: str, held: Any, given: Any) -> None:
-    """Refuse an array other than the lent one, because its values would be lost. `array -= x` ends
-    in an assignment of the same array."""
+    """Reject an array other than the one that was lent, because its values would be lost. The
+    statement `array -= x` ends with an assignment of the same array."""
     if given is not held:
         raise TypeError(f"{place} is lent by the library: write into it, {place}[:] = ...")
 
 
 class Slots(dict[str, Any]):
-    """The state by name."""
+    """The tensors of state, accessed by their names."""
 
     def __setitem__(self, name: str, value: Any) -> None:
         _check_same(f"slots[{name!r}]", self.get(name), value)
@@ -32,23 +32,25 @@ class Slots(dict[str, Any]):
 
 @dataclass(eq=False)
 class Update:
-    """The arguments of one call of a custom rule. It updates elements `first` to first + count - 1,
-    in row-major order, of the parameter `name`. `param` is the parameter's number in order of
-    registration, and `shape` is its shape.
+    """The arguments of one call of a custom rule. The call updates the elements `first` to first +
+    count - 1, in row-major order, of the parameter `name`. `param` is the parameter's number in
+    registration order, and `shape` is its shape.
 
-    `values`, `gradient` and each of `slots` are arrays of `count` elements; with whole_tensors they
-    have the parameter's shape. They are numpy arrays, or memoryviews if numpy is not installed.
-    Their `dtype` is "float64" for float64 parameters, and "float32" for all others. Write into
-    them, for example by `values -= ...` or `values[:] = ...`; assigning another array raises
-    TypeError. The library takes the contents when the call returns. To keep an array for longer,
-    copy it.
+    `values`, `gradient` and each of `slots` are arrays of `count` elements. With whole_tensors,
+    they have the parameter's shape. They are numpy arrays, or memoryviews if numpy is not
+    installed. Their `dtype` is "float64" for float64 parameters, and "float32" for all others.
+    Write into the arrays, for example with `values -= ...` or `values[:] = ...`. Assigning another
+    array raises TypeError. The library reads the contents when the call returns. Copy an array if
+    you need it after that.
 
-    values    in and out: the values to update; the float32 masters of 16-bit parameters
-    gradient  in: averaged, unscaled and clipped; it may be overwritten
-    slots     in and out: the state by name, zeros at first
+    values    in and out: the values to update, which are the float32 master weights of 16-bit
+              parameters
+    gradient  in: the averaged, unscaled and clipped gradient, which may be overwritten
+    slots     in and out: the tensors of state by name, which are zeros at first
 
-    `step` is this parameter's own count, 1 for its first. `lr` includes its lr_scale;
-    `weight_decay` is its own, or its group's; `settings` holds all settings by name.
+    `step` counts the updates of this parameter, and is 1 for the first update. `lr` includes the
+    parameter's lr_scale. `weight_decay` is the parameter's value if it has one, and its group's
+    value otherwise. `settings` holds all settings by name.
     """
 
     param: int
@@ -84,19 +86,21 @@ class CustomOptimizer:
         optimizer = Optimizer(comm, CustomOptimizer(sgd, slots=["momentum"]), lr=0.1)
 
     `update` is called inside Optimizer.step, on its thread, for each range of elements that this
-    rank owns and that has a gradient. It works on copies (see Update). If it raises, the step
-    raises the same exception; the other ranks raise PeerError with its text, and nothing has
-    changed on any rank. Its return value is ignored. It may call the optimizer's settings,
-    result(), stats(), owned_ranges() and param_index(); other calls are refused as busy.
+    rank owns and that has a gradient. It works on copies (see Update). If it raises an exception,
+    the step raises the same exception, the other ranks raise PeerError with its text, and nothing
+    has changed on any rank. The return value of `update` is ignored. `update` may use the
+    optimizer's settings, result(), stats(), owned_ranges() and param_index(). All other calls raise
+    ZeroError (ZERO_ERR_BUSY).
 
-    The ends of ranges depend on world, partition and bucket_bytes. A rule that looks at more than
-    single elements needs `whole_tensors`, and a partition that never splits tensors ("greedy",
-    "greedy_in_order", "manual").
+    The boundaries of ranges depend on the number of ranks, the partition and bucket_bytes. If a
+    rule combines several elements, set `whole_tensors`, and choose a partition that never splits
+    tensors ("greedy", "greedy_in_order" or "manual").
 
-    `slots` are the names of its state, at most 8; state is saved and loaded like any other.
-    `settings`, at most 14, are names and defaults in addition to lr (1e-3) and weight_decay (0), or
-    new defaults for these two. Checkpoints identify the rule by "custom:" and `name`, by default
-    the function's name: letters, digits and "_-.". Every rank declares the same rule.
+    `slots` gives the names of at most 8 tensors of state per parameter. They are saved and loaded
+    like the state of any other rule. `settings` gives the names and defaults of at most 14 settings
+    in addition to lr (1e-3) and weight_decay (0), or new defaults for these two. Checkpoints
+    identify the rule by "custom:" and `name`. A name consists of letters, digits and the characters
+    "_-.", and defaults to the name of the function. Every rank must declare the same rule.
     """
 
     update: Callable[[Update], object]
@@ -145,8 +149,8 @@ def set_rule(options: Any, rule: Rule) -> None:
 
 
 def enter(options: Any, rule: Rule) -> int:
-    """Register the rule under the number that this returns, so that C finds it until `leave`; 0 if
-    the rule is not a custom one."""
+    """Register the rule and return its number, by which C finds it until `leave` is called. Return
+    0 if the rule is not a custom rule."""
     if not isinstance(rule, CustomOptimizer):
         return 0
     number = next(_numbers)
@@ -163,8 +167,8 @@ _GUARD = 64  # bytes on either side of an array, which C looks at afterwards
 
 
 class _Lent:
-    """Copies of C's arrays in Python's own memory, which the rule may keep. `give_back` copies the
-    contents to C."""
+    """Copies of the C arrays in memory of Python, which the rule may keep. `give_back` copies the
+    contents back to C."""
 
     def __init__(self, dtype: str, shape: tuple[int, ...], count: int) -> None:
         self._dtype = dtype

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads DLPack capsules: the memory of another library's array."""
+"""Reads DLPack capsules, which describe the memory of another library's array."""
 
 from __future__ import annotations
 
@@ -61,9 +61,10 @@ class ManagedVersioned(c.Structure):
 
 @dataclass(frozen=True)
 class Memory:
-    """`strides` are in bytes. `keep` is the capsule. It is never consumed; it keeps the memory
-    alive and releases it at the end. `readonly`: the library forbids writing, which old capsules
-    cannot express."""
+    """The memory that a capsule describes. `strides` are in bytes. `keep` is the capsule. The
+    capsule is never consumed; it keeps the memory alive, and releases it when it is destroyed.
+    `readonly` is true if the other library forbids writes. Capsules of old versions cannot express
+    this."""
 
     address: int
     shape: tuple[int, ...]
@@ -110,7 +111,8 @@ def _asked(value: Any, what: str) -> Iterator[None]:
 
 
 def _tensor_of(value: Any, arguments: dict[str, Any], what: str) -> tuple[Tensor, Any, bool]:
-    """Return the tensor of a capsule of `value`, the capsule, and whether it is read-only."""
+    """Return the tensor in a capsule of `value`, the capsule, and whether the tensor is
+    read-only."""
     with _asked(value, what):
         try:
             capsule = value.__dlpack__(max_version=_VERSION, **arguments)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Element types: their sizes, and their names in numpy and the buffer protocol."""
+"""The sizes of element types, and their names in numpy and in the buffer protocol."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ITEM_BYTES = {
 
 
 def dtypes_of(words: Any) -> dict[str, int]:
-    """Some of DTYPES."""
+    """Return the entries of DTYPES with these names."""
     return {word: DTYPES[word] for word in get_args(words)}
 
 
@@ -55,7 +55,8 @@ def name_of(number: int) -> str:
 
 
 def typestr_of(name: str) -> str:
-    """Return numpy's name for the type; bfloat16, which numpy lacks, is uint16."""
+    """Return the name of the type in numpy. For bfloat16, which numpy lacks, return the name of
+    uint16."""
     known = {name: code for code, name in ARRAY_TYPES.items()}
     code = known.get(name, "u2")
     return f"{'|' if code == 'u1' else '<'}{code}"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The library's errors as exceptions: one class, and a subclass for each error that a caller acts
-on."""
+"""Exceptions for the errors of the library. All are ZeroError, and errors that a program may act on
+have a subclass."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 
 class ZeroError(Exception):
-    """A call of the C library failed. `code` is the status and `name` its name in zero.h. `message`
-    names the call, the argument and the fault, and how to fix it.
+    """A call of the C library failed. `code` is the status, and `name` is the name of the status in
+    zero.h. `message` names the call, the argument and the fault, and says how to fix it.
 
-    Subclasses are for errors that a program may act on. All others have this class, like
-    ZERO_ERR_STATE (a correct call at the wrong moment), ZERO_ERR_BUSY (another thread is inside a
+    Errors that a program may act on have subclasses. All other errors have this class, for example
+    ZERO_ERR_STATE (a valid call at the wrong time), ZERO_ERR_BUSY (another thread is inside a
     call), ZERO_ERR_UNSUPPORTED and ZERO_ERR_MEMORY.
     """
 
@@ -28,11 +28,11 @@ class ZeroError(Exception):
 
 
 class ArgumentError(ZeroError, ValueError):
-    """An argument or a setting is wrong. Nothing has changed. Also a ValueError."""
+    """An argument or a setting is wrong. Nothing has changed. This class is also a ValueError."""
 
 
 class MismatchError(ZeroError):
-    """This rank's arguments or registrations differ from the other ranks'; the comm stays
+    """This rank's arguments or registrations differ from those of the other ranks. The comm stays
     usable."""
 
 
@@ -41,13 +41,13 @@ class PeerError(ZeroError):
 
 
 class NonfiniteError(ZeroError, ArithmeticError):
-    """Gradients were not finite, and nonfinite="error". Nothing has changed. Also an
-    ArithmeticError."""
+    """Gradients were not finite, and the optimizer has nonfinite="error". Nothing has changed. This
+    class is also an ArithmeticError."""
 
 
 class CallbackError(ZeroError):
-    """The update function of a CustomOptimizer wrote outside of its arrays. Nothing has changed.
-    (Exceptions of the function itself are raised unchanged.)"""
+    """The update function of a CustomOptimizer wrote outside its arrays. Nothing has changed.
+    (Exceptions that the function raises are passed on unchanged.)"""
 
 
 class CheckpointError(ZeroError):
@@ -60,7 +60,7 @@ class CommError(ZeroError):
 
 
 class InterruptedCallError(CommError):
-    """A signal ended a wait for other ranks, and its handler raised no exception."""
+    """A signal ended a wait for other ranks, and the signal handler did not raise an exception."""
 
 
 _CLASSES: dict[int, type[ZeroError]] = {
@@ -80,7 +80,8 @@ def error_of(code: int, name: str, message: str) -> ZeroError:
 
 
 class LibraryNotFoundError(ImportError):
-    """libzero.so is in none of the places searched, or has another major or minor version."""
+    """libzero.so was not found in any of the places searched, or its major or minor version differs
+    from this package's."""
 
 
 class _Pending(threading.local):
@@ -93,8 +94,8 @@ pending = _Pending()
 
 
 def guarded(run: Callable[[], object], failure: int) -> int:
-    """Run a callback. If it raises, keep the exception for the call in progress on this thread, and
-    return the status `failure` for C."""
+    """Run a callback. If it raises an exception, keep the exception for the call in progress on
+    this thread, and return the status `failure` to C."""
     before, pending.exception = pending.exception, None
     try:
         run()
@@ -106,7 +107,8 @@ def guarded(run: Callable[[], object], failure: int) -> int:
 
 
 def raise_failure(error: ZeroError) -> None:
-    """Raise `error`, or the callback's exception that caused it."""
+    """Raise the exception of the callback that caused `error`, or `error` itself if there is
+    none."""
     cause, pending.exception = pending.exception, None
     try:
         if cause is None:

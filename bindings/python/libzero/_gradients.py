@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients of all ranks: reducing, clipping and unscaling."""
+"""Reduces, clips and unscales the gradients of all ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .typing import NumberDtype, Reduction
 
 
 class Gradients(Overlap, Ranks):
-    """The Optimizer's methods for gradients."""
+    """The methods of Optimizer that work on gradients."""
 
     def reduce_grads(
         self,
@@ -25,16 +25,18 @@ class Gradients(Overlap, Ranks):
         *,
         stream: Any = None,
     ) -> None:
-        """Sum every gradient over the ranks, in rank order, to its owners. "mean" divides the sum
-        by the number of ranks; "none" means that gradients are already reduced.
+        """Sum every gradient over the ranks, in rank order, and leave the sum on the ranks that own
+        the parameter. "mean" divides the sum by the number of ranks. "none" states that the
+        gradients have already been reduced.
 
-        Without `grads`, the registered gradients are reduced. Otherwise `grads` gives one array for
-        each parameter in order of registration, or a mapping by name. None means that this rank has
-        no gradient. Arrays have the parameter's shape and gradient dtype. If no rank has a gradient
-        of a parameter, it is not updated; if only some ranks have one, the others count as zeros.
-        With `accumulate`, owners keep the sum and add to the sums of earlier such calls, one call
-        per micro-batch. Collective. ZERO_ERR_STATE if gradients are reduced twice without
-        `accumulate`.
+        Without `grads`, the registered gradients are reduced. Otherwise, `grads` is either one
+        array per parameter, in registration order, or a mapping from names to arrays. None means
+        that this rank has no gradient for that parameter. Arrays must have the parameter's shape
+        and gradient dtype. If no rank has a gradient for a parameter, the parameter is not updated.
+        If only some ranks have a gradient, the missing gradients count as zeros. With `accumulate`,
+        the result is added to the sums of earlier calls with `accumulate`; make one call per
+        micro-batch. Collective. Raises ZeroError (ZERO_ERR_STATE) if gradients are reduced twice
+        without `accumulate`.
 
         >>> optimizer.reduce_grads({"w": gradient}, "sum")
         >>> optimizer.step()
@@ -56,12 +58,13 @@ class Gradients(Overlap, Ranks):
         *,
         stream: Any = None,
     ) -> float:
-        """Scale the gradients so that their p-norm, taken over all of them as one vector, is at
-        most `max_norm`. Returns the norm before scaling, with the same bits on every rank.
-        `norm_type` is p, above 0 or math.inf. `params` limits both the norm and the scaling to
-        these names or numbers, each listed once and the same on every rank. Reduces first if
-        gradients are not reduced. Waits for the norm, even on a GPU; Optimizer(max_grad_norm=...)
-        clips there without waiting. Collective.
+        """Scale the gradients so that their p-norm, computed over all gradients as one vector, is
+        at most `max_norm`. Returns the norm before scaling, which is bitwise identical on every
+        rank. `norm_type` is p, a number above 0 or math.inf. `params` limits both the norm and the
+        scaling to the parameters with these names or numbers. It must list each parameter once, and
+        be the same on every rank. Gradients that have not been reduced are reduced first. The call
+        waits for the norm, even on a GPU, where Optimizer(max_grad_norm=...) clips without waiting.
+        Collective.
 
         >>> optimizer.clip_grad_norm(1.0)
         3.4641016151377544
@@ -77,8 +80,8 @@ class Gradients(Overlap, Ranks):
         return norm.value
 
     def clip_grad_value(self, max_value: float, *, stream: Any = None) -> None:
-        """Clamp every element of the gradients to [-max_value, max_value]. Reduces first if
-        gradients are not reduced. Collective.
+        """Clamp every element of the gradients to [-max_value, max_value]. Gradients that have not
+        been reduced are reduced first. Collective.
 
         >>> optimizer.clip_grad_value(0.5)
         """
@@ -87,9 +90,10 @@ class Gradients(Overlap, Ranks):
 
     @property
     def loss_scale(self) -> float:
-        """The factor to multiply the next loss by; gradients are divided by it. Set it from your
-        own scaler, or to restart the dynamic scale of `loss_scale=`. Setting it is local; set the
-        same value on every rank. From 2**-100 to 2**100.
+        """The factor by which to multiply the next loss. Gradients are divided by this factor. Set
+        it if you have your own scaler, or to restart the dynamic scale that `loss_scale=` enables.
+        The value must be in the range from 2**-100 to 2**100, and the same on every rank. Setting
+        it is local.
 
         >>> optimizer.loss_scale = 1024
         """
@@ -103,9 +107,9 @@ class Gradients(Overlap, Ranks):
         lib().zero_group_set(self._handle.open(), _zero_h.ALL_GROUPS, b"loss_scale", value)
 
     def read_loss_scale_from(self, address: Optional[int], dtype: NumberDtype = "float32") -> None:
-        """Read the loss scale from GPU memory, like Group.read_from, if it is not dynamic. Each
-        reduction divides its gradients by the value that it reads there. None returns to the last
-        value set.
+        """Read the loss scale from GPU memory, like Group.read_from. The loss scale must not be
+        dynamic. Each reduction divides its gradients by the value that it reads at this address.
+        None restores the value that was last set.
 
         >>> optimizer.read_loss_scale_from(scale_on_gpu.data_ptr())  # doctest: +SKIP
         """
@@ -113,7 +117,8 @@ class Gradients(Overlap, Ranks):
         lib().zero_group_set_from(self._handle.open(), _zero_h.ALL_GROUPS, b"loss_scale", *at)
 
     def drop_grads(self) -> None:
-        """Discard the reduced sums; writes no gradient. Local, on every rank.
+        """Discard the reduced sums without writing to any gradient. Local, but every rank must make
+        this call.
 
         >>> optimizer.reduce_grads()
         >>> optimizer.drop_grads()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Group: settings of parameters that were registered together."""
+"""Settings of parameters that were registered together."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class Group:
-    """Settings of the parameters of one register() call. They must be the same on every rank before
-    the next step. Optimizer.settings is the Group of all groups together. Values are floats; flags
-    are 0 or 1.
+    """The settings of the parameters that one register() call added. They must be the same on every
+    rank when the next step begins. Optimizer.settings is a Group that stands for all groups. Values
+    are floats, and flags are 0 or 1.
 
     >>> optimizer = Optimizer(Comm.solo(), "sgd", lr=0.5)
     >>> group = optimizer.register({"w": np.ones(3, np.float32)}, momentum=0.9)
@@ -36,7 +36,8 @@ class Group:
         self.number = number
 
     def __getitem__(self, name: str) -> float:
-        """Return a setting's value. ArgumentError for a name that the rule does not have.
+        """Return the value of a setting. Raises ArgumentError if the rule has no setting of this
+        name.
 
         >>> group["momentum"]
         0.9
@@ -47,9 +48,10 @@ class Group:
         return value.value
 
     def __setitem__(self, name: str, value: float) -> None:
-        """Set a setting, starting with the next step. Local; set the same value on every rank.
-        ArgumentError for a name that the rule does not have, or a value out of range.
-        ZERO_ERR_STATE for amsgrad and centered, which are fixed when parameters are registered.
+        """Change a setting, starting with the next step. Set the same value on every rank. Local.
+        Raises ArgumentError if the rule has no setting of this name, or if the value is out of
+        range. Raises ZeroError (ZERO_ERR_STATE) for amsgrad and centered, which are fixed when
+        parameters are registered.
 
         >>> group["lr"] = 0.1
         """
@@ -58,7 +60,7 @@ class Group:
         lib().zero_group_set(self._handle.open(), self.number, encoded, number)
 
     def update(self, **settings: Unpack[Settings]) -> None:
-        """Set several settings, one after another, like group[name] = value.
+        """Change several settings, one after another, as group[name] = value does.
 
         >>> group.update(lr=0.05, weight_decay=0.01)
         """
@@ -67,11 +69,11 @@ class Group:
             self[name] = value
 
     def read_from(self, name: str, address: Optional[int], dtype: NumberDtype = "float32") -> None:
-        """Read a setting from GPU memory, starting with the next step. `address`
-        (tensor.data_ptr()) holds one number of dtype "float32" or "float64", which each step reads
-        when it runs, including launches of a captured step. None returns to the value that was set.
-        The memory must stay valid, and every rank must read the same number. ZeroError
-        (ZERO_ERR_UNSUPPORTED) on the host.
+        """Read a setting from GPU memory, starting with the next step. `address`, for example
+        tensor.data_ptr(), is the address of one number with the dtype "float32" or "float64". Each
+        step reads the number when it runs, and so does each launch of a captured step. None
+        restores the value that was set. The memory must stay valid, and every rank must read the
+        same number. Raises ZeroError (ZERO_ERR_UNSUPPORTED) on the host.
 
         >>> group.read_from("lr", lr_on_gpu.data_ptr())  # doctest: +SKIP
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handles, and the bases of structs and results, for _zero_h.py."""
+"""Handles, and the base classes of structs and results for _zero_h.py."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ H = TypeVar("H", bound="Handle")
 
 
 class Handle(c.c_void_p):
-    """A token of the library. One that is closed or of another kind never reaches C. `owner` is the
-    class that has such ones."""
+    """A handle of the library. A closed handle, or a handle of another kind, is never passed to C.
+    `owner` is the Python class that holds handles of this kind."""
 
     owner = ""
 
@@ -24,7 +24,8 @@ class Handle(c.c_void_p):
         return value
 
     def open(self: H) -> H:
-        """This handle; ValueError if it is closed. (ctypes wraps what from_param raises.)"""
+        """Return this handle. Raises ValueError if the handle is closed. (If a closed handle were
+        passed to C, ctypes would wrap this exception in another one.)"""
         return type(self).from_param(self)  # type: ignore[no-any-return]
 
 
@@ -37,10 +38,10 @@ class OptimHandle(Handle):
 
 
 class Struct(c.Structure):
-    """A struct of zero.h: `c_name` is its name there, and its first field its size."""
+    """A struct of zero.h. `c_name` is its name in zero.h, and its first field holds its size."""
 
     c_name = ""
 
 
 class Status:
-    """As restype: zero_status. A negative one raises."""
+    """The type zero_status of results. A negative status raises an exception."""

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds libzero.so: LIBZERO_PATH, this package's folder, a checkout's build, the system loader."""
+"""Finds libzero.so through LIBZERO_PATH, in this package's folder, in the build folder of a
+checkout, or through the system loader."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ _SONAMES = ("libzero.so", f"libzero.so.{MAJOR}.{MINOR}")
 
 
 def _candidates() -> Iterator[str]:
-    """Yield paths and names for the loader, best first. LIBZERO_PATH, if set, is the only one."""
+    """Yield paths and names for the loader, in order of preference. If LIBZERO_PATH is set, yield
+    only its value."""
     chosen = os.environ.get("LIBZERO_PATH")
     if chosen:
         path = Path(chosen)
@@ -36,7 +38,7 @@ def _candidates() -> Iterator[str]:
 
 
 def _check_version(library: c.CDLL, path: str) -> str:
-    """Return the reason why `library` cannot be used, or ''."""
+    """Return the reason why `library` cannot be used, or '' if it can be used."""
     try:
         library.zero_version.restype = c.c_uint32
         version: int = library.zero_version()
@@ -49,7 +51,7 @@ def _check_version(library: c.CDLL, path: str) -> str:
 
 
 def _why(error: OSError) -> str:
-    """Return why the system's loader refused, and what to do if that is known."""
+    """Return the reason why the system loader failed, and the remedy if one is known."""
     newer = re.search(r"version `GLIBC_([\d.]+)' not found", str(error))
     if newer is None:
         return str(error)
@@ -64,8 +66,8 @@ def version_text(version: int) -> str:
 
 
 def load() -> tuple[c.CDLL, str]:
-    """Return the library and its path. LibraryNotFoundError lists each place searched, and the
-    reason for each."""
+    """Return the library and its path. If no library can be used, LibraryNotFoundError lists each
+    place that was searched, with the reason."""
     tried = []
     for candidate in dict.fromkeys(_candidates()):
         if "/" in candidate and not Path(candidate).exists():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forwards the library's log to Python's logging."""
+"""Forwards messages of the library to the module logging."""
 
 from __future__ import annotations
 
@@ -47,13 +47,14 @@ def _show(level: int) -> None:
 
 def set_log_level(level: int | str | None = logging.INFO) -> None:
     """Send the library's messages of `level` and above to the logger "libzero", for the whole
-    process. `level` is a level of the module logging, by its number or by its name in any case,
-    like "info". ValueError for another name.
+    process. `level` is a level of the module logging. It is given as a number or as a name such as
+    "info", in upper or lower case. Raises ValueError for any other name.
 
-    None sends no messages, which is the initial state. The environment variable ZERO_LOG ("error",
-    "warning" or "info") then prints them on standard error; it has no effect otherwise. The logger
-    is set to this level unless it already has a level. Handlers, for example from
-    logging.basicConfig, decide where messages are shown.
+    If `level` is None, which is the initial state, no messages are sent to the logger. In that
+    case, and only then, the library prints messages to standard error if the environment variable
+    ZERO_LOG is set to "error", "warning" or "info". The logger is set to `level` unless it already
+    has a level. Logging handlers, for example from logging.basicConfig, determine where messages
+    are shown.
 
     >>> set_log_level("warning")
     >>> set_log_level(None)

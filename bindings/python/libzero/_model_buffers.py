@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Buffers of the model in Python, and their conversion to the C structs."""
+"""Buffers of the model, and their conversion to C structs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from .typing import Array, Dtype, Several
 @dataclass
 class ModelBuffer:
     """A tensor of the model that is not trained. `name` is unique among parameters and buffers.
-    `data` is memory of any shape (see Optimizer). `dtype` is used if the memory does not report it:
-    "float32" (default), "float64", "int32", "int64", "bfloat16" or "float16"."""
+    `data` is an array of any shape (see Optimizer). `dtype` is needed only if the array does not
+    report its dtype. It is "float32" (default), "float64", "int32", "int64", "bfloat16" or
+    "float16"."""
 
     name: str
     data: Array
@@ -48,7 +49,7 @@ def memory_of(buffer: ModelBuffer, *, gpu: bool) -> Buffer:
 
 
 def c_buffers(buffers: Sequence[ModelBuffer], memory: Sequence[Buffer]) -> Any:
-    """Return the array for C. It keeps names and shapes alive."""
+    """Return the array of C structs. It keeps the names and shapes alive."""
     array = (_zero_h.Buffer * len(buffers))()
     default = _abi.create(_zero_h.Buffer)
     for entry, buffer, found in zip(array, buffers, memory):

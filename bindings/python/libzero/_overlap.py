@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Overlap with the backward and forward passes: gradients announced one by one, steps that begin
-before them, and waiting for single parameters."""
+"""Overlaps steps with the backward and forward passes. A program can announce gradients one by one,
+begin a step before them, and wait for single parameters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REGISTERED: Any = object()
 
 
 class Overlap(StateAccess):
-    """The Optimizer's methods for overlapping steps with computation."""
+    """The methods of Optimizer that overlap steps with computation."""
 
     _names: list[str]
     _shapes: list[tuple[int, ...]]
@@ -29,12 +29,13 @@ class Overlap(StateAccess):
     _overlap_gather: bool
 
     def step_begin(self, reduction: Reduction = "mean", *, stream: Any = None) -> None:
-        """Begin a step before the backward pass. Settings are fixed now. On a local comm, a
-        parameter is updated as soon as every rank has announced its gradient with grad_ready. Do
-        not read or write it between its announcement and the return of step(), which completes the
-        step with the same bits. Collective. ZERO_ERR_STATE with max_grad_norm, a dynamic loss
-        scale, nonfinite "skip" and "error", LAMB, LARS and custom rules, which need all gradients
-        first.
+        """Begin a step before the backward pass. The settings of the step are fixed by this call.
+        On a local comm, a parameter is updated as soon as every rank has announced its gradient
+        with grad_ready. Do not read or write the parameter from that announcement until step()
+        returns. step() completes the step, and the results are bitwise identical to those of step()
+        alone. Collective. Raises ZeroError (ZERO_ERR_STATE) with max_grad_norm, a dynamic loss
+        scale, nonfinite="skip" or "error", LAMB, LARS and custom rules, because these need all
+        gradients first.
 
         >>> optimizer.step_begin()
         >>> optimizer.grad_ready("w")
@@ -49,12 +50,13 @@ class Overlap(StateAccess):
     def grad_ready(
         self, param: Union[str, int], grad: Array | None = REGISTERED, *, stream: Any = None
     ) -> None:
-        """Announce during the backward pass that this rank's gradient of a parameter is final. By
-        default this is the registered gradient. `grad` passes a different one, of the parameter's
-        shape; None means that there is no gradient. Do not change the gradient until the next
-        reduce_grads, clip or step returns, which uses it; on a local comm it may be summed earlier.
-        `stream` is the stream whose queued work produces the gradient. Local; from any thread.
-        ValueError if no gradient is registered.
+        """Announce during the backward pass that this rank's gradient for a parameter is final. By
+        default, this is the registered gradient. `grad` passes another array of the parameter's
+        shape, or None if there is no gradient. The next reduce_grads, clip or step uses the
+        gradient. Do not change the gradient until that call has returned, because it may be summed
+        earlier on a local comm. `stream` is the stream whose queued work produces the gradient.
+        Local. This method may be called from any thread. Raises ValueError if `grad` is not given
+        and no gradient is registered.
 
         >>> optimizer.grad_ready("w", np.zeros(3, np.float32))
         """
@@ -75,13 +77,14 @@ class Overlap(StateAccess):
         self._announced[chosen] = memory
 
     def param_wait(self, param: Union[str, int, None] = None, *, stream: Any = None) -> None:
-        """Wait until a parameter, given by name or number, may be read; None waits for all
-        parameters. With Optimizer(overlap_gather=True), step() returns once nothing can refuse the
-        step any longer. On local and solo comms, parameters are then updated in the background, in
-        order of registration. Do not read or write a parameter, or write its gradient, until this
-        call has returned for it. Every other method first waits for the whole step. On a GPU, later
-        work on `stream` waits, and the host does not. Raises the failure that broke the comm in the
-        meantime. Local; from any thread. KeyError for an unknown name.
+        """Wait until a parameter, given by name or number, may be read. None waits for all
+        parameters. With Optimizer(overlap_gather=True), step() returns once the step can no longer
+        be rejected. On local and solo comms, parameters are then updated in the background, in
+        registration order. Do not read or write a parameter, or write to its gradient, until this
+        method has returned for that parameter. Every other method first waits for the whole step.
+        On a GPU, later work on `stream` waits, and the host does not. If the comm has broken in the
+        meantime, this raises the failure that broke it. Local. This method may be called from any
+        thread. Raises KeyError for an unknown name.
 
         >>> optimizer.step()
         True
@@ -95,8 +98,8 @@ class Overlap(StateAccess):
         lib().zero_param_wait(self._handle.open(), chosen, _values.stream(stream))
 
     def _keep_until_next_step(self, grads: Sequence[Optional[Buffer]] | None) -> None:
-        """Keep gradients alive if the step reads them after it returns, because it ends in the
-        background. After any other step, the memory is the caller's."""
+        """Keep gradients alive if the step ends in the background, because it then reads them after
+        step() has returned. After any other step, the memory belongs to the caller again."""
         if self._overlap_gather:
             self._ending = [*self._announced.values(), *(grads or ())]
         self._announced.clear()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters and optimizer options in Python, and their conversion to the C structs."""
+"""Parameters and optimizer options, and their conversion to C structs."""
 
 from __future__ import annotations
 
@@ -17,23 +17,25 @@ from .typing import Array, Dtype, FloatingDtype, Several, Shape
 
 @dataclass
 class Param:
-    """A parameter: its memory (see Optimizer), or its shape if the memory is given later.
+    """A parameter, with its memory (see Optimizer), or with its shape if the memory is given later.
 
-    name          unique among parameters and buffers of an optimizer; the same on every rank
-    data          its memory, in C order
-    grad          its gradient's memory, of the same shape
-    shape         a number of elements or a tuple; required without data
-    order         its place in the forward pass; by default the order of registration
-    owner         its rank, with partition "manual"
-    padded        data and grad may be read and written past their end, up to the next multiple of
-                  16 elements, as in the layout of allocate()
-    dtype         "float32", "float64", "bfloat16" or "float16"; frozen parameters also "int32" or
-                  "int64". Memory reports its dtype, except for uint16 (numpy has no bfloat16) and
-                  (address, shape). The default is float32; integers must be declared
-    grad_dtype    for gradients that are given later and whose dtype differs from the parameter's
-    frozen        not trained until Optimizer.set_trainable enables it
-    lr_scale      multiplies the group's lr; not saved
-    weight_decay  replaces the group's value; not saved
+    name          its name, which is unique among the parameters and buffers of an optimizer and the
+                  same on every rank
+    data          its memory, which is in C order
+    grad          the memory of its gradient, which has the same shape
+    shape         its shape, as a number of elements or a tuple; required if data is not given
+    order         its position in the forward pass, by default the position in registration order
+    owner         the rank that owns it, if partition is "manual"
+    padded        true if libzero may read and write data and grad past their end, up to the next
+                  multiple of 16 elements, as in the layout of allocate()
+    dtype         "float32", "float64", "bfloat16" or "float16". Frozen parameters may also have
+                  "int32" or "int64". It is needed only if the memory does not report its dtype, as
+                  with (address, shape), or with uint16, because numpy has no bfloat16. The default
+                  is float32; integer dtypes must be given
+    grad_dtype    the dtype of a gradient that is given later, if it differs from the parameter's
+    frozen        true if it is not trained until Optimizer.set_trainable enables training
+    lr_scale      a factor for the group's lr, which is not saved
+    weight_decay  a value that replaces the group's weight_decay, and is not saved
 
     >>> Param("w", shape=(784, 10), dtype="bfloat16").frozen
     False
@@ -60,7 +62,7 @@ Params = Union[Mapping[str, Array], Several[One]]
 
 @dataclass(frozen=True)
 class Prepared:
-    """A checked parameter: the values for C, and the objects that keep its memory alive."""
+    """A checked parameter, with its values for C and the objects that keep its memory alive."""
 
     param: Param
     shape: tuple[int, ...]
@@ -81,7 +83,7 @@ def params_of(params: Params) -> list[Param]:
 
 
 def prepare(param: Param, *, gpu: bool) -> Prepared:
-    """Check a parameter. With `gpu`, its memory may be on a GPU."""
+    """Check a parameter. If `gpu` is set, its memory may be on a GPU."""
     what, grad_dtype = f"parameter {param.name!r}", param.grad_dtype
     dtype: Optional[str] = param.dtype
     known = _zero_h.DTYPES if param.frozen else FLOATING
@@ -118,8 +120,8 @@ def memory_of(
     gpu: bool,
     written: bool,
 ) -> Optional[Buffer]:
-    """Return the memory of `value`, which must have the shape `shape`; None stays None. See
-    typed_of for the other arguments. Gradients outside of arenas are not `written`."""
+    """Return the memory of `value`, which must have the shape `shape`, or None if `value` is None.
+    typed_of describes the other arguments. `written` is false for gradients outside arenas."""
     if value is None:
         return None
     buffer = typed_of(value, what, wanted, untyped, gpu=gpu, written=written)
@@ -137,7 +139,8 @@ def refuse_unknown(given: Mapping[str, object] | None, known: set[str]) -> None:
 
 
 def c_params(params: Sequence[Prepared]) -> Any:
-    """Return the array for C. It keeps names and shapes alive; `params` keeps the memory."""
+    """Return the array of C structs. It keeps the names and shapes alive, and `params` keeps the
+    memory alive."""
     array = (_zero_h.Param * len(params))()
     default = _abi.create(_zero_h.Param)
     for entry, prepared in zip(array, params):
@@ -203,7 +206,7 @@ def _option(name: str, value: Any) -> Any:
 
 
 def c_options(*, optimizer: Rule, settings: Mapping[str, Any], **options: Any) -> Any:
-    """Return zero_options with these fields."""
+    """Return a zero_options struct with these fields."""
     made = _abi.create(_zero_h.Options)
     _custom.set_rule(made, optimizer)
     for name, value in options.items():

@@ -13,7 +13,7 @@ class NotFoundError(Exception):
 
 
 def find() -> str:
-    """Return the program of this environment, or otherwise the first one in PATH."""
+    """Return the program of this environment, or else the first program of this name in PATH."""
     schemes = ("scripts", None), ("scripts", f"{os.name}_user")
     for key, scheme in schemes:
         folder = sysconfig.get_path(key) if scheme is None else sysconfig.get_path(key, scheme)

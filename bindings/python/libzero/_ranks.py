@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ranges that each rank owns, and ranks that run out of inputs first."""
+"""Reports and changes the ranges that each rank owns, and handles ranks that run out of inputs
+first."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ Arrays = Union[Sequence[Optional[Array]], Mapping[str, Optional[Array]]]
 
 
 class OwnedRange(NamedTuple):
-    """Elements that one rank owns: `count` elements in row-major order, starting at `first`, of the
-    parameter with the number `param` in order of registration."""
+    """A range of elements that one rank owns. It consists of `count` elements in row-major order,
+    starting at index `first`, of the parameter number `param` in registration order."""
 
     param: int
     first: int
@@ -29,7 +30,7 @@ class OwnedRange(NamedTuple):
 
 
 class Ranks:
-    """The Optimizer's methods for ownership and uneven inputs."""
+    """The methods of Optimizer for ownership and for uneven inputs."""
 
     _handle: OptimHandle
     _comm: Comm
@@ -39,8 +40,8 @@ class Ranks:
         raise NotImplementedError
 
     def owned_ranges(self, rank: int | None = None) -> list[OwnedRange]:
-        """Return the ranges of sealed parameters that `rank`, by default this rank, owns, in order.
-        Local. ArgumentError for a rank out of range.
+        """Return, in order, the ranges of sealed parameters that the given rank (by default this
+        rank) owns. Local. Raises ArgumentError if the rank is out of range.
 
         >>> optimizer.seal()
         >>> optimizer.owned_ranges()
@@ -56,13 +57,15 @@ class Ranks:
     def rebalance(
         self, owners: Sequence[int] | Mapping[str, int] | None = None, *, stream: Any = None
     ) -> None:
-        """Assign all parameters to owners again, by the partition rule: first the parameters that
-        are trained now, then the frozen ones. State moves with ownership, bit for bit, and training
-        produces the same bits as without the call. Owners never change in any other way.
+        """Assign all parameters to owners again according to the partition. Parameters that are
+        trained now are assigned first, and frozen parameters after them. State moves to the new
+        owners bit for bit, and training gives bitwise the same results as without this call. Owners
+        never change in any other way.
 
-        `owners` is for partition="manual" (ArgumentError otherwise): one rank per parameter in
-        order of registration, or a mapping that names all of them. Collective, between steps;
-        MismatchError if ranks pass different owners. A call that fails changes nothing.
+        `owners` is allowed only with partition="manual" and raises ArgumentError otherwise. It
+        gives one rank per parameter, in registration order, or maps the name of every parameter to
+        a rank. Collective. Call this between steps. Raises MismatchError if ranks pass different
+        owners. A call that fails changes nothing.
 
         >>> optimizer.rebalance()
         """
@@ -75,26 +78,28 @@ class Ranks:
         lib().zero_rebalance(self._handle.open(), array, len(numbers), behind)
 
     def join(self, grads: Arrays | None = None, *, stream: Any = None) -> int:
-        """Call this when this rank runs out of inputs, which may be at the start. It makes the
-        other ranks' calls on this optimizer with them, with zeros for gradients, until every rank
-        has joined. It then copies the buffers of one rank to all: the highest rank among the last
-        to join. It returns that rank; take from it anything else that the optimizer does not hold.
-        Training then continues as before.
+        """Call this when this rank runs out of inputs, or if it has none from the start. The method
+        joins the other ranks' calls on this optimizer, contributing zero gradients, until every
+        rank has joined. It then copies the buffers of the rank that joined last to all ranks. If
+        several ranks joined last, it copies those of the highest of them. It returns the number of
+        that rank. Copy from that rank any other data that the optimizer does not hold. Training
+        then continues as before.
 
             for batch in batches:  # not as many on each rank
                 forward_backward(batch)
                 optimizer.step()
             optimizer.join()
 
-        `grads` are the gradients that this rank accumulated for a step it cannot finish, in the
-        shapes and dtypes of the registered ones. They are part of the first reduction made while
-        joined.
+        `grads` gives the gradients that this rank has accumulated for a step that it cannot finish.
+        They have the shapes and dtypes of the registered gradients. The first reduction after this
+        call includes them.
 
-        Needs Optimizer(uneven_inputs=...). With "world", means divide by the number of ranks, as
-        usual. With "active", they divide by the number of ranks that still have inputs. With
-        "error", every rank's next call raises ZERO_ERR_STATE as soon as one rank has joined.
-        Parameters and gradients belong to libzero until this returns. It raises the failures that
-        break the comm; the rank that made a call raises that call's other errors.
+        This method needs Optimizer(uneven_inputs=...). With "world", a mean divides the sum by the
+        number of ranks, as usual. With "active", a mean divides the sum by the number of ranks that
+        still have inputs. With "error", every rank's next call raises ZeroError (ZERO_ERR_STATE) as
+        soon as one rank has joined. Parameters and gradients belong to libzero until this method
+        returns. It raises the failures that break the comm. All other errors of a joined call are
+        raised only on the ranks that made the call.
         """
         options = _abi.create(_zero_h.JoinOptions)
         memory = None if grads is None else self._gradients(grads)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures that an optimizer reports about its steps."""
+"""The numbers that an optimizer reports about its steps."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from . import _handles
 
 @dataclass(frozen=True)
 class Result:
-    """The outcome that the ranks agreed on in the last step that was made or skipped. It is the
-    same on every rank, except for `status`.
+    """The outcome of the last step that was taken or skipped, on which the ranks agreed. All fields
+    except `status` are the same on every rank.
 
-    step         steps made since the start, without skipped ones; saved with the state
-    skipped      steps skipped since the optimizer was created
-    nonfinite    elements that were not finite in the last step's reduced gradients
+    step         the number of steps taken since the start, which is saved with the state; skipped
+                 steps do not count
+    skipped      the number of steps skipped since the optimizer was created
+    nonfinite    the number of elements of the last step's reduced gradients that were not finite
     grad_norm    the norm of all reduced gradients, before clipping; -1 if it was not computed
     clip_factor  the factor by which clipping multiplied the gradients; 1 if they were not clipped
-    status       status of this rank's latest step: 0, 1 if it was skipped, or its error code
-    loss_scale   the factor for the next loss; 1 without loss scaling
+    status       the status of this rank's latest step, which is 0, 1 if the step was skipped, or an
+                 error code
+    loss_scale   the factor by which to multiply the next loss; 1 without loss scaling
     """
 
     step: int
@@ -34,36 +36,37 @@ class Result:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Figures of this rank, since the optimizer was created. Times are wall-clock seconds, summed
-    over all calls. Sizes are bytes, either allocated now or moved since then.
+    """Statistics of this rank since the optimizer was created. Times are wall-clock seconds, summed
+    over all calls. Sizes are in bytes that are either allocated now or have been moved since then.
 
-    parameter_elements  elements of all registered parameters
-    owned_elements      elements that this rank owns
-    state_bytes         optimizer state, including masters
-    staging_bytes       memory for parameters and gradients outside of arenas, reduction and custom
-                        rules
-    control_bytes       tables that ranks read from each other
-    copied_bytes        copied into and out of staging and host memory
-    moved_bytes         read and written by reducing, updating and publishing
-    steps               steps made
-    skipped             steps skipped
-    nonfinite_elements  gradient elements that were not finite, over all steps
+    parameter_elements  the number of elements of all registered parameters
+    owned_elements      owned_elements the number of elements that this rank owns
+    state_bytes         the size of the optimizer state, including master weights
+    staging_bytes       the size of staging memory for reductions, for custom rules, and for
+                        parameters and gradients outside arenas
+    control_bytes       the size of tables that ranks read from each other
+    copied_bytes        the bytes copied into and out of staging and host memory
+    moved_bytes         the bytes read and written while gradients are reduced and parameters are
+                        updated and copied to the other ranks
+    steps               the number of steps taken
+    skipped             skipped the number of steps skipped
+    nonfinite_elements  the number of gradient elements that were not finite, over all steps
     gather_seconds      time spent summing gradients
     vote_seconds        time spent waiting for the other ranks
     apply_seconds       time spent updating the elements that this rank owns
     publish_seconds     time spent copying new parameters to every rank
     save_seconds        time spent in save()
     load_seconds        time spent in load()
-    early_elements      gradient elements that were summed before a call needed them
-    early_updates       parameter elements that were updated before their step()
-    host_waits          on a GPU: how often the host waited for a stream in a call
-    idle_ranks          ranks that own nothing because the model is too small
+    early_elements      the number of gradient elements that were summed before a call needed them
+    early_updates       the number of parameter elements that were updated before their step()
+    host_waits          the number of times that a call made the host wait for a stream (on a GPU)
+    idle_ranks          the number of ranks that own nothing because the model is too small
 
-    Traffic of the comm with ranks on other hosts (a user comm knows no hosts: with all other
-    ranks). Gradients and parameters are counted by sent_data_bytes, sent_data_messages,
-    received_data_bytes and received_data_messages. Agreements between ranks and broadcasts are
-    counted by sent_control_bytes, sent_control_messages, received_control_bytes and
-    received_control_messages.
+    The remaining fields count the traffic of the comm with ranks on other hosts. A user comm does
+    not know the hosts, so it counts the traffic with all other ranks. Transfers of gradients and
+    parameters are counted in sent_data_bytes, sent_data_messages, received_data_bytes and
+    received_data_messages. Control messages and broadcasts are counted in sent_control_bytes,
+    sent_control_messages, received_control_bytes and received_control_messages.
     """
 
     parameter_elements: int

@@ -17,11 +17,11 @@ from ._errors import ArgumentError
 class RuleInfo:
     """An update rule of the library.
 
-    number    its ZERO_OPTIMIZER_ constant in zero.h
-    settings  the default of each setting, by name; flags are 0 or 1
-    ranges    the values that each setting may take, in words
-    slots     the state by name, each of the parameter's shape, with the setting that must not be 0
-              for it, or None if it always exists
+    number    the value of its ZERO_OPTIMIZER_ constant in zero.h
+    settings  the default of each setting by name, with 0 or 1 for flags
+    ranges    a description of the values that each setting may take
+    slots     the tensors of state by name. Each has the parameter's shape, and exists only if the
+              given setting is not 0, or always if that is None
     """
 
     number: int
@@ -58,7 +58,8 @@ def rules() -> Mapping[str, RuleInfo]:
 
 
 def rule_name(given: str) -> str:
-    """Return the rule that `given` names, in any case: "AdamW". An unknown name is a ValueError."""
+    """Return the name of the rule that `given` names in upper or lower case, for example "AdamW".
+    Raises ValueError for an unknown name."""
     if not isinstance(given, str) or given.lower() not in rules():
         raise ValueError(_values.unknown(given, "optimizer", rules()))
     return given.lower()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Access to single tensors of the state, and steps by hand. Needs numpy."""
+"""Access to single tensors of the state, and the calls for manual steps. This module needs
+numpy."""
 
 from __future__ import annotations
 
@@ -23,10 +24,11 @@ _MOST_NAMES = 16
 
 
 class StateAccess:
-    """The Optimizer's methods for its state. Tensors have torch's names ("exp_avg",
-    "momentum_buffer"), and "master" for 16-bit parameters. None names the values that are updated:
-    the master, or the parameter itself. Arrays are float64 for float64 parameters and float32 for
-    all others."""
+    """The methods of Optimizer that access its state. Tensors of state have the names that torch
+    uses, for example "exp_avg" and "momentum_buffer". The master weights of 16-bit parameters are
+    called "master". The name None selects the values that a step updates, which are the master
+    weights, or the parameter if it has none. Arrays are float64 for float64 parameters and float32
+    for all other parameters."""
 
     _handle: OptimHandle
     _comm: Comm
@@ -34,8 +36,8 @@ class StateAccess:
     _dtypes: list[str]
 
     def state_names(self, param: Which) -> tuple[str, ...]:
-        """Return the names of the state that a parameter has now, which is the state that a save
-        would write. Local.
+        """Return the names of the tensors of state that a parameter has now. A save would write
+        these tensors. Local.
 
         >>> optimizer.step()
         True
@@ -52,10 +54,10 @@ class StateAccess:
     def state_get(
         self, param: Which, name: str | None = None, first: int = 0, count: int | None = None
     ) -> NDArray[Any]:
-        """Return `count` elements in row-major order, starting at `first`, by default up to the
-        end. This rank must own all of them. The result is a flat array of float32, or float64 for
-        float64 parameters. Local. ArgumentError for a name that the parameter does not have, and
-        for elements that other ranks own.
+        """Return `count` elements in row-major order, starting at index `first`. By default, return
+        all elements from `first` to the end. This rank must own these elements. The result is a
+        flat array of float32, or of float64 for float64 parameters. Local. Raises ArgumentError if
+        the parameter has no state of this name, or if another rank owns one of the elements.
 
         >>> optimizer.step()
         True
@@ -71,9 +73,10 @@ class StateAccess:
         values: ArrayLike | DLPackArray | None = None,
         first: int = 0,
     ) -> None:
-        """Set the elements from `first` that this rank owns. Every rank calls this for the same
-        parameters and names, with the whole tensor, any part of it, or None if the rank owns no
-        element. Values are read in row-major order, with any shape and dtype. Local.
+        """Set those elements, starting at index `first`, that this rank owns. Every rank must call
+        this for the same parameters and names. A rank may pass the whole tensor, any part of it, or
+        None if it owns none of the elements. Values may have any shape and dtype, and are read in
+        row-major order. Local.
 
         >>> optimizer.seal()
         >>> optimizer.state_set("w", "momentum_buffer", np.zeros(3))
@@ -95,8 +98,8 @@ class StateAccess:
         )
 
     def state_get_scalar(self, param: Which | None, name: str) -> float:
-        """Return a parameter's "step", or "mu_product" with nadam; None selects the optimizer's own
-        value. Local.
+        """Return the scalar "step" of a parameter, or "mu_product" with nadam. None selects the
+        optimizer's own value. Local.
 
         >>> optimizer.step()
         True
@@ -109,8 +112,8 @@ class StateAccess:
         return value.value
 
     def state_set_scalar(self, param: Which | None, name: str, value: float) -> None:
-        """Set a scalar to the same value on every rank; None selects every parameter, and the
-        optimizer's own value. Local.
+        """Set a scalar. Every rank must set the same value. None sets the value of every parameter
+        and the optimizer's own value. Local.
 
         >>> optimizer.seal()
         >>> optimizer.state_set_scalar(None, "step", 1000)
@@ -128,9 +131,9 @@ class StateAccess:
     def state_gather(
         self, param: Which, name: str | None = None, to: int | None = None
     ) -> Optional[NDArray[Any]]:
-        """Return a whole tensor in the parameter's shape, in float32, or float64 for float64
-        parameters. The result is on rank `to`, or on all ranks; other ranks return None.
-        Collective.
+        """Return a whole tensor in the parameter's shape, as float32, or as float64 for float64
+        parameters. If `to` is a rank, only that rank returns the tensor, and all other ranks return
+        None. If `to` is None, every rank returns the tensor. Collective.
 
         >>> optimizer.state_gather("w")
         array([1., 1., 1.], dtype=float32)
@@ -155,9 +158,9 @@ class StateAccess:
     def grad_get(
         self, param: Which, first: int = 0, count: int | None = None
     ) -> NDArray[Any]:
-        """Return the reduced gradient of elements that this rank owns, as a step would use it: a
-        flat array of float32, or float64 for float64 parameters. Local. ZERO_ERR_STATE if gradients
-        are not reduced.
+        """Return the reduced gradient of the elements that this rank owns, as a step would use it.
+        The result is a flat array of float32, or of float64 for float64 parameters. Local. Raises
+        ZeroError (ZERO_ERR_STATE) if the gradients have not been reduced.
 
         >>> optimizer.reduce_grads()
         >>> optimizer.grad_get("w")
@@ -166,9 +169,10 @@ class StateAccess:
         return self._read(lib().zero_grad_get, param, (), first, count)
 
     def share_params(self, *, keep_masters: bool = False, stream: Any = None) -> None:
-        """Replace step() in a step by hand: copy the values that this rank wrote into its own
-        parameters, in the ranges that it owns, to every rank. Discards the reduced sums. Use
-        `keep_masters` after state_set of masters. Collective.
+        """Copy the ranges that this rank owns from its own parameters to every rank. In a manual
+        step, this replaces step(), after the rank has written new values into these ranges. The
+        reduced sums are discarded. Set `keep_masters` if state_set has set master weights.
+        Collective.
 
         >>> weight -= 0.1 * gradient
         >>> optimizer.share_params()
@@ -177,8 +181,8 @@ class StateAccess:
         lib().zero_share_params(self._handle.open(), flags, _values.stream(stream))
 
     def param_index(self, name: str) -> int:
-        """Return a parameter's number in order of registration. Local. ArgumentError for an unknown
-        name.
+        """Return the number of a parameter in registration order. Local. Raises ArgumentError for
+        an unknown name.
 
         >>> optimizer.param_index("w")
         0

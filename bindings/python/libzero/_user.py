@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives written in Python, called through the C library's vtable."""
+"""Collectives that are written in Python, and called through the vtable of the C library."""
 
 from __future__ import annotations
 
@@ -23,21 +23,23 @@ Move = Callable[[memoryview, memoryview], object]
 
 @dataclass(frozen=True)
 class Collectives:
-    """The functions of a user comm. They raise an exception to fail, and must return: libzero
-    cannot interrupt them. Buffers are memoryviews of bytes, which the functions must not use after
-    they return. `send` is read-only, and may be the part of `recv` at this rank's own place.
+    """The functions of a user comm. A function reports a failure by raising an exception. Functions
+    must return, because libzero cannot interrupt them. Buffers are memoryviews of bytes, and must
+    not be used after the function has returned. `send` is read-only. It may be the part of `recv`
+    that belongs to this rank.
 
-    exchange        gather `send` of every rank into `recv`, in rank order; host memory
-    all_gather      the same, for parameters
-    all_to_all      send the r-th piece of `send` to rank r; `recv` gets one piece from each rank
-    reduce_scatter  (send, recv, dtype): write this rank's part of the sum over ranks to `recv`;
-                    dtype is "float32", or "float64" for float64 parameters
-    split           (color, rank, world) -> the collectives of that sub-group, None for a negative
-                    color
-    free            called once, after the comm is freed
+    exchange        gathers the `send` of every rank into `recv`, in rank order, in host memory
+    all_gather      does the same as exchange for parameters
+    all_to_all      sends piece number r of `send` to rank r, and receives one piece from each rank
+                    in `recv`
+    reduce_scatter  is called with (send, recv, dtype), and writes this rank's part of the sum over
+                    ranks to `recv`; dtype is "float32", or "float64" for float64 parameters
+    split           is called with (color, rank, world), and returns the collectives of that
+                    sub-group, or None for a negative color
+    free            is called once, after the comm has been freed
 
-    One of all_to_all and reduce_scatter is required; with all_to_all, libzero sums in rank
-    order.
+    Either all_to_all or reduce_scatter is required. With all_to_all, libzero computes the sums, in
+    rank order.
     """
 
     exchange: Move

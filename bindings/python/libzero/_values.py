@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversion of Python values to C. A value that does not fit is reported, never truncated."""
+"""Converts Python values to C. A value that does not fit is reported and never truncated."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from .typing import NumberDtype
 
 
 def int32(value: int, what: str) -> int:
-    """Return `value` for an int32_t. ctypes would silently truncate a wide number."""
+    """Return `value` for an int32_t. ctypes alone would silently truncate a number that is too
+    large."""
     return _integer(value, what, 32)
 
 
@@ -37,9 +38,9 @@ def _integer(value: int, what: str, bits: int) -> int:
 
 
 def stream(value: Any) -> int | None:
-    """Return a CUDA stream for a `void *`. None is the default stream; an int is a cudaStream_t. A
-    torch, CuPy or cuda.core stream, or another object with one of their interfaces, gives its
-    handle."""
+    """Return a CUDA stream for a `void *`. None stands for the default stream, and an int is a
+    cudaStream_t. For a torch, CuPy or cuda.core stream, or another object with one of their
+    interfaces, return the handle of the object."""
     if hasattr(value, "__cuda_stream__"):
         version, handle = value.__cuda_stream__()
         if version != 0:
@@ -59,15 +60,15 @@ def stream(value: Any) -> int | None:
 
 
 def named(value: Any, what: str) -> Sequence[Any]:
-    """Return a tuple that begins with a name. TypeError for an array without one."""
+    """Return a tuple that begins with a name. Raises TypeError for an array without a name."""
     if isinstance(value, (tuple, list)) and value and isinstance(value[0], str):
         return value
     raise TypeError(f"a {what} is (name, data), not {type(value).__name__} alone: give it a name")
 
 
 def refuse_nested(given: Mapping[str, Any] | None) -> None:
-    """Raise TypeError for a mapping of names that contains a mapping, like the parameters of
-    Flax."""
+    """Raise TypeError if a mapping of names contains another mapping, as the parameters of Flax
+    do."""
     for name, value in (given or {}).items():
         path, below = str(name), value
         while isinstance(below, Mapping) and below:
@@ -82,8 +83,7 @@ def refuse_nested(given: Mapping[str, Any] | None) -> None:
 
 
 def double(value: float, what: str) -> float:
-    """Return `value` for a double. A value that is not a number is reported, and text is not
-    parsed."""
+    """Return `value` for a double. A value that is not a number is reported. Text is not parsed."""
     try:
         return math.ldexp(value, 0)
     except TypeError:
@@ -101,7 +101,7 @@ def text(value: str, what: str) -> bytes:
 
 
 def path(value: str | os.PathLike[str]) -> bytes:
-    """Return `value` as the directory of a call."""
+    """Return `value` as the directory argument of a call."""
     encoded = os.fsencode(value)
     if b"\0" in encoded:
         raise ValueError("directory has a NUL character in it")
@@ -109,8 +109,8 @@ def path(value: str | os.PathLike[str]) -> bytes:
 
 
 def unknown(value: object, what: str, known: Iterable[str], others: Iterable[str] = ()) -> str:
-    """Return the error text for a word that is not in `known`, with similar words from `known` and
-    `others`."""
+    """Return the error text for a word that is not in `known`. The text suggests similar words from
+    `known` and `others`."""
     listed = list(known)
     given = str(value).lower()
 
@@ -134,13 +134,15 @@ def choice(table: Mapping[str, int], value: str, what: str) -> int:
 
 
 def number_at(address: Optional[int], dtype: NumberDtype) -> tuple[Optional[int], int]:
-    """Return (address, dtype) for C of one number in device memory; None gives a null address."""
+    """Return the C values (address, dtype) of one number in device memory. For None, return a null
+    address."""
     what = choice(dtypes_of(NumberDtype), dtype, "dtype")
     return None if address is None else operator.index(address), what
 
 
 def setting(name: str, known: Collection[str], others: Iterable[str] = ()) -> bytes:
-    """Return the name of one of the `known` settings. C would not suggest similar names."""
+    """Return the name of one of the `known` settings. This is checked here because C does not
+    suggest similar names."""
     encoded = text(name, "setting")
     if name not in known:
         message = unknown(name, "setting", known, others)
@@ -151,7 +153,7 @@ def setting(name: str, known: Collection[str], others: Iterable[str] = ()) -> by
 def settings(
     values: Mapping[str, Any], known: Collection[str], others: Iterable[str] = ()
 ) -> tuple[Any, Any, int]:
-    """Return (names, values, count) for the fields of a struct, which then keeps the arrays
+    """Return (names, values, count) for the fields of a struct. The struct then keeps the arrays
     alive."""
     names = (c.c_char_p * len(values))(*[setting(name, known, others) for name in values])
     numbers = (c.c_double * len(values))(

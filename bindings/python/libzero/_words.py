@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replaces zero.h's names by Python's in messages of the library."""
+"""Replaces the names of zero.h with Python names in messages of the library."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _WORD = re.compile(r"(?<![\w'\"/.-])(?:(zero_\w+)\.)?(zero_\w+|ZERO_\w+|(?<=\.)[
 
 
 def calls_of(functions: Iterable[str]) -> dict[str, str]:
-    """Return Python's name of each function that has one."""
+    """Return the Python name of each function that has one."""
     found = {}
     for name in functions:
         kind, _, rest = name.removeprefix("zero_").partition("_")
@@ -73,9 +73,9 @@ def calls_of(functions: Iterable[str]) -> dict[str, str]:
 
 
 def constants_of(choices: Iterable[tuple[str, str, Mapping[str, int]]]) -> dict[str, str]:
-    """Return Python's words for constants. `choices` are tuples of prefix, argument and values.
-    Each constant becomes the argument with that value, or the value alone if the argument has no
-    name."""
+    """Return the Python words for constants. `choices` are tuples of a prefix, an argument and its
+    values. Each constant is translated to the argument with that value, or to the value alone if
+    the argument has no name."""
     found = dict(_CONSTANTS)
     for prefix, argument, values in choices:
         for value in values:
@@ -85,8 +85,8 @@ def constants_of(choices: Iterable[tuple[str, str, Mapping[str, int]]]) -> dict[
 
 
 def translator(words: Mapping[str, str], structs: Iterable[str]) -> Callable[[str], str]:
-    """Return a function that replaces C's names by `words`, and drops the struct's name before its
-    fields."""
+    """Return a function that replaces C names with `words`, and removes the name of the struct
+    before a field."""
     known = set(structs)
 
     def in_python(text: str) -> str:

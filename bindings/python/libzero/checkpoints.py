@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders of checkpoints: listing them, and deleting old ones."""
+"""Lists the checkpoints in a folder, and deletes old checkpoints."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from ._zero_h import Checkpoint as Listed
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A complete checkpoint: the `name` of its directory in the folder, the `step` and the `world`
-    size of its save, and the size of all its files in `bytes`."""
+    """A complete checkpoint. `name` is the name of its directory in the folder. `step` is the
+    number of steps before the save, `world` is the number of ranks that saved it, and `bytes` is
+    the total size of its files."""
 
     name: str
     step: int
@@ -24,9 +25,9 @@ class Checkpoint:
 
 
 def list_checkpoints(folder: str | os.PathLike[str]) -> list[Checkpoint]:
-    """Return the complete checkpoints in a folder, newest first, in the order in which
-    Optimizer.load takes them. A folder that does not exist has no checkpoints. Needs no comm.
-    CheckpointError if an unreadable checkpoint may be the newest.
+    """Return the complete checkpoints in a folder, newest first. Optimizer.load prefers them in
+    this order. If the folder does not exist, the list is empty. This function needs no comm. Raises
+    CheckpointError if a checkpoint that cannot be read may be the newest.
 
     >>> list_checkpoints("run")
     []
@@ -48,9 +49,10 @@ def prune_checkpoints(
     folder: str | os.PathLike[str], keep_last: int, keep_every: int = 0
 ) -> int:
     """Delete the complete checkpoints in a folder, except the newest `keep_last` (at least 1) and
-    any whose step is a multiple of `keep_every`. Returns the number of deleted checkpoints. Every
-    byte of the newest is verified first; if it is damaged, CheckpointError is raised and nothing is
-    deleted. Only checkpoints are deleted. Call it on one rank, after a save. Needs no comm.
+    those whose step is a multiple of `keep_every`. Returns the number of deleted checkpoints. Every
+    byte of the newest checkpoint is verified first. If that checkpoint is damaged, this raises
+    CheckpointError and deletes nothing. Only checkpoints are deleted. Call this on one rank, after
+    a save. This function needs no comm.
 
     >>> prune_checkpoints("run", keep_last=3, keep_every=1000)
     0

@@ -30,14 +30,16 @@ _REDUCIBLE = ("float32", "float64", "int32", "int64")
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a comm broke; the same on every rank, except for `params_consistent`.
+    """The reason why a comm broke. All fields except `params_consistent` are the same on every
+    rank.
 
-    code               the zero_status, and `name` its name in zero.h
-    rank               the rank whose death, absence or abort broke the comm; -1 if it was no rank
-    step               steps completed by then, on the rank that detected the failure
+    code               the zero_status; `name` is its name in zero.h
+    rank               the rank whose death, absence or abort broke the comm, or -1 if no rank did
+    step               the number of steps that had been completed on the rank that detected the
+                       failure
     params_consistent  True if this rank applied the last step completely or not at all; if False,
                        load a checkpoint before you continue
-    phase              the call that failed, and its phase
+    phase              the call that failed, and the phase of the call
     message            the reason
     """
 
@@ -53,22 +55,23 @@ class Failure:
 class Comm(Closing):
     """One rank's handle on a group of ranks. The class methods create it.
 
-    Every rank calls the collective methods in the same order, one thread at a time; abort() and
-    failure() may be called from any thread. A closed comm remains in use by its optimizers and
-    arenas until they are closed. If another rank keeps a collective call from finishing, the call
-    raises CommError as soon as that is known, and at the latest at the deadline.
+    Every rank must call the collective methods in the same order, from one thread at a time.
+    abort() and failure() may be called from any thread. A closed comm remains in use until its
+    optimizers and arenas are closed. If another rank keeps a collective call from finishing, the
+    call raises CommError as soon as this is detected, and at the latest at the deadline.
 
-    Deadlines are in milliseconds; 0 is the library's default:
+    Deadlines are in milliseconds, and 0 selects the library's default, which is shown in
+    parentheses:
 
-    timeout_ms     without progress once all ranks are in a call (300,000)
-    late_ms        for a rank that has not yet entered the call (1,800,000)
-    rendezvous_ms  for all ranks to find each other (120,000)
+    timeout_ms     the longest wait without progress once all ranks are in a call (300,000)
+    late_ms        the longest wait for a live rank to enter the call (1,800,000)
+    rendezvous_ms  the longest wait for all ranks to find each other (120,000)
 
-    `device` is "host" or "cuda". It is where the parameters, gradients and state of the comm's
-    optimizers are; everything else, like the arguments of broadcast() and all_reduce(), is in host
-    memory. `device_ordinal` is the GPU's number after CUDA_VISIBLE_DEVICES is applied. If no GPU
-    can be used, ZeroError (ZERO_ERR_UNSUPPORTED) gives the reason. ArgumentError: the ordinal is
-    too high.
+    `device` is "host" or "cuda". It selects the memory that holds the parameters, gradients and
+    state of the comm's optimizers. All other data, such as the arguments of broadcast() and
+    all_reduce(), is in host memory. `device_ordinal` is the number of the GPU after
+    CUDA_VISIBLE_DEVICES has been applied. If no GPU can be used, ZeroError (ZERO_ERR_UNSUPPORTED)
+    gives the reason. Raises ArgumentError if the ordinal is too high.
 
     >>> comm = Comm.solo()
     >>> comm
@@ -120,8 +123,9 @@ class Comm(Closing):
         rendezvous_ms: int = 0,
     ) -> Comm:
         """Join the `world` ranks on this host that pass the same name. Ranks are processes or
-        threads. All of them are on the host, or all on GPUs that reach each other's memory; several
-        ranks may use one GPU. Collective. CommError names the missing ranks.
+        threads. Either all ranks use the host, or all ranks use GPUs that can access each other's
+        memory. Several ranks may use one GPU. Collective. If ranks do not arrive, CommError names
+        them.
 
         >>> comm = Comm.local("my-run", rank=0, world=1)
         """
@@ -146,14 +150,15 @@ class Comm(Closing):
         gather_on_kernels: bool = False,
     ) -> Comm:
         """Join the ranks that zero-run, torchrun, mpirun or srun started, or create a group of one
-        if no launcher did.
+        rank if no launcher started this process.
 
         With device="host", ranks on several hosts communicate over MPI if the launcher provides it.
-        On GPUs, ranks communicate over NCCL, and each uses the GPU `device_ordinal`. None selects
-        the only GPU that this process sees. If it sees several, None selects the GPU whose number
-        is the rank's number on its host. See zero.h for the environment variables that are read,
-        including the ones that give the address at which ranks of several hosts meet. Collective.
-        ArgumentError names a variable that is wrong or missing.
+        Ranks on GPUs of several hosts communicate over NCCL. Each rank uses the GPU
+        `device_ordinal`. None selects the only GPU that this process sees. If the process sees
+        several GPUs, None selects the GPU whose number is the rank's number on its host.
+        docs/calls.md and docs/gpu.md list the environment variables that are read, including the
+        variables that give the address at which ranks of several hosts meet. Collective. If a
+        variable is wrong or missing, ArgumentError names it.
 
         >>> comm = Comm.from_env()
         >>> comm.rank, comm.world
@@ -185,10 +190,10 @@ class Comm(Closing):
         late_ms: int = 0,
         rendezvous_ms: int = 0,
     ) -> Comm:
-        """Create a group whose collectives are Python functions. The call that ran such a function
-        raises its exception, and the comm is then broken, like after a failure of any other
-        transport. Local: ranks first communicate in the first collective call. ArgumentError: a
-        function is missing.
+        """Create a group whose collectives are Python functions. If a function raises an exception,
+        the call that ran it raises the same exception, and the comm is then broken, as after a
+        failure of any other transport. Local. Ranks do not communicate until the first collective
+        call. Raises ArgumentError if a required function is missing.
 
         >>> def copy(send, recv):
         ...     recv[:] = send
@@ -212,11 +217,12 @@ class Comm(Closing):
         reduce_ctas: int = 0,
         gather_on_kernels: bool = False,
     ) -> Comm:
-        """Join the `world` ranks that pass the same id from nccl_unique_id(). They may be on any
-        number of hosts. Each rank uses its own GPU. `reduce_ctas` limits the thread blocks that
-        reduce, and `gather_on_kernels` keeps gathers off the copy engines; both must be the same on
-        all ranks. Collective. ZeroError (ZERO_ERR_UNSUPPORTED) gives the reason if there is no
-        usable GPU or NCCL. CommError names the missing ranks.
+        """Join the `world` ranks that pass the same id from nccl_unique_id(). Ranks may be on any
+        number of hosts. Each rank uses its own GPU. `reduce_ctas` limits the number of thread
+        blocks per reduction. `gather_on_kernels` makes gathers use kernels instead of the copy
+        engines. Both must be the same on all ranks. Collective. If there is no usable GPU or NCCL,
+        ZeroError (ZERO_ERR_UNSUPPORTED) gives the reason. If ranks do not arrive, CommError names
+        them.
 
         >>> comm = Comm.nccl(unique_id, rank, world, device_ordinal=local_rank)  # doctest: +SKIP
         """
@@ -248,9 +254,9 @@ class Comm(Closing):
         reduce_ctas: int = 0,
         gather_on_kernels: bool = False,
     ) -> Comm:
-        """Join the ranks of an engine's ncclComm_t, given by its address, on its GPU. Two
-        communicators are split off it. The engine keeps it, and must not use it during this call.
-        Collective.
+        """Join the ranks of an engine's ncclComm_t, which is given by its address. The ranks use
+        the GPU of that communicator. Two communicators are split off it. The engine keeps its
+        communicator, and must not use it during this call. Collective.
 
         >>> comm = Comm.wrap_nccl(address)  # doctest: +SKIP
         """
@@ -275,10 +281,10 @@ class Comm(Closing):
         rendezvous_ms: int = 0,
     ) -> Comm:
         """Join the ranks of an MPI communicator, on any number of hosts. `mpi_comm` is an mpi4py
-        communicator, or the Fortran integer of a communicator, which py2f() returns; None stands
-        for all ranks. The communicator is duplicated and stays the caller's. Collective. ZeroError
-        (ZERO_ERR_UNSUPPORTED) names the missing MPI; ArgumentError gives the fault of the
-        communicator.
+        communicator, or the Fortran integer of a communicator, which py2f() returns. None stands
+        for all ranks. The communicator is duplicated, and the original still belongs to the caller.
+        Collective. If MPI cannot be used, ZeroError (ZERO_ERR_UNSUPPORTED) says what is missing. If
+        the communicator is not valid, ArgumentError gives the reason.
 
         >>> from mpi4py import MPI  # doctest: +SKIP
         >>> comm = Comm.mpi(MPI.COMM_WORLD)  # doctest: +SKIP
@@ -292,9 +298,9 @@ class Comm(Closing):
         return cls(handle)
 
     def split(self, color: int, key: int = 0) -> Comm | None:
-        """Return a comm of the ranks that pass the same color, ordered by key and then by rank;
-        None for a negative color. It has its own deadlines and failures, and `self` may be closed
-        first. Collective.
+        """Return a comm of the ranks that pass the same color, ordered by key and then by rank. For
+        a negative color, return None. The new comm has its own deadlines and failures, and `self`
+        may be closed first. Collective.
 
         >>> half = comm.split(color=comm.rank % 2)
         """
@@ -306,12 +312,13 @@ class Comm(Closing):
 
     @property
     def device(self) -> Device:
-        """The place of its optimizers' parameters, gradients and state: "host" or "cuda"."""
+        """The device of the parameters, gradients and state of this comm's optimizers, which is
+        "host" or "cuda"."""
         return self._device
 
     @property
     def rank(self) -> int:
-        """This rank's number, counted from 0."""
+        """The number of this rank, counted from 0."""
         return int(lib().zero_comm_rank(self._handle.open()))
 
     @property
@@ -320,7 +327,7 @@ class Comm(Closing):
         return int(lib().zero_comm_world(self._handle.open()))
 
     def barrier(self) -> None:
-        """Return once every rank has called this. Collective.
+        """Wait until every rank has called this method. Collective.
 
         >>> comm.barrier()
         """
@@ -328,8 +335,8 @@ class Comm(Closing):
 
     def broadcast(self, data: Array, root: int = 0) -> None:
         """Copy the bytes of `data` from `root` to every rank. `data` is an array of any shape and
-        dtype, or a writable buffer, of the same size in bytes on every rank. Intended for small
-        values. Collective.
+        dtype, or a writable buffer. It must have the same size in bytes on every rank. This method
+        is intended for small values. Collective.
 
         >>> seed = np.array([42])
         >>> comm.broadcast(seed, root=0)
@@ -344,10 +351,10 @@ class Comm(Closing):
     @overload
     def all_reduce(self, data: A, operation: Operation = "sum") -> A: ...
     def all_reduce(self, data: Any, operation: Operation = "sum") -> Any:
-        """Combine values over all ranks, in rank order, by "sum", "min" or "max". An array of
-        float32, float64, int32 or int64, of the same shape on every rank, is combined in place. A
-        number is combined and returned; it must be an int on every rank or a float on every rank.
-        Collective. TypeError for another dtype.
+        """Combine values over all ranks, in rank order. The operation is "sum", "min" or "max". An
+        array is combined in place. It must have the dtype float32, float64, int32 or int64, and the
+        same shape on every rank. A number is combined and returned. It must be an int on every rank
+        or a float on every rank. Collective. Raises TypeError for any other dtype.
 
         >>> comm.all_reduce(0.5, "max")
         0.5
@@ -378,15 +385,16 @@ class Comm(Closing):
         return value.value
 
     def abort(self, reason: str = "") -> None:
-        """Break the comm on every rank: their calls raise CommError with `reason`. May be called
-        from any thread at any time.
+        """Break the comm on every rank. Calls of all ranks then raise CommError with `reason`. This
+        method may be called from any thread at any time.
 
         >>> comm.abort("the disk is full")
         """
         lib().zero_comm_abort(self._handle.open(), _values.text(reason, "reason") or None)
 
     def failure(self) -> Failure | None:
-        """Return why the comm broke, or None while it is sound. Local; from any thread.
+        """Return the reason why the comm broke, or None while the comm is intact. Local. This
+        method may be called from any thread.
 
         >>> comm.failure()
         >>> comm.abort("the disk is full")
@@ -408,17 +416,17 @@ class Comm(Closing):
         )
 
     def trace_start(self, directory: str | os.PathLike[str]) -> None:
-        """Trace this rank's work, and the ranks that it waits for, to a separate file in
-        `directory`, which is created if necessary. Perfetto and chrome://tracing show it; `zero
-        trace` and `zero top` summarize it. Local. ZeroError (ZERO_ERR_STATE) while a trace is
-        running.
+        """Start to record this rank's operations, and the ranks that it waits for, in a separate
+        file in `directory`, which is created if necessary. Perfetto and chrome://tracing can show
+        the file, and `zero trace` and `zero top` summarize it. Local. Raises ZeroError
+        (ZERO_ERR_STATE) if a trace is already running.
 
         >>> comm.trace_start("trace")
         """
         lib().zero_trace_start(self._handle.open(), _values.path(directory))
 
     def trace_stop(self) -> None:
-        """End the trace. The end of the comm, and of the interpreter, does this too. Local.
+        """End the trace. A trace also ends with the comm or with the interpreter. Local. Raises
         ZeroError (ZERO_ERR_SYSTEM) if the file is incomplete.
 
         >>> comm.trace_start("trace")
@@ -427,17 +435,18 @@ class Comm(Closing):
         lib().zero_trace_stop(self._handle.open())
 
     def arena(self, shape: Shape, kind: MemoryKind = "shared", dtype: Dtype = "float32") -> Any:
-        """Allocate an arena: zeroed memory in which libzero reduces and updates in place. Returns a
-        numpy array, or a memoryview if numpy is not installed. If `shape` is an int, it is a number
-        of bytes.
+        """Allocate an arena, which is zeroed memory whose contents libzero reduces and updates in
+        place. Returns a numpy array, or a memoryview if numpy is not installed. If `shape` is an
+        int, it is a number of bytes.
 
         `kind` is "shared" (one copy for all ranks, for parameters) or "per_rank" (for gradients).
         `dtype` is "float32", "float64", "int32", "int64", "float16" or "bfloat16". numpy lacks
-        bfloat16, so that array is uint16; torch.from_numpy(array).view(torch.bfloat16) is a tensor
-        in the same memory. On a GPU, the arena is an object with __cuda_array_interface__, which
-        cupy.asarray(it) and torch.as_tensor(it, device="cuda") show without a copy. The memory is
-        freed with its last view. Collective, with the same shape on every rank. If memory is short
-        on one rank, all ranks raise ZeroError (ZERO_ERR_MEMORY).
+        bfloat16, so an array of that dtype has the dtype uint16, and
+        torch.from_numpy(array).view(torch.bfloat16) is a tensor in the same memory. On a GPU, the
+        arena is an object with __cuda_array_interface__, which cupy.asarray(arena) and
+        torch.as_tensor(arena, device="cuda") convert without a copy. The memory is freed with its
+        last view. Every rank must pass the same shape. Collective. If one rank runs out of memory,
+        all ranks raise ZeroError (ZERO_ERR_MEMORY).
 
         >>> weights = comm.arena((784, 10))
         >>> weights.shape, weights.dtype
@@ -454,8 +463,8 @@ class Comm(Closing):
         return ArenaMemory(self._handle.open(), size, kind, gpu=self._device != "host")
 
     def close(self) -> None:
-        """Leave the group; closing again has no effect. Local. A later collective call of the other
-        ranks names this rank.
+        """Leave the group. Closing a comm again has no effect. Local. Later collective calls of the
+        other ranks fail and name this rank.
 
         >>> comm.close()
         """
@@ -486,9 +495,9 @@ def _end_traces() -> None:
 
 
 def nccl_unique_id() -> bytes:
-    """Return an id of 128 bytes, which joins the ranks that pass it to Comm.nccl into one group.
-    One rank creates the id and sends it to the others. ZeroError (ZERO_ERR_UNSUPPORTED) lists the
-    places searched for NCCL.
+    """Return an id of 128 bytes. The ranks that pass the same id to Comm.nccl form one group. One
+    rank creates the id and sends it to the other ranks. If NCCL was not found, ZeroError
+    (ZERO_ERR_UNSUPPORTED) lists the places that were searched.
 
     >>> unique_id = nccl_unique_id()  # doctest: +SKIP
     """

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class Optimizer(Gradients, Checkpoints, Closing):
-    """One model's optimizer state, sharded over the ranks of `comm`.
+    """The optimizer state of one model, sharded over the ranks of `comm`.
 
         optimizer = Optimizer(comm, "adamw", lr=3e-4)
         optimizer.register({"wte": wte, "wpe": wpe}, grads={"wte": dwte, "wpe": dwpe})
@@ -49,46 +49,50 @@ class Optimizer(Gradients, Checkpoints, Closing):
             forward_backward(batch)
             optimizer.step()
 
-    Memory is float32, float64, bfloat16 or float16 in C order. It is given as a numpy array or
-    another object with __array_interface__, a torch tensor, a DLPack array, an object with the
-    buffer protocol, or (address, shape). On a GPU it may also be an object with
-    __cuda_array_interface__, like a CuPy or Numba array. Use Param to give the dtype of memory that
-    cannot report it, like uint16 or an address. A gradient may have another dtype of these four. It
-    may be read-only, unless it is a view of an arena: no other gradient is written to. Arrays from
-    JAX and other libraries that promise immutability are accepted only as gradients. The optimizer
-    keeps the memory alive; it must not move until close() or a new bind().
+    Parameters and gradients are arrays with the dtype float32, float64, bfloat16 or float16, in C
+    order. An array is given as a numpy array or another object with __array_interface__, a torch
+    tensor, a DLPack array, an object with the buffer protocol, or (address, shape). On a GPU, it
+    may also be an object with __cuda_array_interface__, such as a CuPy or Numba array. If an array
+    cannot report its dtype, for example uint16 or an address, give the dtype with Param. The dtype
+    of a gradient may differ from the parameter's. A gradient may be read-only unless it is a view
+    of an arena, because libzero writes only to gradients in arenas. Arrays from JAX and other
+    libraries that promise immutability are accepted only as gradients. The optimizer keeps the
+    arrays alive. Their memory must not move until close() or a new bind().
 
-    The arguments are the fields of zero_options. 0 is the library's default. `optimizer` is the
-    name of a ZERO_OPTIMIZER_ constant in lower case, like "rmsprop", or a CustomOptimizer.
-    **settings, like lr, apply to every group. A step updates float32 masters of bfloat16 and
-    float16 parameters, which are part of the state.
+    The arguments are the fields of zero_options, and 0 selects the library's default. `optimizer`
+    is the name of a ZERO_OPTIMIZER_ constant in lower case, such as "rmsprop", or a
+    CustomOptimizer. **settings, such as lr, apply to every group. For bfloat16 and float16
+    parameters, a step updates float32 master weights, which are part of the state.
 
-    wire_dtype        "bfloat16" or "float16": gradients are rounded to this dtype before they are
-                      summed in float32
-    predivide_factor  a power of two: gradients are divided by it before they are rounded and
-                      summed, and their sum is multiplied by it
-    share_dtype       "bfloat16" or "float16": a step rounds float32 parameters to this dtype on
-                      every rank; they then have masters, too
-    master            "remainder" keeps only the 16 bits that a bfloat16 parameter lacks of its
-                      master. The state is smaller, and ties are rounded away from zero instead of
-                      to even. "none" keeps no master, and each step loses the bits that rounding
-                      cuts off
-    uneven_inputs     see join()
-    overlap_gather    see param_wait()
-    instances         the number of copies of the state; world / instances neighbouring ranks divide
-                      each copy among them
+    wire_dtype        the dtype, "bfloat16" or "float16", to which gradients are rounded before they
+                      are summed in float32
+    predivide_factor  a power of two by which gradients are divided before they are rounded and
+                      summed, and by which their sum is multiplied
+    share_dtype       the dtype, "bfloat16" or "float16", to which a step rounds float32 parameters
+                      on every rank. These parameters then have master weights
+    master            the storage of master weights. "remainder" stores only the 16 bits of a master
+                      weight that its bfloat16 parameter lacks. The state is smaller, and ties are
+                      rounded away from zero instead of to even. "none" stores no master weights,
+                      and each step loses the bits that rounding cuts off
+    uneven_inputs     uneven_inputs the treatment of ranks that run out of inputs, which join()
+                      describes
+    overlap_gather    overlap_gather true if step() returns before parameters are updated, as
+                      param_wait() describes
+    instances         the number of copies of the state, each of which is divided over world /
+                      instances consecutive ranks
 
-    On a GPU, methods queue their work on `stream`, after the work already queued there. `stream` is
-    a cudaStream_t as an int, a torch, CuPy or cuda.core stream, or None for the default stream.
-    Later work on it sees the results, and memory is freed in stream order. The stream in an array's
-    interface is ignored. On the host there is no stream.
+    On a GPU, methods queue their work on `stream`, after the work that is already queued on it.
+    `stream` is a cudaStream_t as an int, a torch, CuPy or cuda.core stream, or None for the default
+    stream. Later work on the stream sees the results, and memory is freed in stream order. The
+    stream that an array's interface reports is ignored. On the host, there is no stream.
 
-    Every rank calls the collective methods in the same order; local methods do not wait for other
-    ranks. A wrong argument raises ArgumentError, or a TypeError or ValueError if Python detects it.
-    It is raised before anything is sent, so the other ranks wait for this one. A correct call at
-    the wrong moment raises ZeroError (ZERO_ERR_STATE). If ranks disagree, the ranks that differ
-    from the rest raise MismatchError. If another rank failed, the call raises PeerError. In both
-    cases nothing has changed. CommError: the comm is broken.
+    Every rank must call the collective methods in the same order. Local methods do not wait for
+    other ranks. A wrong argument raises ArgumentError, or TypeError or ValueError if Python detects
+    it. These errors are raised before anything is sent, so the other ranks wait for this rank. A
+    valid call at the wrong time raises ZeroError (ZERO_ERR_STATE). If arguments differ between
+    ranks, the ranks that differ from the others raise MismatchError. If another rank failed, the
+    call raises PeerError. After MismatchError and PeerError, nothing has changed. If the comm is
+    broken, the call raises CommError.
 
     >>> weight, gradient = np.ones(3, np.float32), np.full(3, 2, np.float32)
     >>> comm = Comm.solo()
@@ -171,12 +175,12 @@ class Optimizer(Gradients, Checkpoints, Closing):
         grads: Mapping[str, Array | None] | None = None,
         **settings: Unpack[Settings],
     ) -> Group:
-        """Add parameters as one group; `settings` override the optimizer's. `params` maps names to
-        arrays, or lists Params, (name, data) or (name, data, grad). `grads` maps names to arrays of
-        the parameter's shape. Every rank registers the same names, shapes and dtypes. Local. If the
-        call fails, no parameter is added. It may be called again, even after steps. ArgumentError
-        names the parameter and the fault. TypeError or ValueError: the memory cannot be used, for
-        the reason given.
+        """Add parameters as one group, whose `settings` override those of the optimizer. `params`
+        maps names to arrays, or is a list of Param, (name, data) or (name, data, grad). `grads`
+        maps names to arrays of the parameter's shape. Every rank must register the same names,
+        shapes and dtypes. Local. If the call fails, no parameter is added. This method may be
+        called again, even after steps. Raises ArgumentError, which names the parameter and the
+        fault. Raises TypeError or ValueError with the reason if the memory cannot be used.
 
         >>> bias = np.zeros(2, np.float32)
         >>> optimizer.register({"b": bias}, weight_decay=0, lr=0.1)
@@ -214,13 +218,14 @@ class Optimizer(Gradients, Checkpoints, Closing):
         return group
 
     def register_buffers(self, buffers: ModelBuffers) -> None:
-        """Add tensors of the model that are not trained, like running statistics and counters.
-        `buffers` maps names to arrays, or lists ModelBuffers, (name, data) or (name, data, dtype).
-        Buffers may have any shape, and the dtypes of parameters or int32 and int64. They are kept
-        alive until close(). Steps do not touch them: broadcast_buffers() copies them, and
-        checkpoints contain rank 0's. Every rank registers the same names, shapes and dtypes. Local.
-        If the call fails, no buffer is added. ArgumentError: the name of another parameter or
-        buffer, or memory that overlaps. TypeError: another dtype.
+        """Add tensors of the model that are not trained, such as running statistics and counters.
+        `buffers` maps names to arrays, or is a list of ModelBuffer, (name, data) or (name, data,
+        dtype). Buffers may have any shape. Their dtype may be int32, int64 or any dtype of
+        parameters. The optimizer keeps them alive until close(). Steps do not change buffers,
+        broadcast_buffers() copies them, and checkpoints contain the buffers of rank 0. Every rank
+        must register the same names, shapes and dtypes. Local. If the call fails, no buffer is
+        added. Raises ArgumentError if a name is already in use or memory overlaps, and TypeError
+        for any other dtype.
 
         >>> optimizer.register_buffers({"seen": np.zeros(1, np.int64)})
         """
@@ -231,9 +236,10 @@ class Optimizer(Gradients, Checkpoints, Closing):
         self._buffers += memory
 
     def bind(self, data: Arrays | None = None, grads: Arrays | None = None) -> None:
-        """Give new memory to all parameters, gradients or both, with the same shapes and dtypes;
-        contents are not copied. None in `data` keeps that parameter's memory; None in `grads` means
-        no gradient. Local. ZERO_ERR_STATE while reduced gradients are pending.
+        """Set new memory for all parameters, all gradients or both. Shapes and dtypes must stay the
+        same, and contents are not copied. None in `data` keeps the memory of that parameter, and
+        None in `grads` means that there is no gradient. Local. Raises ZeroError (ZERO_ERR_STATE)
+        while reduced gradients are pending.
 
         >>> optimizer.bind(grads={"w": np.zeros(3, np.float32)})
         """
@@ -251,9 +257,9 @@ class Optimizer(Gradients, Checkpoints, Closing):
             self._grads = new_grads
 
     def seal(self) -> None:
-        """Fix owners, compare the registration over all ranks and allocate the state. The first
-        collective call does this implicitly. Collective. MismatchError names the first difference,
-        with both sides.
+        """Fix the owners of all parameters, compare the registrations of all ranks, and allocate
+        the state. The first collective call does this implicitly. Collective. If registrations
+        differ, MismatchError names the first difference and shows both sides.
 
         >>> optimizer.seal()
         """
@@ -261,8 +267,8 @@ class Optimizer(Gradients, Checkpoints, Closing):
 
     @property
     def settings(self) -> Group:
-        """The settings of all groups together, and of groups added later; its "loss_scale" is
-        `loss_scale`.
+        """The settings of all groups, including groups that are added later. Its entry "loss_scale"
+        is the attribute `loss_scale`.
 
         >>> optimizer.settings["lr"] = 0.1
         >>> optimizer.settings
@@ -271,7 +277,7 @@ class Optimizer(Gradients, Checkpoints, Closing):
         return Group(self._handle, _zero_h.ALL_GROUPS, [*self._known, "loss_scale"])
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Refuse the name of a setting with AttributeError, because settings are not attributes.
+        """Raise AttributeError for the name of a setting, because settings are not attributes.
 
         >>> optimizer.lr = 0.1
         Traceback (most recent call last):
@@ -284,10 +290,10 @@ class Optimizer(Gradients, Checkpoints, Closing):
         super().__setattr__(name, value)
 
     def set_trainable(self, param: Union[str, int], trainable: bool) -> None:
-        """Freeze a parameter, by name or number, or train it again, starting with the next step.
-        Make the same call on every rank, and again after a load. A frozen parameter's gradient is
-        ignored; its state stays. Local. IndexError for a number out of range, ZeroError for a
-        parameter of integers.
+        """Freeze a parameter, given by name or number, or train it again, starting with the next
+        step. Make the same call on every rank, and repeat it after a load. The gradient of a frozen
+        parameter is ignored, and its state is kept. Local. Raises IndexError if the number is out
+        of range, and ZeroError for an integer parameter.
 
         >>> optimizer.set_trainable("w", False)
         """
@@ -296,9 +302,10 @@ class Optimizer(Gradients, Checkpoints, Closing):
     # ---- Train ----
 
     def broadcast_params(self, root: int | None = 0, *, stream: Any = None) -> None:
-        """Copy every parameter from `root` to all ranks. None copies nothing and declares that all
-        ranks wrote the same values. Without either, the first step fails if ranks differ
-        (MismatchError). The copy is complete on return, even on a GPU. Collective.
+        """Copy every parameter from `root` to all ranks. If `root` is None, nothing is copied, and
+        the call declares that all ranks wrote the same values. If neither call is made and
+        parameters differ between ranks, the first step raises MismatchError. The copy is complete
+        when this method returns, even on a GPU. Collective.
 
         >>> optimizer.broadcast_params()
         """
@@ -306,8 +313,8 @@ class Optimizer(Gradients, Checkpoints, Closing):
         lib().zero_broadcast_params(self._handle.open(), chosen, _values.stream(stream))
 
     def broadcast_buffers(self, root: int = 0, *, stream: Any = None) -> None:
-        """Copy every buffer, bit for bit, from `root` to all ranks; the engine chooses when.
-        Collective. ZERO_ERR_STATE if no buffers are registered.
+        """Copy every buffer, bit for bit, from `root` to all ranks. The engine decides when to call
+        this method. Collective. Raises ZeroError (ZERO_ERR_STATE) if no buffers are registered.
 
         >>> optimizer.register_buffers({"mean": np.zeros(3, np.float32)})
         >>> optimizer.broadcast_buffers()
@@ -323,13 +330,15 @@ class Optimizer(Gradients, Checkpoints, Closing):
         *,
         stream: Any = None,
     ) -> bool:
-        """Reduce the gradients if that has not been done, update the owned shard, and copy the new
-        parameters to every rank. reduce_grads() describes `grads` and `reduction`. `accumulate`
-        reduces and adds to the sums that reduce_grads accumulated.
+        """Reduce the gradients if they have not been reduced, update the shard that this rank owns,
+        and copy the new parameters to every rank. reduce_grads() describes `grads` and `reduction`.
+        With `accumulate`, the reduced gradients are added to the sums that reduce_grads
+        accumulated.
 
-        Returns False if gradients were not finite and all ranks skipped the update. On a GPU, True
-        means that the work is queued; result() waits and reports the outcome. Collective.
-        NonfiniteError with nonfinite="error"; ZERO_ERR_STATE if no parameter has a gradient.
+        Returns False if gradients were not finite and all ranks skipped the update, and True
+        otherwise. On a GPU, True means that the work is queued, and result() waits for the outcome
+        and reports it. Collective. With nonfinite="error", gradients that are not finite raise
+        NonfiniteError. If no parameter has a gradient, this raises ZeroError (ZERO_ERR_STATE).
 
         >>> optimizer.step({"w": np.full(3, 4, np.float32)}, reduction="sum")
         True
@@ -345,8 +354,8 @@ class Optimizer(Gradients, Checkpoints, Closing):
         return status != _zero_h.SKIPPED
 
     def result(self) -> Result:
-        """Return what the ranks agreed on in the last step. If that step failed, this does not
-        raise its error again: see `status`. Local.
+        """Return the outcome of the last step, on which the ranks agreed. If that step failed, its
+        error is not raised again, but reported in `status`. Local.
 
         >>> optimizer.step()
         True
@@ -365,12 +374,12 @@ class Optimizer(Gradients, Checkpoints, Closing):
 
     @property
     def comm(self) -> Comm:
-        """The comm that the optimizer was created on."""
+        """The comm on which the optimizer was created."""
         return self._comm
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the registered parameters, in order."""
+        """The names of the registered parameters, in registration order."""
         return tuple(self._names)
 
     def __repr__(self) -> str:
@@ -378,7 +387,7 @@ class Optimizer(Gradients, Checkpoints, Closing):
         return f"<Optimizer, {state}>"
 
     def stats(self) -> Statistics:
-        """Return this rank's sizes, counts and times since the optimizer was created. Local.
+        """Return the statistics of this rank since the optimizer was created. Local.
 
         >>> optimizer.step()
         True
@@ -390,8 +399,8 @@ class Optimizer(Gradients, Checkpoints, Closing):
         return Statistics(**fields_of(statistics))
 
     def close(self) -> None:
-        """Free the state and release borrowed memory; closing again has no effect. Parameters keep
-        their values. Local.
+        """Free the state and release borrowed memory. Closing an optimizer again has no effect.
+        Parameters keep their values. Local.
 
         >>> optimizer.close()
         """

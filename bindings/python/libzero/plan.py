@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ownership of parameters, computed on any machine, and memory laid out so that nothing is
-copied."""
+"""Computes the owners of parameters on any machine, and allocates memory whose layout avoids
+copies."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ GradDtypes = Optional[Union[FloatingDtype, Mapping[str, FloatingDtype]]]
 
 @dataclass(frozen=True)
 class Plan:
-    """The location and the owner of each parameter, in parameter order.
+    """The location and the owner of each parameter, in the order of the parameters.
 
-    offsets           the byte at which each parameter begins in an arena
-    owners            the rank that owns each parameter; OWNER_SPLIT (-1) if several ranks own parts
-                      of it
+    offsets           the byte offset of each parameter in an arena
+    owners            the rank that owns each parameter, or OWNER_SPLIT (-1) if several ranks own
+                      parts of it
     elements          the number of elements that each rank owns
-    arena_bytes       size of an arena with that layout
-    state_bytes       optimizer state of the rank with the most
-    grad_offsets      the byte at which each gradient begins in its arena; the layout differs if
-                      dtypes do
-    grad_arena_bytes  size of the gradients' arena
+    arena_bytes       the size of an arena with that layout
+    state_bytes       the size of the optimizer state on the rank with the largest state
+    grad_offsets      the byte offset of each gradient in a separate arena; the layout differs from
+                      that of parameters if the dtypes differ
+    grad_arena_bytes  the size of the arena of gradients
     """
 
     offsets: tuple[int, ...]
@@ -67,17 +67,19 @@ def partition_plan(
     instances: int = 0,
     **settings: Unpack[Settings],
 ) -> Plan:
-    """Return the layout and ownership that an Optimizer with these arguments would choose for
+    """Return the layout and the owners that an Optimizer with these arguments would choose for
     parameters of these shapes. No ranks are needed.
 
-    `shapes` maps names to shapes, or lists Params with a shape. `dtype`, one for all or by name, is
-    the dtype of parameters that do not give theirs (float32). `grad_dtype` is the dtype of their
-    gradients (the parameter's).
+    `shapes` maps names to shapes, or is a list of Param with shapes. `dtype` is the dtype of
+    parameters that do not specify their dtype, either one value for all parameters or a mapping by
+    name. The default is float32. `grad_dtype` is the dtype of their gradients. The default is the
+    dtype of the parameter.
 
-    The layout works for any comm: if whole tensors have one owner, the parts of all owners are
-    padded to the size of the longest, because that is what ranks exchange. If `comm` is given, it
-    has `world` ranks and the layout is for it alone. It may need less memory: on one host no parts
-    are exchanged. ArgumentError: an option or a setting out of range.
+    The layout works for any comm. If every tensor has a single owner, the part of each owner is
+    padded to the size of the largest part, because ranks exchange parts of equal size. If `comm` is
+    given, it must have `world` ranks, and the layout is valid only for that comm. Such a layout may
+    need less memory, because ranks on one host do not exchange parts. Raises ArgumentError if an
+    option or a setting is out of range.
 
     >>> plan = partition_plan({"w": (1000, 100), "b": (100,)}, world=4)
     >>> plan.elements, plan.state_bytes
@@ -120,8 +122,8 @@ _SHOWN = 8
 
 @dataclass(frozen=True)
 class Allocation:
-    """The result of allocate(): `data` and `grads`, arrays in arenas by name, in the given shapes,
-    and `params`, the Params to register them with."""
+    """The result of allocate(). `data` and `grads` map names to arrays in arenas, which have the
+    given shapes. `params` is the list of Param with which to register them."""
 
     data: dict[str, Any]
     grads: dict[str, Any]
@@ -145,16 +147,18 @@ def allocate(
     grad_dtype: GradDtypes = None,
     instances: int = 0,
 ) -> Allocation:
-    """Allocate parameters and gradients in arenas, laid out so that an Optimizer with these
-    arguments reduces and updates them in place. Parameters are in a shared arena, or with several
-    instances in one arena per rank; gradients are in one arena per rank. Parameters start as zeros:
-    one rank writes them, and Optimizer.broadcast_params then copies them to the others. Collective.
+    """Allocate parameters and gradients in arenas, with a layout that allows an Optimizer with
+    these arguments to reduce and update them in place. Parameters are in a shared arena, or in one
+    arena per rank if there are several instances. Gradients are in one arena per rank. Parameters
+    are zeros at first. One rank must write their values, and Optimizer.broadcast_params then copies
+    them to the other ranks. Collective.
 
         memory = allocate(comm, {"w": (784, 10), "b": (10,)}, dtype="bfloat16")
         optimizer.register(memory.params)
 
-    partition_plan describes `dtype` and `grad_dtype`; the Params carry them. Arrays of bfloat16 are
-    uint16. On a GPU, arrays are objects that other packages can read (see Comm.arena).
+    partition_plan describes `dtype` and `grad_dtype`, which are also stored in each Param. Arrays
+    of bfloat16 have the dtype uint16. On a GPU, arrays are objects that other packages can read
+    (see Comm.arena).
     """
     given = _shaped(shapes, dtype, grad_dtype)
     plan = partition_plan(
@@ -216,7 +220,8 @@ W = TypeVar("W", bound=str)
 
 
 def _of(dtypes: Optional[Union[W, Mapping[str, W]]], name: str, memory: Any) -> Optional[W]:
-    """Return the dtype that the caller gave for one parameter; None if its memory may report it."""
+    """Return the dtype that the caller gave for one parameter, or None if the memory may report
+    it."""
     if isinstance(dtypes, Mapping):
         return dtypes.get(name)
     return dtypes if memory is None else None

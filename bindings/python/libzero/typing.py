@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The types of libzero's arguments, for your own annotations.
+"""The types of libzero's arguments, for use in your annotations.
 
-Words that stand for constants of zero.h are made from it. Rules and settings come from the library,
-which may be newer.
+The words that stand for constants of zero.h are generated from zero.h. The names of rules and
+settings come from the library, which may be newer than this package.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class CudaArray(Protocol):
 
 
 class DLPackArray(Protocol):
-    """An object that supports DLPack."""
+    """An array of any library that supports DLPack."""
 
     def __dlpack__(self, *args: Any, **arguments: Any) -> Any: ...
 
@@ -72,8 +72,9 @@ NumberDtype = Literal["float32", "float64"]
 
 
 class Settings(TypedDict, total=False):
-    """The settings of all rules. docs/optimizers.md lists each rule's settings and defaults. A
-    CustomOptimizer declares its own settings, which are changed as group["name"]."""
+    """The settings of all rules. docs/optimizers.md lists the settings of each rule and their
+    defaults. A CustomOptimizer declares its own settings, which a program changes with
+    group["name"]."""
 
     lr: float
     beta1: float

@@ -47,9 +47,9 @@ class Checkpoints:
 
     @property
     def save_ended(self) -> bool:
-        """Return True if collective calls have detected that the save in progress is complete or
-        has failed. The result is the same on all ranks. `save_wait` reports whether the save
-        succeeded. Local. Raises ZeroError if no save is in progress."""
+        """True if collective calls have detected that the save in progress is complete or has
+        failed. The value is the same on all ranks. `save_wait` reports whether the save succeeded.
+        Local. Raises ZeroError if no save is in progress."""
         done = c.c_int32()
         lib().zero_state_save_poll(self._handle.open(), c.byref(done))
         return done.value != 0

@@ -26,7 +26,7 @@ class Gradients(Overlap, Ranks):
         stream: Any = None,
     ) -> None:
         """Sum every gradient over the ranks, in rank order, and leave the sum on the ranks that own
-        the parameter. "mean" divides the sum by the number of ranks. "none" states that the
+        the parameter. With "mean", the sum is divided by the number of ranks. With "none", the
         gradients have already been reduced.
 
         Without `grads`, the registered gradients are reduced. Otherwise, `grads` is either one

@@ -28,10 +28,11 @@ class Param:
     owner         the rank that owns it, if partition is "manual"
     padded        true if libzero may read and write data and grad past their end, up to the next
                   multiple of 16 elements, as in the layout of allocate()
-    dtype         "float32", "float64", "bfloat16" or "float16". Frozen parameters may also have
-                  "int32" or "int64". It is needed only if the memory does not report its dtype, as
-                  with (address, shape), or with uint16, because numpy has no bfloat16. The default
-                  is float32; integer dtypes must be given
+    dtype         the element type, which is "float32", "float64", "bfloat16" or "float16", or for
+                  frozen parameters also "int32" or "int64". Integer types must always be given. The
+                  other types must be given only if the memory does not report its dtype. This
+                  applies to (address, shape), and to uint16, because numpy has no bfloat16. The
+                  default is "float32"
     grad_dtype    the dtype of a gradient that is given later, if it differs from the parameter's
     frozen        true if it is not trained until Optimizer.set_trainable enables training
     lr_scale      a factor for the group's lr, which is not saved

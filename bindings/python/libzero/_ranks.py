@@ -80,10 +80,10 @@ class Ranks:
     def join(self, grads: Arrays | None = None, *, stream: Any = None) -> int:
         """Call this when this rank runs out of inputs, or if it has none from the start. The method
         joins the other ranks' calls on this optimizer, contributing zero gradients, until every
-        rank has joined. It then copies the buffers of the rank that joined last to all ranks. If
-        several ranks joined last, it copies those of the highest of them. It returns the number of
-        that rank. Copy from that rank any other data that the optimizer does not hold. Training
-        then continues as before.
+        rank has joined. It then copies the buffers of the rank that joined last to all ranks, and
+        returns the number of that rank. If several ranks joined last, the highest of them counts.
+        Copy from that rank any other data that the optimizer does not hold. Training then continues
+        as before.
 
             for batch in batches:  # not as many on each rank
                 forward_backward(batch)

@@ -18,8 +18,8 @@ from .typing import NumberDtype
 
 
 def int32(value: int, what: str) -> int:
-    """Return `value` for an int32_t. ctypes alone would silently truncate a number that is too
-    large."""
+    """Return `value` for an int32_t. Without this check, ctypes would silently truncate a number
+    that is too large."""
     return _integer(value, what, 32)
 
 

@@ -155,9 +155,9 @@ class Comm(Closing):
         With device="host", ranks on several hosts communicate over MPI if the launcher provides it.
         Ranks on GPUs of several hosts communicate over NCCL. Each rank uses the GPU
         `device_ordinal`. None selects the only GPU that this process sees. If the process sees
-        several GPUs, None selects the GPU whose number is the rank's number on its host.
-        docs/calls.md and docs/gpu.md list the environment variables that are read, including the
-        variables that give the address at which ranks of several hosts meet. Collective. If a
+        several GPUs, None selects the GPU whose number is the rank's number on its host. The
+        environment variables that are read are listed in docs/calls.md. The variables that give the
+        address at which ranks of several hosts meet are listed in docs/gpu.md. Collective. If a
         variable is wrong or missing, ArgumentError names it.
 
         >>> comm = Comm.from_env()
@@ -440,8 +440,8 @@ class Comm(Closing):
         int, it is a number of bytes.
 
         `kind` is "shared" (one copy for all ranks, for parameters) or "per_rank" (for gradients).
-        `dtype` is "float32", "float64", "int32", "int64", "float16" or "bfloat16". numpy lacks
-        bfloat16, so an array of that dtype has the dtype uint16, and
+        `dtype` is "float32", "float64", "int32", "int64", "float16" or "bfloat16". Because numpy
+        lacks bfloat16, an array of that dtype has the dtype uint16, and
         torch.from_numpy(array).view(torch.bfloat16) is a tensor in the same memory. On a GPU, the
         arena is an object with __cuda_array_interface__, which cupy.asarray(arena) and
         torch.as_tensor(arena, device="cuda") convert without a copy. The memory is freed with its

@@ -51,11 +51,11 @@ class Optimizer(Gradients, Checkpoints, Closing):
 
     Parameters and gradients are arrays with the dtype float32, float64, bfloat16 or float16, in C
     order. An array is given as a numpy array or another object with __array_interface__, a torch
-    tensor, a DLPack array, an object with the buffer protocol, or (address, shape). On a GPU, it
-    may also be an object with __cuda_array_interface__, such as a CuPy or Numba array. If an array
-    cannot report its dtype, for example uint16 or an address, give the dtype with Param. The dtype
-    of a gradient may differ from the parameter's. A gradient may be read-only unless it is a view
-    of an arena, because libzero writes only to gradients in arenas. Arrays from JAX and other
+    tensor, a DLPack array, an object with the buffer protocol, or (address, shape). On a GPU, an
+    array may also be an object with __cuda_array_interface__, such as a CuPy or Numba array. If an
+    array cannot report its dtype, for example uint16 or an address, give the dtype with Param. The
+    dtype of a gradient may differ from the parameter's. A gradient may be read-only unless it is a
+    view of an arena, because libzero writes only to gradients in arenas. Arrays from JAX and other
     libraries that promise immutability are accepted only as gradients. The optimizer keeps the
     arrays alive. Their memory must not move until close() or a new bind().
 
@@ -70,10 +70,10 @@ class Optimizer(Gradients, Checkpoints, Closing):
                       summed, and by which their sum is multiplied
     share_dtype       the dtype, "bfloat16" or "float16", to which a step rounds float32 parameters
                       on every rank. These parameters then have master weights
-    master            the storage of master weights. "remainder" stores only the 16 bits of a master
-                      weight that its bfloat16 parameter lacks. The state is smaller, and ties are
-                      rounded away from zero instead of to even. "none" stores no master weights,
-                      and each step loses the bits that rounding cuts off
+    master            the storage of master weights. With "remainder", only the 16 bits of a master
+                      weight that its bfloat16 parameter lacks are stored. The state is smaller, and
+                      ties are rounded away from zero instead of to even. With "none", no master
+                      weights are stored, and each step loses the bits that rounding cuts off
     uneven_inputs     uneven_inputs the treatment of ranks that run out of inputs, which join()
                       describes
     overlap_gather    overlap_gather true if step() returns before parameters are updated, as
@@ -220,8 +220,8 @@ class Optimizer(Gradients, Checkpoints, Closing):
     def register_buffers(self, buffers: ModelBuffers) -> None:
         """Add tensors of the model that are not trained, such as running statistics and counters.
         `buffers` maps names to arrays, or is a list of ModelBuffer, (name, data) or (name, data,
-        dtype). Buffers may have any shape. Their dtype may be int32, int64 or any dtype of
-        parameters. The optimizer keeps them alive until close(). Steps do not change buffers,
+        dtype). Buffers may have any shape. The dtype of a buffer may be int32, int64 or any dtype
+        of parameters. The optimizer keeps buffers alive until close(). Steps do not change buffers,
         broadcast_buffers() copies them, and checkpoints contain the buffers of rank 0. Every rank
         must register the same names, shapes and dtypes. Local. If the call fails, no buffer is
         added. Raises ArgumentError if a name is already in use or memory overlaps, and TypeError

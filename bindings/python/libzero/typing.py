@@ -72,8 +72,8 @@ NumberDtype = Literal["float32", "float64"]
 
 
 class Settings(TypedDict, total=False):
-    """The settings of all rules. docs/optimizers.md lists the settings of each rule and their
-    defaults. A CustomOptimizer declares its own settings, which a program changes with
+    """The settings of all rules. For the settings of each rule and their defaults, see
+    docs/optimizers.md. A CustomOptimizer declares its own settings, which a program changes with
     group["name"]."""
 
     lr: float

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libzero for torch: optimizers that replace those of torch and fairscale by a change of the
-import."""
+"""libzero for torch. Its optimizers replace those of torch and fairscale; only the import
+changes."""
 
 from __future__ import annotations
 

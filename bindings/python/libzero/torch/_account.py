@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares a file or a dictionary with the result: every entry that is dropped or filled in is
-reported. It knows names and kinds alone, and no format."""
+"""Compares a file or a dictionary with the result of a conversion, and reports every entry that is
+dropped or filled in. It works on names and kinds of entries, and does not know any file format."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ NUMBER = "a number"
 
 @dataclass
 class Account:
-    """The differences. `left_over`, `missing`: names; `others`: sentences such as "'w' has shape
-    [3], not [4]". `ignored` and `filled` are names that options allow."""
+    """The differences. `left_over` and `missing` contain names. `others` contains sentences such as
+    "'w' has shape [3], not [4]". `ignored` and `filled` contain names that options allow to be
+    dropped or filled in."""
 
     left_over: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
@@ -30,9 +31,9 @@ class Account:
             getattr(self, name).extend(names)
 
     def text(self, *, ignore: str = "", fill: str = "") -> str:
-        """Return why the result would differ, or "" if everything is accounted for. `ignore` and
-        `fill` describe the options that drop left-over names and start missing ones: "--fill starts
-        them at 0"."""
+        """Return the reason why the result would differ, or "" if everything is accounted for.
+        `ignore` and `fill` describe the options that drop left-over names and fill in missing ones,
+        for example "--fill starts them at 0"."""
         parts = [
             _part("it has", listed(map(repr, self.left_over)), "which nothing here takes", ignore),
             _part("it lacks", listed(map(repr, self.missing)), "", fill),
@@ -56,10 +57,10 @@ def account(
     ignore: Sequence[str] = (),
     fill: bool = False,
 ) -> Account:
-    """Compare the entries that a source `has` with the entries that the result `holds`. Entries are
-    names of tensors and numbers, each with its kind: the shape of a tensor, NUMBER for a number, or
-    a flag's own value. `may`: names in `holds` that the source need not have. `ignore`: patterns of
-    names that may be left over."""
+    """Compare the entries that a source `has` with the entries that the result `holds`. Entries map
+    the names of tensors and numbers to their kinds. A kind is the shape of a tensor, NUMBER for a
+    number, or the value of a flag. `may` contains names in `holds` that the source does not need to
+    have. `ignore` contains patterns of names that may be left over."""
     out = Account()
     for name, kind in has.items():
         if name in holds:
@@ -76,7 +77,7 @@ def account(
 
 
 class Patterns(list[str]):
-    """The patterns of an option, and which of them matched."""
+    """The patterns that an option gives, and the patterns that have matched a name."""
 
     def __init__(self, option: str, words: Iterable[str]) -> None:
         super().__init__(words)
@@ -87,14 +88,14 @@ class Patterns(list[str]):
         self._used.update(patterns)
 
     def text(self) -> str:
-        """Return a sentence about the patterns that matched no name, or ""."""
+        """Return a sentence about the patterns that matched no name, or "" if there are none."""
         vain = [pattern for pattern in self if pattern not in self._used]
         return f"{self._option} {listed(map(repr, vain))}: it has nothing of that name" if vain else ""
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
-    """Return whether a pattern is the name, or the name of an enclosing part: "ema" matches
-    "ema.w", too."""
+    """Return whether a pattern equals the name or the name of an enclosing part. For example, "ema"
+    also matches "ema.w"."""
     found = [
         pattern
         for pattern in patterns
@@ -106,7 +107,7 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 def repeated(names: Iterable[Hashable]) -> list[Any]:
-    """Return the values that occur more than once."""
+    """Return the values that occur more than once, without repetitions."""
     return [name for name, count in Counter(names).items() if count > 1]
 
 
@@ -119,7 +120,7 @@ def each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def listed(words: Iterable[str]) -> str:
-    """Return the first ten words, and the number of remaining ones."""
+    """Return the first ten words, and the number of remaining words."""
     all_words = list(words)
     rest = len(all_words) - MOST
     return ", ".join(all_words[:MOST]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Optimizer's methods that save, load, and keep a rank's own bytes in checkpoints."""
+"""The methods of Optimizer that save and load checkpoints, and store a rank's own bytes in them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from ._sharded import ShardedOptimizer
 
 
 class Checkpoints(ShardedOptimizer):
-    """Checkpoints of parameters and state, with bytes of each rank by name."""
+    """Checkpoints of parameters and optimizer state. Each rank can also store its own bytes in them
+    under a name."""
 
     _native: NativeShard
 
@@ -20,10 +21,11 @@ class Checkpoints(ShardedOptimizer):
         return self._native
 
     def save(self, directory: Union[str, os.PathLike[str]], *, replace: bool = False) -> None:
-        """Save parameters, rank 0's buffers, state, options and step as the checkpoint `directory`.
-        Every rank calls this. The checkpoint is either complete and on stable storage, or does not
-        exist. Options are the current ones of param_groups, which a schedule has set for the next
-        step. RuntimeError between a clip and its step.
+        """Save the parameters, rank 0's buffers, the state, the options and the step number as the
+        checkpoint `directory`. Every rank must call this. The checkpoint is either complete and on
+        stable storage, or it does not exist. The saved options are the current options in
+        param_groups, as a scheduler has set them for the next step. Raises RuntimeError between a
+        clip and the step that follows it.
 
         >>> optimizer.step()
         >>> optimizer.save("run/step-1")
@@ -34,8 +36,8 @@ class Checkpoints(ShardedOptimizer):
         self, directory: Union[str, os.PathLike[str]], *, replace: bool = False
     ) -> None:
         """Begin a `save` of the current state, which threads write while training continues. Until
-        `save_wait`, change parameters only through this optimizer, and do not move them. See
-        libzero.Optimizer.save_begin.
+        `save_wait` returns, change parameters only through this optimizer, and do not move them.
+        See libzero.Optimizer.save_begin.
 
         >>> optimizer.step()
         >>> optimizer.save_begin("run/step-1")
@@ -47,8 +49,8 @@ class Checkpoints(ShardedOptimizer):
 
     @property
     def save_ended(self) -> bool:
-        """Whether later steps have found that the save in progress is complete or has failed, with
-        the same result on all ranks. `save_wait` reports which.
+        """True if later steps have detected that the save in progress is complete or has failed.
+        The value is the same on all ranks. `save_wait` reports whether the save succeeded.
 
         >>> optimizer.save_begin("run/step-1")
         >>> optimizer.save_wait() if optimizer.save_ended else optimizer.step()
@@ -56,8 +58,8 @@ class Checkpoints(ShardedOptimizer):
         return self._open().core.optimizer.save_ended
 
     def save_wait(self) -> None:
-        """Wait until the save in progress is on stable storage. libzero.CheckpointError gives the
-        reason if there is no checkpoint; training may continue.
+        """Wait until the save in progress is on stable storage. If the save failed,
+        libzero.CheckpointError gives the reason, and training may continue.
 
         >>> optimizer.save_begin("run/step-1")
         >>> optimizer.save_wait()
@@ -65,9 +67,9 @@ class Checkpoints(ShardedOptimizer):
         self._open().core.optimizer.save_wait()
 
     def load(self, directory: Union[str, os.PathLike[str]], *, keep_settings: bool = False) -> None:
-        """Load a checkpoint, or the latest sound one in a folder of checkpoints, saved by any
-        number of ranks: parameters, buffers, state, and options. Options are written to
-        param_groups, unless `keep_settings`.
+        """Load parameters, buffers, state and options from a checkpoint, or from the newest intact
+        checkpoint in a folder of checkpoints. Any number of ranks may have saved it. Options are
+        written to param_groups unless `keep_settings` is set.
 
         >>> optimizer.step()
         >>> optimizer.save("run/step-1")
@@ -80,19 +82,21 @@ class Checkpoints(ShardedOptimizer):
     def state_extra_set(
         self, name: str, value: Optional[Union[bytes, bytearray, memoryview]]
     ) -> None:
-        """Store these bytes of this rank under `name` in every later save, for example random
-        states or the position in the data. They replace the bytes stored before; None removes them.
-        A rank has at most 256 names of 1 to 255 bytes, and 16 MiB. A load replaces all of them by
-        the bytes that the rank of the same number saved.
+        """Store `value` for this rank under `name` in every later save, for example a random state
+        or the position in the data. It replaces the bytes that were stored under this name before,
+        and None removes them. A rank may have at most 256 names of 1 to 255 bytes each, and at most
+        16 MiB in total. A load replaces all stored bytes of this rank with the bytes that the rank
+        with the same number saved.
 
         >>> optimizer.state_extra_set("random", torch.get_rng_state().numpy().tobytes())
         """
         self._open().set_extra(name, value)
 
     def state_extra_get(self, name: str, rank: Optional[int] = None) -> bytes:
-        """Return the bytes that `rank` had stored, after a load and until load_state_dict; by
-        default the rank of the same number as this one. libzero.ArgumentError if the checkpoint has
-        no such bytes.
+        """Return the bytes that the given rank had stored in the loaded checkpoint. By default,
+        that is the rank with the same number as this rank. The bytes are available after a load,
+        until load_state_dict is called. Raises libzero.ArgumentError if the checkpoint has no such
+        bytes.
 
         >>> optimizer.state_extra_set("position", b"17")
         >>> optimizer.step()
@@ -104,7 +108,7 @@ class Checkpoints(ShardedOptimizer):
         return self._open().core.optimizer.state_extra_get(name, rank)
 
     def state_extra_list(self) -> list[tuple[int, str]]:
-        """Return the rank and the name of all bytes that state_extra_get returns.
+        """Return the rank and the name of every value that state_extra_get can return.
 
         >>> optimizer.state_extra_list()
         []

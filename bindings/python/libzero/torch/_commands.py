@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m libzero export` and `import` of torch's formats."""
+"""Implements `python -m libzero export` and `import` for torch's formats."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The common base of this package's optimizers in libzero: registered tensors, followed from step
-to step."""
+"""The common base class of libzero's optimizers for torch. It registers tensors, and follows their
+changes from step to step."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from ._tensors import Bound
 
 
 class Core:
-    """libzero's optimizer for torch tensors, which are numbered over all groups in order.
+    """An optimizer of libzero for torch tensors, which are numbered over all groups in order.
 
-    16-bit parameters are updated in their own type, like in torch.optim. With masters, the next
-    step would lose values that the program writes into a parameter.
+    Parameters of 16 bits are updated in their own type, as in torch.optim. With master weights, the
+    next step would lose the values that the program writes into a parameter.
     """
 
     def __init__(self, comm: Comm, rule: Any, partition: str, **options: Any) -> None:
@@ -42,10 +42,10 @@ class Core:
         trained: Optional[Sequence[bool]] = None,
         owners: Optional[Sequence[int]] = None,
     ) -> Optional[Group]:
-        """Register a group, completely or not at all; returns None for an empty group. `trained`
-        selects the parameters to train, regardless of requires_grad. `owners`: their ranks, for the
-        partition "manual". Raises TypeError and ValueError like Bound; ArgumentError for settings
-        out of range and memory that overlaps."""
+        """Register a group, completely or not at all. Returns None for an empty group. `trained`
+        selects the parameters to train, regardless of requires_grad. `owners` gives the ranks that
+        own the parameters with the partition "manual". Raises TypeError and ValueError as Bound
+        does, and ArgumentError if settings are out of range or memory overlaps."""
         bound = [Bound(param, name) for param, name in zip(params, names)]
         if not bound:
             return None
@@ -61,9 +61,10 @@ class Core:
         return group
 
     def compare(self, add: Callable[[Core], object]) -> None:
-        """Try `add`, which is about to be made on this core, without adding anything: a group
-        cannot be removed later. If it fails on one rank, all ranks raise. MismatchError, PeerError
-        or ValueError if another rank is about to add a different group. Collective."""
+        """Check whether a call of `add` on this core will succeed, without adding anything, because
+        a group cannot be removed later. If the check fails on one rank, all ranks raise an
+        exception. Raises MismatchError, PeerError or ValueError if another rank is about to add a
+        different group. Collective."""
         # Every rank creates as many optimizers, whatever is refused.
         trial, whole = (Core(self.comm, self._rule, **self._options) for _ in range(2))
         try:
@@ -86,16 +87,16 @@ class Core:
             )
 
     def seal(self) -> None:
-        """Fix owners. Collective. MismatchError or PeerError if ranks added different
-        parameters."""
+        """Fix the owners of all parameters. Collective. Raises MismatchError or PeerError if ranks
+        added different parameters."""
         self._owned = None
         if self.bound:
             self.optimizer.seal()
 
     def begun_apart(self, call: Callable[[], object], share: Callable[[], object]) -> None:
-        """Make `call`, a first use of gradients. If libzero finds on all ranks that they begin with
-        different parameters, make it again after `share`; the original optimizers do not check
-        this. Collective."""
+        """Run `call`, which is the first use of gradients. If libzero reports on all ranks that
+        they begin with different parameters, run `share` and then `call` again. (The original
+        optimizers do not check this.) Collective."""
         try:
             call()
         except (MismatchError, PeerError) as error:
@@ -105,15 +106,15 @@ class Core:
             call()
 
     def share_owned(self) -> None:
-        """Copy the owners' values to all ranks, like a step of the original optimizers.
+        """Copy the values of the owners to all ranks, as a step of the original optimizers does.
         Collective."""
         self.optimizer.share_params(keep_masters=True, stream=self.stream)
         owned = set(self.owned())
         self.wrote(number for number in range(len(self.bound)) if number not in owned)
 
     def share_owned_by(self, partition: str) -> None:
-        """The same with the values of the ranks that own whole tensors under another
-        `partition`."""
+        """Copy the values of the ranks that would own the whole tensors under another `partition`.
+        Collective."""
         once = Core(self.comm, "sgd", partition)
         try:
             params = [one.param for one in self.bound]
@@ -125,13 +126,14 @@ class Core:
         self.take_as_alike()
 
     def take_as_alike(self) -> None:
-        """Continue with each rank's own values. Must not be used with masters. Collective."""
+        """Continue with each rank's own values. This must not be used with master weights.
+        Collective."""
         if self.bound:
             self.optimizer.broadcast_params(None, stream=self.stream)
 
     def follow_memory(self) -> None:
-        """Look up the current memory of each parameter. Raises ValueError like Bound.moved, before
-        anything has changed."""
+        """Look up the current memory of each parameter. Raises ValueError as Bound.moved does,
+        before anything has changed."""
         moved = set(self.moved_now())
         if moved:
             self.optimizer.bind(
@@ -141,14 +143,14 @@ class Core:
                 one.address, one.strides = one.param.data_ptr(), one.param.stride()
 
     def moved_now(self) -> list[int]:
-        """Return the numbers of parameters that are not where libzero expects them. Raises
-        ValueError like Bound.moved."""
+        """Return the numbers of the parameters that are not at the address that libzero has for
+        them. Raises ValueError as Bound.moved does."""
         return [number for number, one in enumerate(self.bound) if one.moved()]
 
     def follow_trained(self, trained: Optional[Sequence[bool]] = None) -> None:
-        """Train parameters that have requires_grad or a gradient, or that another rank trains.
-        Parameters stay trained: without a gradient they are not updated, and a left-over gradient
-        may be on one rank alone."""
+        """Train the parameters that have requires_grad or a gradient, or that another rank trains.
+        Parameters remain trained, because a parameter without a gradient is not updated, and a
+        left-over gradient may exist on only one rank."""
         chosen = self.trained() if trained is None else trained
         for number, (before, now) in enumerate(zip(self._trained, chosen)):
             if before != now:
@@ -159,8 +161,8 @@ class Core:
         return [before or one.trained for before, one in zip(self._trained, self.bound)]
 
     def gradients(self) -> list[Optional[torch.Tensor]]:
-        """Return one gradient per parameter, None if it is missing. Raises TypeError and ValueError
-        like Bound.gradient."""
+        """Return one gradient per parameter, with None for a missing gradient. Raises TypeError and
+        ValueError as Bound.gradient does."""
         return [one.gradient() for one in self.bound]
 
     def owned(self) -> list[int]:
@@ -170,8 +172,8 @@ class Core:
         return self._owned
 
     def owners(self) -> list[int]:
-        """Return the rank of each parameter if whole tensors are owned; 0 for one without
-        elements."""
+        """Return the rank that owns each parameter, if ranks own whole tensors. The result is 0 for
+        a parameter without elements."""
         found = [0] * len(self.bound)
         for rank in range(self.comm.world):
             for part in self.optimizer.owned_ranges(rank):
@@ -179,8 +181,8 @@ class Core:
         return found
 
     def reduced(self, number: int) -> Optional[torch.Tensor]:
-        """Return the reduced gradient of a parameter that this rank owns completely, as new memory
-        in the parameter's shape, dtype and device; None if no rank had one."""
+        """Return the reduced gradient of a parameter that this rank owns completely, in new memory
+        with the parameter's shape, dtype and device. Return None if no rank had a gradient."""
         bound = self.bound[number]
         try:
             values = torch.from_numpy(self.optimizer.grad_get(number))
@@ -196,8 +198,8 @@ class Core:
         return {one.name for one in self.bound}
 
     def wrote(self, numbers: Iterable[int]) -> None:
-        """Notify autograd that these parameters have new values: it must not continue an older
-        graph."""
+        """Notify autograd that these parameters have new values, so that it does not continue an
+        older graph."""
         for number in numbers:
             increment_version(self.bound[number].param)
 

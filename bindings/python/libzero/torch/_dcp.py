@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Directories of torch.distributed.checkpoint. torch writes them, from tensors that arrive in
-parts. They are read without the pickles that could run code."""
+"""Reads and writes directories of torch.distributed.checkpoint. Directories are written by torch,
+from tensors that arrive in parts. They are read without unpickling data that could run code."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from ._streams import CheckpointReader, Entry, RefusedError
 
 
 class _Coming:
-    """A tensor of the stream, in the form that torch's planner accepts for an object that is not a
-    torch.Tensor."""
+    """A tensor of the stream. It has the form in which torch's planner accepts an object that is
+    not a torch.Tensor."""
 
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
@@ -59,7 +59,8 @@ class _Coming:
 
 
 class _Planner(DefaultSavePlanner):
-    """Has items written in the order of the stream, with at most one of them in memory."""
+    """A planner that makes torch write items in the order of the stream, with at most one item in
+    memory."""
 
     def __init__(self, reader: CheckpointReader) -> None:
         super().__init__()
@@ -98,8 +99,9 @@ class _Planner(DefaultSavePlanner):
 
 
 def export(reader: CheckpointReader, target: str, replace: bool) -> None:
-    """Write the checkpoint as such a directory, with the keys of the state_dict of a model and an
-    optimizer: "model.w", "optimizer.state.w.exp_avg"."""
+    """Write the checkpoint as a directory of torch.distributed.checkpoint. Its keys are those of a
+    state_dict of a model and an optimizer, for example "model.w" and
+    "optimizer.state.w.exp_avg"."""
     entries = {entry.name: entry for entry in reader.entries}
     document = document_of(reader.description, lambda name: _Coming(entries[name]), by_name=True)
     with _places.new_directory(target, replace, r"\.metadata|__\d+_\d+\.distcp") as path:
@@ -192,8 +194,8 @@ class _Pieces:
         self._data: Mapping[meta.MetadataIndex, Any] = read.storage_data or {}
 
     def load(self, index: meta.MetadataIndex) -> tuple[IO[bytes], int, Any]:
-        """Return the file, the byte at which a piece begins, and its contents, like
-        _torch_files.load."""
+        """Return the file of a piece, the byte offset of the piece, and its contents in the form
+        that _torch_files.load returns."""
         info = self._data.get(index)
         if info is None:
             raise RefusedError(f"no file holds {index.fqn!r}")
@@ -240,9 +242,9 @@ def _copy_common(
     begin: int,
     tensor: torch.Tensor,
 ) -> int:
-    """Copy the intersection of a box and a chunk, which is `tensor` from byte `begin`; returns the
-    number of elements. The box is contiguous in the whole tensor, so the intersection is contiguous
-    in the chunk's order of elements."""
+    """Copy the intersection of a box and a chunk, and return the number of elements in it. The
+    bytes of the chunk are those of `tensor`, starting at byte `begin`. The box is contiguous in the
+    whole tensor, so the intersection is contiguous in the chunk's order of elements."""
     first = [max(a, b) for a, b in zip(offsets, chunk.offsets)]
     last = [
         min(a + n, b + m) for a, n, b, m in zip(offsets, whole.shape, chunk.offsets, chunk.sizes)
@@ -285,8 +287,8 @@ def document(path: str) -> Iterator[Any]:
 
 
 def _mend(value: Any) -> None:
-    """Restore details of an optimizer that torch.distributed.checkpoint drops: the empty dictionary
-    of an optimizer without state, and numbers as keys."""
+    """Restore details of an optimizer that torch.distributed.checkpoint drops. These are the empty
+    dictionary of an optimizer without state, and keys that are numbers."""
     if not isinstance(value, dict):
         return
     for one in value.values():

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Directories in which trainers save a model and its optimizer as separate files: Hugging Face's
-Trainer, and accelerate."""
+"""Reads directories in which the Hugging Face Trainer or accelerate has saved a model and its
+optimizer as separate files."""
 
 from __future__ import annotations
 
@@ -33,15 +33,16 @@ _LONGEST_HEADER = 100 << 20  # of safetensors' own
 
 
 class Document(dict[str, Any]):
-    """{"model": ..., "optimizer": ...}; `beside`: names of files that are the program's own."""
+    """A dictionary {"model": ..., "optimizer": ...}. `beside` contains the names of files that
+    belong to the program."""
 
     beside: Sequence[str] = ()
 
 
 @contextlib.contextmanager
 def document(path: str, ignore: Sequence[str]) -> Iterator[Any]:
-    """Yield a Document, with a Found for each tensor. RefusedError: files that may contain parts of
-    a checkpoint, and are neither used nor ignored."""
+    """Yield a Document with a Found for each tensor. Raises RefusedError if the directory has files
+    that may contain parts of a checkpoint, and that are neither used nor ignored."""
     ignored = [name for name in sorted(os.listdir(path)) if matches(name, ignore)]
     there = set(os.listdir(path)).difference(ignored)
     model = _only("model", [name for file in _MODELS for name in (file, file + _INDEX)], there)
@@ -75,7 +76,7 @@ def _only(kind: str, names: Sequence[str], there: Collection[str]) -> Optional[s
 def _model(
     path: str, name: str, opened: contextlib.ExitStack
 ) -> tuple[Mapping[str, Any], Collection[str]]:
-    """Return the model's tensors, and the files that contain them."""
+    """Return the tensors of the model, and the files that contain them."""
     read = _safetensors if name.endswith((".safetensors", ".safetensors" + _INDEX)) else _pickled
     if not name.endswith(_INDEX):
         return read(os.path.join(path, name), opened), [name]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contents of a checkpoint as torch dictionaries: a model's and an optimizer's state_dict."""
+"""Represents the contents of a checkpoint as the state_dicts of a model and an optimizer."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True)
 class Found:
-    """A tensor of a file: its shape and dtype, its place if that is known, and the parts of its
-    contiguous bytes, read on request."""
+    """A tensor in a file. It has a shape, a dtype, and a place in the file if that is known. Its
+    contiguous bytes are read in parts, on request."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -36,7 +36,8 @@ class Found:
         return f"a tensor of shape {list(self.shape)}"
 
     def number(self) -> float:
-        """Return the exact number, which is an int if the tensor has integers."""
+        """Return the exact value of a tensor with one element. The result is an int if the tensor
+        has an integer dtype."""
         value: float = next(iter(self.parts())).flatten()[0].item()
         return value
 
@@ -44,9 +45,9 @@ class Found:
 def document_of(
     description: Description, tensor: Callable[[str], Any], *, by_name: bool
 ) -> Document:
-    """Return the dictionaries, with `tensor(name)` for each tensor of the stream. `by_name`:
-    parameters of the optimizer are keyed by their names, like in torch.distributed.checkpoint;
-    otherwise by numbers."""
+    """Return the dictionaries, with `tensor(name)` for each tensor of the stream. If `by_name` is
+    set, the keys of the optimizer's parameters are names, as in torch.distributed.checkpoint.
+    Otherwise they are numbers."""
     rule_name = description["optimizer"]
     rule = None if rule_name.startswith(CUSTOM) else choice_of(rule_name).rule
     held = [*description["parameters"], *description["buffers"]]
@@ -79,8 +80,8 @@ def choice_of(rule_name: str) -> Choice:
 
 
 def _rest_of(description: Description) -> str:
-    """Return the values that have no place in torch's dictionaries, in a single string.
-    torch.distributed.checkpoint would save each number of a dictionary separately."""
+    """Return the values that have no place in torch's dictionaries. They are in a single string,
+    because torch.distributed.checkpoint would save each number of a dictionary separately."""
     rest: dict[str, Any] = {key: description[key] for key in _REST if key in description}
     rest["steps"] = {param["name"]: param["step"] for param in description["parameters"]}
     return json.dumps(rest)

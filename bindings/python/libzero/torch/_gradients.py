@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Passes gradients from autograd to their owners, announced during the backward pass."""
+"""Passes gradients from autograd to libzero, and announces them during the backward pass."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from ._core import Core
 
 
 class Gradients:
-    """The hooks of one optimizer's parameters, and the gradients that they announced.
+    """The hooks on the parameters of one optimizer, and the gradients that the hooks have
+    announced.
 
-    libzero may read an announced gradient at any time until a step uses it. If a program changes
-    one, by a second backward pass or in place, the announcements are withdrawn and their sums are
-    computed again. The sums of other ranks are computed again, too; their programs need not make
-    the same change.
+    libzero may read an announced gradient at any time until a step uses it. If a program changes an
+    announced gradient, in a second backward pass or in place, the announcements are withdrawn and
+    the sums are computed again. The sums on other ranks are then also computed again, even if their
+    programs have not changed a gradient.
     """
 
     def __init__(self, core: Core, *, overlap: bool) -> None:
@@ -34,16 +35,16 @@ class Gradients:
         weakref.finalize(self, _remove, self._hooks).atexit = False
 
     def watch(self, homes: Sequence[Optional[torch.Tensor]]) -> None:
-        """Follow the parameters that were added last. `homes` is Homes.grads, or a list of
-        Nones."""
+        """Follow the parameters that were added last. `homes` is Homes.grads, or a list in which
+        every entry is None."""
         first = len(self._homes)
         self._homes += homes
         self._hooks += [None] * len(homes)
         self.follow_trained(first)
 
     def follow_trained(self, first: int = 0) -> None:
-        """Install hooks on parameters that require a gradient by now; torch allows no other
-        hooks."""
+        """Install hooks on parameters that require a gradient by now. Other parameters cannot have
+        hooks in torch."""
         for number in range(first, len(self._hooks)):
             param = self._core.bound[number].param
             if self._hooks[number] is None and param.requires_grad:
@@ -67,8 +68,8 @@ class Gradients:
         self._announced[number] = grad, grad._version
 
     def _bring_home(self, number: int) -> None:
-        """Move the gradient to its place: autograd creates a new tensor for the first gradient
-        after zero_grad()."""
+        """Move the gradient to its place in the arena, because autograd creates a new tensor for
+        the first gradient after zero_grad()."""
         param, home = self._core.bound[number].param, self._homes[number]
         grad = param.grad
         if home is None or grad is None or grad is home:
@@ -79,9 +80,9 @@ class Gradients:
             param.grad = home
 
     def _given(self, number: int) -> Optional[torch.Tensor]:
-        """Return the gradient for libzero. For a parameter in an arena it is always the tensor in
-        the arena, because libzero may access memory past its end. Raises TypeError and ValueError
-        like Bound."""
+        """Return the gradient for libzero. For a parameter in an arena, the gradient is always the
+        tensor in the arena, because libzero may access memory past its end. Raises TypeError and
+        ValueError as Bound does."""
         bound, home = self._core.bound[number], self._homes[number]
         if home is None:
             return bound.gradient()
@@ -92,7 +93,7 @@ class Gradients:
         return None if given is None else place.copy_(given)
 
     def take_back(self) -> None:
-        """Withdraw everything that is announced or reduced. Local."""
+        """Withdraw all gradients that have been announced or reduced. Local."""
         self._announced.clear()
         self._reduced = None
         self._core.optimizer.drop_grads()
@@ -102,15 +103,15 @@ class Gradients:
         return self._reduced is not None
 
     def note_reduced(self) -> None:
-        """Record that the current gradients are reduced, and that the contents of their memory are
-        undefined."""
+        """Record that the current gradients have been reduced, and that the contents of their
+        memory are now undefined."""
         grads = [bound.param.grad for bound in self._core.bound]
         self._reduced = [(grad, 0 if grad is None else grad._version) for grad in grads]
 
     def follow_reduced(self) -> None:
-        """Discard the reduced sums if all gradients were replaced. RuntimeError if only some
-        gradients were replaced, or if one was written to: a sum cannot be separated from later
-        additions."""
+        """Discard the reduced sums if all gradients have been replaced. Raises RuntimeError if only
+        some gradients have been replaced, or if a gradient has been written to, because a sum
+        cannot be separated from later additions."""
         if self._reduced is None:
             return
         pairs = list(zip((bound.param.grad for bound in self._core.bound), self._reduced))
@@ -128,9 +129,9 @@ class Gradients:
         return bool(self._announced)
 
     def collect(self) -> Optional[list[Optional[torch.Tensor]]]:
-        """Return the argument of a reduction: one gradient per parameter, or None for a missing
-        one. Returns None if all gradients are announced or registered. Raises TypeError and
-        ValueError like Bound."""
+        """Return the argument of a reduction, which is a list with one gradient per parameter and
+        None for each missing gradient. Return None if all gradients have been announced or
+        registered. Raises TypeError and ValueError as Bound does."""
         if any(self._changed(number) for number in self._announced):
             self.take_back()
         if all(self._known(number) for number in range(len(self._homes))):
@@ -148,8 +149,8 @@ class Gradients:
         return grad is not None and grad is self._homes[number]
 
     def used(self) -> None:
-        """Called after a step has used the gradients. The contents of homes are then no gradients,
-        so they are detached."""
+        """Set .grad to None for gradients in the arena, whose memory no longer contains gradients.
+        Call this after a step has used the gradients."""
         self._announced.clear()
         self._reduced = None
         for bound, home in zip(self._core.bound, self._homes):

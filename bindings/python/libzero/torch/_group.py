@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A torch process group as a comm, and the checks and copies that its ranks make together.
+"""Represents a torch process group as a comm, and makes checks and copies that involve all of its
+ranks.
 
-The comm is libzero's own if the ranks can reach each other. Otherwise it uses the group's
-collectives.
+If the ranks can reach each other, libzero communicates by itself. Otherwise the comm uses the
+collectives of the process group.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ _TOLD = "rank {rank} refuses {what} (see its error); nothing has changed"
 
 
 class _Seat(NamedTuple):
-    """A rank's message to the others before a comm is created. `name` is a proposal: rank 0's is
-    used."""
+    """The message that a rank sends to the others before a comm is created. `name` is the name that
+    the rank proposes; the name that rank 0 proposes is used."""
 
     host: str
     device: str
@@ -39,8 +40,8 @@ class _Seat(NamedTuple):
 
 
 def process_group(group: Optional[dist.ProcessGroup]) -> dist.ProcessGroup:
-    """Return `group`, or the default one. RuntimeError if torch.distributed has no default
-    group."""
+    """Return `group`, or the default group if it is None. Raises RuntimeError if torch.distributed
+    has no default group."""
     if not dist.is_available():
         raise RuntimeError(
             "this torch is built without torch.distributed, which libzero.torch needs"
@@ -57,13 +58,14 @@ def process_group(group: Optional[dist.ProcessGroup]) -> dist.ProcessGroup:
 
 
 def comm_of(group: dist.ProcessGroup, device: torch.device) -> Comm:
-    """Return a comm of the group's ranks, in its order, for tensors on `device`. Collective over
-    the group.
+    """Return a comm of the ranks in the group, in the order of the group, for tensors on `device`.
+    Collective over the group.
 
-    All ranks make the same choice: solo for one rank, local on one host, NCCL for GPUs on several
-    hosts, and otherwise the group's own collectives. The deadline for late ranks is the group's
-    timeout. ValueError if ranks have tensors on different kinds of devices. RuntimeError with every
-    rank's reason if GPUs cannot reach each other.
+    All ranks choose the same kind of comm. It is solo for one rank, local for ranks on one host,
+    and NCCL for GPUs on several hosts. In all other cases it uses the collectives of the group. The
+    deadline for late ranks is the timeout of the group. Raises ValueError if ranks have tensors on
+    different kinds of devices, and RuntimeError with the reason from every rank if GPUs cannot
+    reach each other.
     """
     rank, world = dist.get_rank(group), dist.get_world_size(group)
     options = {**_deadlines(group, device), **_device_options(device)}
@@ -93,8 +95,8 @@ def comm_of(group: dist.ProcessGroup, device: torch.device) -> Comm:
 def _try(
     make: Callable[[], Comm], group: dist.ProcessGroup, world: int
 ) -> tuple[Optional[Comm], list[Any]]:
-    """Return the comm, None unless every rank created one, and each rank's reason, "" if it did not
-    fail."""
+    """Try to create the comm on every rank. Return the comm, or None if any rank failed, and the
+    reason from each rank, which is "" if that rank did not fail."""
     comm, reason = None, ""
     try:
         comm = make()
@@ -141,8 +143,8 @@ def _gather(value: object, group: dist.ProcessGroup, world: int) -> list[Any]:
 
 
 def _host() -> str:
-    """Return an identification of the ranks that can join one local comm: kernel, network namespace
-    and user."""
+    """Return a string that is equal on all ranks that can join one local comm. It identifies the
+    kernel, the network namespace and the user."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         network = os.readlink("/proc/self/ns/net")
@@ -161,8 +163,8 @@ def _device_options(device: torch.device) -> dict[str, Any]:
 
 
 def _deadlines(group: dist.ProcessGroup, device: torch.device) -> dict[str, int]:
-    """Return the group's timeout as libzero's options; libzero's default if the group does not
-    report one."""
+    """Return options of libzero with the timeout of the group, or with libzero's default if the
+    group does not report a timeout."""
     try:
         timeout = group._get_backend(device).options._timeout
         late_ms = max(1, int(timeout.total_seconds() * 1000))
@@ -172,8 +174,8 @@ def _deadlines(group: dist.ProcessGroup, device: torch.device) -> dict[str, int]
 
 
 class _GroupCollectives:
-    """Sends host bytes by the group's collectives, through the GPU if the group supports only
-    that."""
+    """Sends bytes of host memory with the collectives of the group. The bytes pass through the GPU
+    if the group supports only GPU memory."""
 
     def __init__(self, group: dist.ProcessGroup, world: int) -> None:
         self._group = group
@@ -215,9 +217,9 @@ class _GroupCollectives:
 
 @contextlib.contextmanager
 def agreed(comm: Comm, what: str, told: str = _TOLD) -> Iterator[None]:
-    """Run a block of local work. If it raises on one rank, the others raise a RuntimeError with the
-    text `told`, which names the lowest such rank, so that no rank waits in the next call.
-    Collective."""
+    """Run a block of local work. If it raises an exception on some rank, the other ranks raise a
+    RuntimeError with the text `told`, which names the lowest rank that failed. This keeps the other
+    ranks from waiting in the next call. Collective."""
     try:
         yield
     except BaseException:
@@ -230,8 +232,8 @@ def agreed(comm: Comm, what: str, told: str = _TOLD) -> Iterator[None]:
 
 
 def copy_from_first(tensors: Iterable[torch.Tensor], group: dist.ProcessGroup) -> None:
-    """Copy tensors from the first rank; complete on return. Tensors have the same shapes and dtypes
-    on every rank. Collective."""
+    """Copy tensors from the first rank. The copy is complete when this function returns. Tensors
+    have the same shapes and dtypes on every rank. Collective."""
     if dist.get_world_size(group) == 1:
         return
     first = dist.get_rank(group) == 0

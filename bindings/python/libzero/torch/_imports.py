@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports checkpoints of other programs: each of their tensors and numbers is imported, or
-named."""
+"""Imports checkpoints of other programs. Each of their tensors and numbers is either imported or
+named in an error."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FILL = "--fill starts it as the rule does"
 
 
 class Wanted(NamedTuple):
-    """The options of the command line that supply information missing from a file."""
+    """The command-line options that supply information that is missing from a file."""
 
     rule: Optional[str]
     buffers: Patterns
@@ -43,8 +43,8 @@ Tensors = list[tuple[Entry, Iterable[Any]]]
 
 
 class Imported(NamedTuple):
-    """The description of a checkpoint, its tensors, and names of the parts of the file that it
-    leaves out."""
+    """The description of a checkpoint, its tensors, and the names of those parts of the file that
+    it omits."""
 
     description: Description
     tensors: Tensors
@@ -52,8 +52,8 @@ class Imported(NamedTuple):
 
 
 def checkpoint_of(document: Any, wanted: Wanted) -> Imported:
-    """RefusedError: the dictionaries lack a part of the checkpoint, or have a part that it cannot
-    hold."""
+    """Return the checkpoint that the dictionaries describe. Raises RefusedError if the dictionaries
+    lack a part of the checkpoint, or have a part that a checkpoint cannot hold."""
     source = source_of(document, wanted.ignore)
     return _Import(source, wanted).all()
 
@@ -149,7 +149,7 @@ class _Import:
         return str(chosen)
 
     def _check_classes(self, chosen: str) -> None:
-        """Check that all groups are updated by the same rule."""
+        """Check that the same rule updates all groups."""
         if chosen not in CLASSES:
             return
         decoupled = "decoupled_weight_decay"
@@ -162,7 +162,7 @@ class _Import:
             raise RefusedError(f"its optimizer: {why}")
 
     def _names(self) -> list[list[str]]:
-        """Return the names of each group's parameters, in their order."""
+        """Return the names of the parameters of each group, in their order."""
         twice = repeated(key for keys in self._keys for key in keys)
         if twice:
             raise RefusedError(f"its optimizer has parameters twice: {listed(map(repr, twice))}")
@@ -186,7 +186,7 @@ class _Import:
         return names
 
     def _masters(self, names: Sequence[Sequence[str]]) -> dict[str, dict[str, Found]]:
-        """Return, by parameter, the tensors that Megatron keeps in addition to the state."""
+        """Return, for each parameter, the tensors that Megatron keeps in addition to the state."""
         masters: dict[str, dict[str, Found]] = {}
         given = self._source.masters
         if not given:
@@ -231,7 +231,7 @@ class _Import:
     def _count(
         self, prefix: str, has: Mapping[str, Any], holds: Mapping[str, Any], may: Sequence[str] = ()
     ) -> None:
-        """Account for names of options."""
+        """Account for the names of options."""
         self._account.add(
             account(
                 {prefix + name: NUMBER for name in has if name not in _SCHEDULES or name in holds},
@@ -279,7 +279,8 @@ class _Import:
     def _account_state(
         self, rule: str, name: str, group: int, present: Mapping[str, Any], shape: tuple[int, ...]
     ) -> dict[str, Any]:
-        """Return the checkpoint's state of one parameter, either complete or empty."""
+        """Return the state of one parameter for the checkpoint. The state is either complete or
+        empty."""
         needed, others, scalars = self._parts(rule, group)
         steps = self._rest.get("steps", {}).get(name)
         started = bool(set(present) - {MASTER}) or bool(steps)
@@ -309,7 +310,7 @@ class _Import:
         return kept
 
     def _parts(self, rule: str, group: int) -> tuple[list[str], list[str], tuple[str, ...]]:
-        """Return the required parts of a parameter's state, its optional parts, and the parts that
+        """Return the required parts of a parameter's state, the optional parts, and the parts that
         are numbers."""
         if rule.startswith(CUSTOM):
             return ["step", *self._rest.get("slots", ())], [MASTER], ("step",)
@@ -320,7 +321,7 @@ class _Import:
         return slots, [*optional, MASTER], known.scalars
 
     def _check_left_over(self, parameters: Sequence[Mapping[str, Any]]) -> None:
-        """Find state and steps that do not belong to a parameter."""
+        """Account for state and steps that do not belong to any parameter."""
         held = {str(param["name"]): None for param in parameters}
         keys = {key for keys in self._keys for key in keys}
         prefix = self._source.prefix
@@ -332,7 +333,7 @@ class _Import:
 
 
 def guess(groups: Sequence[Mapping[str, Any]]) -> Optional[str]:
-    """Return the only rule of torch.optim with such options."""
+    """Return the rule of torch.optim that has such options, if there is exactly one."""
     manners = {*_MANNERS, *_SCHEDULES, *_NAMES, "maximize", "differentiable"}
 
     def telling(options: Iterable[str]) -> set[str]:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A shard that an optimizer of any other class updates: whole tensors, published by libzero."""
+"""A shard of whole tensors that an optimizer of any other class updates. The new values are copied
+to all ranks by libzero."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ from ._tensors import Bound
 
 
 class InnerShard(Shard):
-    """An optimizer of the program's class over the tensors that this rank owns. A rank that owns no
-    tensors has an optimizer of empty groups."""
+    """An optimizer of the class that the program chose, for the tensors that this rank owns. On a
+    rank that owns no tensors, the groups of the optimizer are empty."""
 
     def __init__(
         self,
@@ -34,7 +35,8 @@ class InnerShard(Shard):
         groups: Groups,
         partition: str,
     ) -> None:
-        """Collective. Raises the errors of Core.add and of the class."""
+        """Create the shard. Collective. Raises the errors of Core.add and of the optimizer
+        class."""
         super().__init__(comm)
         self._process_group = group
         self._defaults = defaults
@@ -108,8 +110,8 @@ class InnerShard(Shard):
         return loss
 
     def _told_to_all(self, closure: Closure, arguments: Mapping[str, Any]) -> Any:
-        """Make the class's own step. If it raises on one rank, all ranks raise and no rank waits
-        for it."""
+        """Run the step of the optimizer class. If it raises an exception on one rank, all ranks
+        raise an exception, so that no rank waits for the rank that failed."""
         told = (
             "{what}.step() failed on rank {rank}; parameters were updated on some ranks and are not "
             "shared"
@@ -121,8 +123,8 @@ class InnerShard(Shard):
 
     @contextmanager
     def _gradients_of(self, hand: Optional[Hand]) -> Iterator[None]:
-        """Within this context, .grad of owned parameters is the contributing rank's, if there is a
-        hand."""
+        """Within this context, .grad of the owned parameters is the gradient of the contributing
+        rank, if `hand` is given."""
         before = [] if hand is None else [(b.param, b.param.grad) for b in self._owned()]
         try:
             if hand is not None:
@@ -221,9 +223,9 @@ class InnerShard(Shard):
     def _beside_made(
         self, groups: Groups, state: Mapping[int, Mapping[str, Any]]
     ) -> tuple[dict[str, Mapping[str, Any]], dict[str, Mapping[str, Any]]]:
-        """Return, by names of parameters that this rank owns, their entries in `state`, and the
-        entries that the class creates. There are no created entries if the class cannot make a step
-        of zeros."""
+        """Return two dictionaries, keyed by the names of parameters that this rank owns. They
+        contain the entries in `state`, and the entries that the optimizer class creates. The second
+        dictionary has no entries if the class cannot take a step with zero gradients."""
         given: dict[str, Mapping[str, Any]] = {}
         made: dict[str, Mapping[str, Any]] = {}
         owned = set(self._core.owned()) & state.keys()
@@ -247,8 +249,8 @@ class InnerShard(Shard):
 
 
 def _to_cpu(value: Any) -> Any:
-    """Return the value with every tensor on the CPU. Everything that is sent, even to this rank
-    itself, is a copy."""
+    """Return the value with every tensor on the CPU. Everything that is sent is a copy, even if a
+    rank sends it to itself."""
     if isinstance(value, torch.Tensor):
         return value.detach().cpu()
     if isinstance(value, dict):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A shard that libzero updates: classes of torch.optim for which it has a rule."""
+"""A shard that libzero updates, for the classes of torch.optim for which it has a rule."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from ._state import Owned, follow_masters
 
 
 class KernelShard(Shard):
-    """State in libzero. Elements of one tensor may be on any rank unless `partition` requires
-    otherwise."""
+    """A shard whose state is in libzero. The elements of one tensor may be on several ranks unless
+    `partition` requires whole tensors."""
 
     def __init__(
         self,
@@ -34,9 +34,9 @@ class KernelShard(Shard):
         partition: str,
         share_dtype: Optional[str],
     ) -> None:
-        """`optim` has the options of `groups` and no parameters. `share_dtype`: the dtype to which
-        float32 parameters are rounded on every rank, with masters. Collective. Raises the errors of
-        Core.add."""
+        """Create the shard. `optim` has the options of `groups` and no parameters. `share_dtype` is
+        the dtype to which float32 parameters, which then have master weights, are rounded on every
+        rank. Collective. Raises the errors of Core.add."""
         super().__init__(comm)
         self.rule = rule
         self.optim = optim
@@ -123,8 +123,8 @@ class KernelShard(Shard):
             self.core.share_owned()
 
     def _own(self, gradients: Sequence[Optional[torch.Tensor]]) -> list[Optional[torch.Tensor]]:
-        """If whole tensors are owned, use only their owners' gradients, like an optimizer of the
-        class over this rank's tensors. A tensor without elements has no owner."""
+        """If ranks own whole tensors, keep only the gradients of tensors that this rank owns, as an
+        optimizer over these tensors would do. A tensor without elements has no owner."""
         if self._partition == "even":
             return list(gradients)
         owned = set(self.core.owned())
@@ -134,8 +134,8 @@ class KernelShard(Shard):
         ]
 
     def update(self, gradients: Sequence[Optional[torch.Tensor]], reduction: Reduction) -> None:
-        """Make a step with these gradients, one per parameter; no step if no rank has gradients.
-        Collective."""
+        """Take a step with these gradients, one per parameter. Nothing happens if no rank has
+        gradients. Collective."""
         core = self.core
         if not core.bound:
             return
@@ -155,7 +155,8 @@ class KernelShard(Shard):
         core.wrote(number for number in absent if before.get(number) != after.get(number))
 
     def _counts(self, numbers: Sequence[int]) -> dict[int, float]:
-        """Return how often these parameters were updated, by any rank's gradients."""
+        """Return the number of updates of each of these parameters. An update counts if any rank
+        had a gradient."""
         core = self.core
         if core.comm.world == 1:
             return {}
@@ -208,7 +209,7 @@ class KernelShard(Shard):
 
 
 class _Live:
-    """libzero's optimizer, and the settings that each group last received."""
+    """The optimizer in libzero, and the settings that each group last received."""
 
     def __init__(self, core: Core) -> None:
         self.core = core
@@ -230,5 +231,5 @@ class _Live:
         self._told.append(settings)
 
     def push(self, rule: Rule, groups: Groups) -> None:
-        """Pass changes in `groups` to libzero, for example those made by a scheduler."""
+        """Pass changed options in `groups` to libzero, for example after a scheduler step."""
         tell_changed(rule, self._groups, self._told, groups)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The places of a model and its optimizer in the dictionaries that programs save."""
+"""Finds a model and its optimizer in the dictionaries that programs save."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ IGNORE = "--ignore PATTERN,... drops it"
 
 
 class Source(NamedTuple):
-    """The parts of a checkpoint to be written. `ties`: other names of the model's tensors.
-    `modules`: the model's modules, in their order, if the file has them; None if its tensors have
-    no order, like those of safetensors, which sorts them. `prefix`: the beginning of names of the
-    optimizer's parts. `left`: keys that are the program's own. `masters`: fp32 tensors of each
-    group's 16-bit parameters."""
+    """The parts of a checkpoint to be written. `ties` contains other names of the model's tensors.
+    `modules` contains the modules of the model in their order, if the file has them. It is None if
+    the tensors in the file have no order; safetensors, for example, sorts them. `prefix` is the
+    prefix of names of parts of the optimizer. `left` contains the keys that belong to the program.
+    `masters` contains the fp32 tensors of the 16-bit parameters in each group."""
 
     model: dict[str, Found]
     ties: dict[str, str]
@@ -47,7 +47,8 @@ class Source(NamedTuple):
 
 
 def source_of(document: Any, ignore: Sequence[str]) -> Source:
-    """RefusedError: a part that is missing, occurs twice, or is not supported."""
+    """Return the parts of the document. Raises RefusedError if a part is missing, occurs twice, or
+    is not supported."""
     check_dictionary(document, "it")
     document, above = _inner(document)
     model_key = _only(document, MODEL_KEYS, ignore)
@@ -90,8 +91,8 @@ def _keys(names: Mapping[Any, Any]) -> str:
 
 
 def _inner(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
-    """Return the dictionary that has the model: `document`, or the only one in it, like "app" in
-    torch's tutorial on torch.distributed.checkpoint."""
+    """Return the dictionary that contains the model. This is either `document` or the only
+    dictionary in it, such as "app" in the torch tutorial on torch.distributed.checkpoint."""
     within = [
         key
         for key, one in document.items()
@@ -110,7 +111,7 @@ def _only(document: Mapping[str, Any], keys: Sequence[str], ignore: Sequence[str
 
 
 def _left(document: Mapping[Any, Any], taken: set[Any], ignore: Sequence[str]) -> list[str]:
-    """Return the keys that are not used. RefusedError for keys that may hold parts of a
+    """Return the keys that are not used. Raises RefusedError for keys that may hold parts of a
     checkpoint."""
     left: list[str] = []
     foreign: list[str] = []
@@ -126,8 +127,8 @@ def _left(document: Mapping[Any, Any], taken: set[Any], ignore: Sequence[str]) -
 
 
 def _may_be_trained(value: Any) -> bool:
-    """Return whether it contains tensors with more than one element, unlike a loss, that are not
-    bytes."""
+    """Return whether `value` contains tensors that may be parameters. They have more than one
+    element, which a loss does not, and their elements are not bytes."""
     found = (one for one in _inside(value) if isinstance(one, Found))
     return any(math.prod(one.shape) > 1 and one.dtype != torch.uint8 for one in found)
 
@@ -146,7 +147,8 @@ def _inside(value: Any) -> Iterator[Any]:
 
 
 def _flat(model: Any, ignore: Sequence[str]) -> dict[str, Found]:
-    """Return the tensors by name; Megatron's older models are nested dictionaries."""
+    """Return the tensors by name. Nested dictionaries, which older versions of Megatron save, are
+    flattened."""
     check_dictionary(model, "its model")
     flat: dict[str, Found] = {}
     foreign: list[str] = []
@@ -173,8 +175,8 @@ def _flat(model: Any, ignore: Sequence[str]) -> dict[str, Found]:
 
 
 def _wrapper(model: Mapping[str, Found]) -> str:
-    """Return the common prefix of all names. RefusedError if only some names have torch.compile's
-    prefix, which does not occur in a model."""
+    """Return the common prefix of all names. Raises RefusedError if only some names have the prefix
+    of torch.compile, which does not occur in a model."""
     prefix = prefix_of(model)
     names = [name[len(prefix) :] for name in model]
     if any(name.startswith("_orig_mod.") for name in names):
@@ -183,7 +185,7 @@ def _wrapper(model: Mapping[str, Found]) -> str:
 
 
 def _rest(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the values that libzero's own export adds to torch's dictionaries."""
+    """Return the values that an export by libzero adds to torch's dictionaries."""
     try:
         rest: Any = json.loads(document[DESCRIPTION], object_pairs_hook=each_once)
     except (TypeError, ValueError) as error:
@@ -199,7 +201,8 @@ def _rest(document: Mapping[str, Any]) -> Mapping[str, Any]:
 def _optimizer(
     given: Any, key: str, there: bool, ignore: Sequence[str]
 ) -> tuple[Optional[Mapping[str, Any]], Sequence[Sequence[Found]]]:
-    """Return the optimizer as a torch.optim state_dict, and Megatron's masters."""
+    """Return the optimizer as a state_dict of torch.optim, and the master weights that Megatron
+    saves."""
     if isinstance(given, list):  # Lightning's
         if len(given) != 1:
             raise RefusedError(
@@ -235,8 +238,8 @@ def _optimizer(
 
 
 def _nested(flat: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """Return the state_dict for keys like "state.w.exp_avg" and "param_groups.w.lr", which
-    torchtitan uses. Parameters with equal options form a group."""
+    """Return the state_dict that keys such as "state.w.exp_avg" and "param_groups.w.lr" describe.
+    Such keys are used by torchtitan. Parameters with equal options form a group."""
     state: dict[str, dict[str, Any]] = {}
     options: dict[str, dict[str, Any]] = {}
     for path, value in flat.items():

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the argument of load_state_dict. An error names each number and tensor without a place."""
+"""Checks the argument of load_state_dict. Errors name each number and tensor that cannot be
+loaded."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ def mapping(value: Any, what: str) -> Mapping[Any, Any]:
 
 
 def check_form(state_dict: Mapping[str, Any]) -> None:
-    """ValueError and TypeError for a dictionary that no optimizer's state_dict() returned."""
+    """Raise ValueError or TypeError if the dictionary does not have the form that state_dict() of
+    an optimizer returns."""
     for name in ("state", "param_groups"):
         if name not in state_dict:
             raise ValueError(
@@ -39,8 +41,9 @@ def check_form(state_dict: Mapping[str, Any]) -> None:
 
 
 def renumbered(state_dict: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
-    """Return the state by place in the groups, for any numbering of parameters in the file's
-    groups. ValueError: state of another parameter. TypeError: state that is not a dictionary."""
+    """Return the state by position in the groups, whatever the numbers of parameters in the groups
+    of the file are. Raises ValueError for state that does not belong to any parameter, and
+    TypeError for state that is not a dictionary."""
     called = [number for group in state_dict["param_groups"] for number in group["params"]]
     places = {number: place for place, number in enumerate(called)}
     state = state_dict["state"]
@@ -56,9 +59,9 @@ def renumbered(state_dict: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
 def loaded_groups(
     own: Groups, saved: Sequence[Mapping[str, Any]], defaults: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """Return the groups of an optimizer with the options of a file. Keys that are not options, like
-    those of schedulers, are kept. ValueError: other groups, names in another order, options that
-    are missing, or of another class."""
+    """Return the groups of an optimizer with the options of a file. Keys that are not options, such
+    as the keys of schedulers, are kept. Raises ValueError if the groups differ, if names are in
+    another order, if options are missing, or if options belong to another class."""
     if len(saved) != len(own):
         raise ValueError(f"the state has {len(saved)} parameter groups, this optimizer {len(own)}")
     for number, (mine, other) in enumerate(zip(own, saved)):
@@ -88,7 +91,7 @@ def _all_options() -> set[str]:
 
 
 def _other_places(own: Groups, saved: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the parameters that have names on both sides, but at different places."""
+    """Return the names of parameters that both sides have, but at different positions."""
     mine, theirs = _places(own), _places(saved)
     return [
         f"{name!r} is parameter {place}, not {mine[name]}"
@@ -115,10 +118,10 @@ def _raise_for(found: Account) -> None:
 def entries_of(
     rule: Rule, groups: Sequence[Mapping[str, Any]], state: Mapping[int, Mapping[str, Any]]
 ) -> Entries:
-    """Return the "state" of a torch.optim file, checked against `groups` with the file's options;
-    the caller's dictionary is not changed. ValueError: state that is missing, has another shape, or
-    does not belong to the rule; a step that is not a count. TypeError: a value that is not a
-    tensor."""
+    """Check the "state" of a torch.optim file against `groups`, which have the options of the file,
+    and return it. The caller's dictionary is not changed. Raises ValueError if state is missing,
+    has another shape or does not belong to the rule, or if a step is not a count. Raises TypeError
+    if a value is not a tensor."""
     rows = [(param, group, name) for group in groups for param, name in _named(group)]
     entries: Entries = {}
     account_of_all = Account()
@@ -139,8 +142,8 @@ def entries_of(
 def check_like(
     state: Mapping[str, Mapping[str, Any]], made: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    """ValueError if state, by names of parameters, lacks an entry that a class has `made` for them
-    in a step, or has it in another shape. A class may have more state."""
+    """Raise ValueError if the state of a parameter lacks an entry that the optimizer class has
+    `made` for it in a step, or has it in another shape. Additional state is allowed."""
     found = Account()
     for name, known in made.items():
         holds = {f"{name}.{key}": _kind(value) for key, value in known.items()}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shard of libzero.torch.Optimizer: its gradients are not reduced before."""
+"""The shard of libzero.torch.Optimizer, whose gradients have not been reduced by other code."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class _Part:
 
 
 class NativeShard(Shard):
-    """Reduces every rank's gradients to the owners, by hooks or in the step."""
+    """Reduces the gradients of every rank to the owners, either in hooks or in the step."""
 
     def __init__(self, comm: Comm, wishes: Wishes, groups: Groups) -> None:
-        """Parameters receive rank 0's values. Collective. Raises the errors of Bound and
-        Core.add."""
+        """Create the shard. Parameters receive the values of rank 0. Collective. Raises the errors
+        of Bound and Core.add."""
         super().__init__(comm)
         self.optim = wishes.choice.template
         self._wishes = wishes
@@ -89,7 +89,8 @@ class NativeShard(Shard):
         self._add([group])
 
     def _add(self, groups: Groups) -> None:
-        """Lay out the groups of one call together, so that they are sent unpacked on every comm."""
+        """Add groups. All groups of one call share one layout, so that they are sent without
+        packing on every comm."""
         with agreed(self.comm, "its parameters"):
             parts = self._parts_of(groups)
         bound = [one for part in parts for one in part.bound]
@@ -108,7 +109,8 @@ class NativeShard(Shard):
             raise
 
     def _parts_of(self, groups: Groups) -> list[_Part]:
-        """Raises TypeError and ValueError like Bound, settings_of and the chosen class."""
+        """Prepare groups that will be added. Raises TypeError and ValueError as Bound, settings_of
+        and the chosen class do."""
         parts, first = [], len(self._core.bound)
         for group in groups:
             self._wishes.choice.check(group)
@@ -137,8 +139,9 @@ class NativeShard(Shard):
         self._homes.update(homes)
 
     def _make_equal(self, bound: Sequence[Bound]) -> None:
-        """Copy rank 0's values. A separate optimizer compares and copies them: a broadcast by the
-        real one would round the masters of parameters that are already trained."""
+        """Copy the values of rank 0 to all ranks. A separate optimizer compares and copies them,
+        because a broadcast by the real optimizer would round the master weights of parameters that
+        are already trained."""
         with Optimizer(self.comm, "sgd", master="none") as once:
             once.register([one.register() for one in bound])
             once.broadcast_params(0, stream=self._stream_of(bound))
@@ -155,14 +158,15 @@ class NativeShard(Shard):
         return torch.cuda.current_stream(bound[0].device)
 
     def add_buffers(self, buffers: Mapping[str, torch.Tensor]) -> None:
-        """Buffers receive rank 0's values. Collective. TypeError for a dtype that libzero lacks."""
+        """Add buffers, which receive the values of rank 0. Collective. Raises TypeError for a dtype
+        that libzero does not support."""
         if buffers:
             self.buffers.add(self._core.optimizer, buffers)
             self.broadcast_buffers(0)
 
     def follow_memory(self) -> None:
-        """Follow the memory of parameters and buffers. Raises ValueError like Bound.moved and
-        Buffers.follow_memory."""
+        """Look up the current memory of parameters and buffers. Raises ValueError as Bound.moved
+        and Buffers.follow_memory do."""
         self._core.follow_memory()
         self.buffers.follow_memory()
 
@@ -188,7 +192,7 @@ class NativeShard(Shard):
     # ---- Train ----
 
     def reduce(self, groups: Groups) -> None:
-        """Reduce the gradients for a clip, unless that has been done. Collective."""
+        """Reduce the gradients for a clip, unless they have already been reduced. Collective."""
         self.gradients.follow_reduced()
         if self.gradients.reduced:
             return
@@ -227,7 +231,7 @@ class NativeShard(Shard):
         return None
 
     def _followed(self, groups: Groups, call: Callable[[Any], object]) -> None:
-        """Make `call` with the gradients, after following the program's changes of options, memory
+        """Run `call` with the gradients, after taking over the program's changes to options, memory
         and values."""
         self._follow(groups)
         self._agreeing(lambda: call(self.gradients.collect()))
@@ -240,8 +244,8 @@ class NativeShard(Shard):
         self._wrote(number for number, one in enumerate(self._core.bound) if one.trained)
 
     def join(self, groups: Groups) -> int:
-        """Make the other ranks' steps until no rank has inputs; `groups` follow the options of the
-        others."""
+        """Take part in the steps of the other ranks until no rank has inputs. The options in
+        `groups` follow those of the other ranks."""
         self.drop()
         self._push(groups)
         self.follow_memory()
@@ -253,7 +257,7 @@ class NativeShard(Shard):
         return last
 
     def drop(self) -> None:
-        """Discard announcements and reduced sums. Local."""
+        """Discard all announcements and reduced sums. Local."""
         if self.gradients.reduced or self.gradients.announced:
             self.gradients.take_back()
 
@@ -265,8 +269,9 @@ class NativeShard(Shard):
         self.gradients.follow_trained()
 
     def _follow_values(self) -> list[int]:
-        """Look up the current memory of parameters. Returns the numbers of parameters whose masters
-        must be set from the program's writes. Gradients are not reduced at that time."""
+        """Look up the current memory of parameters. Returns the numbers of the parameters to which
+        the program has written, whose master weights must be set. Call this only while no gradients
+        have been reduced."""
         written = self.writes.found()
         if self.gradients.announced and (written or self._core.changed()):
             self.gradients.take_back()
@@ -274,13 +279,13 @@ class NativeShard(Shard):
         return sorted({*written, *self._core.moved})
 
     def _push(self, groups: Groups) -> None:
-        """Pass changes in `groups` to libzero, for example those made by a scheduler."""
+        """Pass changed options in `groups` to libzero, for example after a scheduler step."""
         tell_changed(self._wishes.choice.rule, self._groups, self._told, groups)
 
     # ---- State ----
 
     def _pull(self, groups: Groups) -> None:
-        """Copy libzero's settings after a load into `groups`."""
+        """Copy the settings in libzero to `groups` after a load."""
         rule = self._wishes.choice.rule
         for group, told, options in zip(self._groups, self._told, groups):
             if group is None:
@@ -290,8 +295,8 @@ class NativeShard(Shard):
             put_settings(rule, options, told)
 
     def save(self, groups: Groups, call: Callable[[Optimizer], object]) -> None:
-        """Make `call` with libzero's optimizer in the state to be saved. Collective. RuntimeError
-        between a clip and its step."""
+        """Run `call` while libzero's optimizer has the state to be saved. Collective. Raises
+        RuntimeError between a clip and the step that follows it."""
         self._push(groups)
         self._take_writes()
         if self.gradients.announced and not self.gradients.reduced:
@@ -309,12 +314,12 @@ class NativeShard(Shard):
             ) from error
 
     def _take_writes(self) -> None:
-        """Set masters from the current parameters before a save or a gather. Local."""
+        """Set master weights from the current parameters before a save or a gather. Local."""
         if not self.gradients.reduced:
             self.writes.take(self._follow_values())
 
     def load(self, directory: Union[str, os.PathLike[str]], groups: Optional[Groups]) -> None:
-        """Load a checkpoint, with settings for `groups` unless that is None."""
+        """Load a checkpoint. Its settings are written to `groups` unless that is None."""
         self.drop()
         self.follow_memory()
         optimizer = self._core.optimizer

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libzero's optimizer for libzero.torch.Optimizer: with every option, and places for gradients."""
+"""The optimizer in libzero that libzero.torch.Optimizer uses. It supports every option, and
+gradients in arenas."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from .typing import Reduction
 
 @dataclass(frozen=True)
 class Wishes:
-    """The program's choices: `options` for libzero.Optimizer, and `arenas`, which is "", "per_rank"
-    or "shared"."""
+    """The choices of the program. `options` are for libzero.Optimizer, and `arenas` is "",
+    "per_rank" or "shared"."""
 
     choice: Choice
     options: Mapping[str, Any]
@@ -37,8 +38,8 @@ class NativeCore(Core):
         self.moved: set[int] = set()  # whose memory may hold other values than libzero left
 
     def follow_memory(self) -> None:
-        """Move parameters that belong in an arena back to it: libzero may access memory past their
-        end."""
+        """Move parameters that belong in an arena back to the arena, because libzero may access
+        memory past their end."""
         for number in self.moved_now():
             one = self.bound[number]
             self.moved.add(number)
@@ -70,6 +71,6 @@ class NativeCore(Core):
         return group
 
     def changed(self) -> bool:
-        """Return whether there are changes to follow; libzero cannot receive them while gradients
-        are announced. Raises ValueError like Bound.moved."""
+        """Return whether there are changes to take over. They cannot be passed to libzero while
+        gradients are announced. Raises ValueError as Bound.moved does."""
         return self.trained() != self._trained or bool(self.moved_now())

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers of a torch file, some of which are tensors: converted exactly, or refused by name."""
+"""Reads the numbers of a torch file, some of which are tensors. Each number is either converted
+exactly or named in an error."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ from ._streams import RefusedError
 
 
 def plain(value: Any) -> Any:
-    """Return an option with numbers in place of tensors of one element, like a learning rate or
-    each of the betas may be."""
+    """Return an option in which numbers replace tensors with one element. A learning rate or each
+    of the betas, for example, may be such a tensor."""
     if isinstance(value, (list, tuple)):
         return [plain(one) for one in value]
     one_element = isinstance(value, Found) and torch.Size(value.shape).numel() == 1
@@ -37,7 +38,7 @@ def kind_of(value: Any, is_number: bool) -> Any:
 def start_of(
     slot: str, scalars: Sequence[str], group: Mapping[str, Any], shape: tuple[int, ...]
 ) -> Any:
-    """Return the initial value of a rule's slot."""
+    """Return the initial value of a slot of a rule."""
     if slot in scalars:
         return 1.0 if slot == "mu_product" else 0
     start = float(group[STARTS[slot]]) if slot in STARTS else 0.0
@@ -63,8 +64,8 @@ def step_of(value: Any, name: str) -> int:
 
 
 def exact_step(exact: Any, shown: Optional[int], name: str, value: Any = None) -> int:
-    """Return the exact step that libzero's own export records; torch's state `shown` is its
-    rounding."""
+    """Return the exact step that an export by libzero records. The step `shown` in torch's state
+    may be rounded."""
     if exact is None:
         return shown or 0
     if not isinstance(exact, int) or isinstance(exact, bool) or exact < 0:
@@ -85,7 +86,8 @@ def _counted(step: int, name: str) -> int:
 
 
 def check_finite(settings: Mapping[str, float], group: int) -> None:
-    """RefusedError for numbers that a checkpoint cannot hold, because it stores JSON numbers."""
+    """Raise RefusedError for settings that are not finite, because a checkpoint stores them as JSON
+    numbers."""
     for name, value in settings.items():
         if not math.isfinite(value):
             raise RefusedError(

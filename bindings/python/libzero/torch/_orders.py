@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Matches an optimizer's parameters to a model's tensors."""
+"""Matches the parameters of an optimizer to the tensors of a model."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Group(NamedTuple):
 
 
 class Model(NamedTuple):
-    """The model's tensors. `floating` are the tensors that may be parameters, and `ties` are other
-    names of tensors. `modules` are the names of its modules in order, if they are known, and None
-    if the tensors have no order."""
+    """The tensors of a model. `floating` contains the tensors that may be parameters, and `ties`
+    contains other names of tensors. `modules` contains the names of the modules in order, if they
+    are known. It is None if the tensors have no order."""
 
     tensors: Mapping[str, Any]
     floating: Shapes
@@ -36,8 +36,9 @@ class Model(NamedTuple):
 
 
 def order_names(groups: Sequence[Group], model: Model, order: Optional[str]) -> list[list[str]]:
-    """Return the names of each group's parameters. Without groups, all possible parameters form one
-    group. RefusedError if the names cannot be determined, or are given in two ways."""
+    """Return the names of the parameters in each group. Without groups, all tensors that may be
+    parameters form one group. Raises RefusedError if the names cannot be determined, or if they are
+    given in two ways."""
     if not groups:
         if order is not None:
             raise RefusedError("--order is for an optimizer's parameters, but it has no optimizer")
@@ -143,11 +144,11 @@ def _of_file(path: Any, count: int, model: Model) -> list[str]:
 
 
 def _check_order(floating: Shapes, modules: Sequence[str], *, told: bool) -> None:
-    """Check that tensors are in order of registration. The tensors of a module are adjacent, in the
-    order of modules; torch's own modules register the weight before the bias. A dictionary in
-    another order was not created by registration alone. `told` asserts that it was; a bias may then
-    come first. A bias of another shape may always come first, because the state's shapes show the
-    order."""
+    """Check that tensors are in the order of their registration. The tensors of a module are
+    adjacent, and modules are in order. The modules of torch register the weight before the bias. A
+    dictionary in any other order was not created by registration alone. If `told` is set, the user
+    asserts that it was, and a bias may precede its weight. If a bias and its weight differ in
+    shape, the bias may always come first, because the shapes in the state show the order."""
     place = {module: number for number, module in enumerate(modules)}
     latest, seen = 0, set()
     for name in floating:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The targets of exports, written completely or not at all, and the files that imports read."""
+"""Writes the targets of exports, either completely or not at all, and opens the files that imports
+read."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ _NEW, _EXCHANGE = 1, 2  # renameat2's RENAME_NOREPLACE and RENAME_EXCHANGE
 
 
 def open_regular(path: str, *, links: bool) -> IO[bytes]:
-    """Open a file for reading. It must not be a pipe, which could block, nor a link, unless `links`
-    are followed."""
+    """Open a file for reading. The file must not be a pipe, because a pipe could block. It must not
+    be a link unless `links` is set."""
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if links else os.O_NOFOLLOW)
     try:
         number = os.open(path, flags)
@@ -36,8 +37,8 @@ def open_regular(path: str, *, links: bool) -> IO[bytes]:
 
 @contextlib.contextmanager
 def new_file(target: str, replace: bool) -> Iterator[str]:
-    """Yield a hidden name next to `target`, and rename it at the end. If the block raises, no file
-    is left."""
+    """Yield a hidden name next to `target`, and rename that file to `target` at the end. If the
+    block raises an exception, no file is left."""
     if os.path.lexists(target):
         if not os.path.isfile(target):
             raise RefusedError("it is not a regular file: name a file that can be created")
@@ -63,8 +64,9 @@ def new_file(target: str, replace: bool) -> Iterator[str]:
 
 @contextlib.contextmanager
 def new_directory(target: str, replace: bool, names: str) -> Iterator[str]:
-    """The same for a directory. An existing one is replaced only if it contains only regular files
-    whose names match `names`, a regular expression."""
+    """Yield a hidden directory next to `target`, and rename it to `target` at the end. An existing
+    directory is replaced only if it contains nothing but regular files whose names match the
+    regular expression `names`."""
     before = os.path.lexists(target)
     if before:
         if not _holds_only(target, names):
@@ -107,8 +109,8 @@ def _holds_only(path: str, names: str) -> bool:
 
 
 def _hidden_name(folder: str) -> str:
-    """Return a unique name for an incomplete file; processes in two containers may have the same
-    pid."""
+    """Return a unique name for an incomplete file. A pid is not unique, because processes in two
+    containers may have the same pid."""
     return os.path.join(folder, f".zero-{os.urandom(8).hex()}.tmp")
 
 
@@ -121,7 +123,8 @@ def _rename_to_new(source: str, target: str) -> None:
 
 
 def _rename(source: str, target: str, flag: int) -> bool:
-    """Rename like renameat2(2). Returns False if the kernel or the file system lacks the flag."""
+    """Rename a file with renameat2(2). Returns False if the kernel or the file system does not
+    support the flag."""
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     here = -100  # AT_FDCWD
     if call is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The update rules of libzero, and their options, under the names of torch.optim."""
+"""Describes the update rules of libzero, and their options, with the names of torch.optim."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ Named = Union[RuleName, type[torch.optim.Optimizer], CustomOptimizer]
 
 @dataclass(frozen=True)
 class Rule:
-    """An update rule under torch's names: its name, the torch options that stand for several
-    settings, and the numbers that torch's state has once per parameter. All other options are
-    settings of the same name."""
+    """An update rule, described with torch's names. `several` contains the torch options that stand
+    for several settings each. `scalars` names the numbers that torch's state has once per
+    parameter. All other options are settings of the same name."""
 
     name: str
     several: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -38,23 +38,23 @@ class Rule:
 
     @property
     def defaults(self) -> Mapping[str, float]:
-        """Return the defaults of its settings."""
+        """Return the default values of the rule's settings."""
         return defaults_of(self.custom or self.name)
 
     @property
     def plain(self) -> list[str]:
-        """Return the settings that are options of the same name."""
+        """Return the names of the settings that are torch options of the same name."""
         taken = [name for names in self.several.values() for name in names]
         return [name for name in self.defaults if name not in taken]
 
     @property
     def optional(self) -> dict[str, str]:
-        """Return the slots that depend on an option, with that option."""
+        """Return the slots that depend on an option, each with the name of that option."""
         return {slot: option for slot, option in self._slots().items() if option is not None}
 
     @property
     def slots(self) -> list[str]:
-        """Return the slots of every parameter with state."""
+        """Return the slots that every parameter with state has."""
         return [slot for slot, option in self._slots().items() if option is None]
 
     def _slots(self) -> Mapping[str, Optional[str]]:
@@ -90,8 +90,8 @@ STARTS: Mapping[str, str] = {"sum": "initial_accumulator_value", "step_size": "l
 def class_of(
     given: Any, options: Mapping[str, Any]
 ) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:
-    """Return the class and options that a program chose, possibly by functools.partial of a class.
-    TypeError for anything else."""
+    """Return the class and the options that a program chose. The program passes a class or a
+    functools.partial of a class; anything else raises TypeError."""
     merged = dict(options)
     if isinstance(given, functools.partial) and not given.args:
         given, merged = given.func, {**given.keywords, **merged}
@@ -108,8 +108,8 @@ def rule_of(
     groups: Iterable[Mapping[str, Any]],
     params: Iterable[torch.Tensor],
 ) -> tuple[Optional[Rule], str]:
-    """Return the rule by which libzero makes the same updates as `optimizer_class`, for all groups
-    with their options. If only the class itself can make them, return None and the reason."""
+    """Return the rule of libzero that makes the same updates as `optimizer_class`, for all groups
+    with their options. If libzero has no such rule, return None and the reason."""
     found = _RULES.get(optimizer_class)
     if found is None:
         name = optimizer_class.__name__
@@ -132,7 +132,7 @@ def rule_of(
 
 def takes_sparse(rule: Rule, group: Mapping[str, Any]) -> bool:
     """Return whether torch's class accepts sparse gradients with these options, and then makes the
-    update of the dense gradient. Adagrad's update differs if 0 is divided by 0."""
+    same update as for the dense gradient. The update of Adagrad differs if 0 is divided by 0."""
     if group.get("weight_decay"):
         return False
     divides = group.get("eps") or group.get("initial_accumulator_value")
@@ -140,8 +140,8 @@ def takes_sparse(rule: Rule, group: Mapping[str, Any]) -> bool:
 
 
 def settings_of(rule: Rule, group: Mapping[str, Any]) -> dict[str, float]:
-    """Return libzero's settings for the options of `group`. TypeError for a value that is not a
-    number."""
+    """Return libzero's settings for the options of `group`. Raises TypeError for a value that is
+    not a number."""
     settings = {name: _number(group[name], name) for name in rule.plain if name in group}
     for option, names in rule.several.items():
         if len(group[option]) != len(names):
@@ -156,8 +156,9 @@ def tell_changed(
     told: Sequence[dict[str, float]],
     groups: Sequence[Mapping[str, Any]],
 ) -> None:
-    """Pass the current options of `groups` to libzero, for example after a scheduler. `told` is
-    what libzero has. Raises TypeError like settings_of; ArgumentError for a value out of range."""
+    """Pass changed options in `groups` to libzero, for example after a scheduler step. `told`
+    contains the settings that libzero has. Raises TypeError as settings_of does, and ArgumentError
+    for a value out of range."""
     for group, known, options in zip(registered, told, groups):
         for name, value in settings_of(rule, options).items():
             if known[name] != value:
@@ -167,7 +168,7 @@ def tell_changed(
 
 
 def put_settings(rule: Rule, options: dict[str, Any], settings: Mapping[str, float]) -> None:
-    """Copy all of libzero's settings into the options of a group."""
+    """Copy all settings from libzero to the options of a group."""
     for name in rule.plain:
         if name in options:
             _assign(options, name, settings[name])
@@ -176,7 +177,8 @@ def put_settings(rule: Rule, options: dict[str, Any], settings: Mapping[str, flo
 
 
 def _assign(options: dict[str, Any], name: str, value: float) -> None:
-    """Assign in the option's type: a flag stays a flag, and a tensor stays a tensor."""
+    """Assign a value without changing the type of the option. A flag remains a flag, and a tensor
+    remains a tensor."""
     current = options[name]
     if isinstance(current, torch.Tensor):
         current.fill_(value)
@@ -198,15 +200,16 @@ def _number(value: Any, option: str) -> float:
 
 
 class Choice(NamedTuple):
-    """`rule` has torch's names, `update` is libzero's argument, and `template` is an optimizer
-    without parameters that has every option."""
+    """The rule that a program chose. `rule` describes it with torch's names, `update` is the
+    argument for libzero.Optimizer, and `template` is an optimizer without parameters that has every
+    option."""
 
     rule: Rule
     update: Union[str, CustomOptimizer]
     template: torch.optim.Optimizer
 
     def check(self, group: Mapping[str, Any]) -> None:
-        """ValueError for options of one group that turn torch's class into another rule."""
+        """Raise ValueError if the options of a group turn torch's class into another rule."""
         if isinstance(self.template, RuleOptions):
             return
         found, reason = rule_of(type(self.template), [group], group["params"])
@@ -218,11 +221,11 @@ class Choice(NamedTuple):
 
 
 class RuleOptions(torch.optim.Optimizer):
-    """Options of a rule for which torch has no class."""
+    """The options of a rule for which torch has no class."""
 
 
 def _own(name: str) -> tuple[Rule, dict[str, Any]]:
-    """Return a rule for which torch has no class, and its options."""
+    """Return a rule for which torch has no class, and the options of the rule."""
     info = rules()[name]
     betas = [setting for setting in info.settings if re.fullmatch(r"beta\d", setting)]
     rule = Rule(name, {"betas": betas} if betas else {})
@@ -234,8 +237,9 @@ def _own(name: str) -> tuple[Rule, dict[str, Any]]:
 
 
 def choose(optimizer: Named, settings: Mapping[str, Any]) -> Choice:
-    """TypeError and ValueError for a class without a rule in libzero, and for options that the rule
-    lacks or that torch's class refuses."""
+    """Return the rule that a program chose. Raises TypeError or ValueError for a class for which
+    libzero has no rule, for options that the rule does not have, and for values that torch's class
+    refuses."""
     if isinstance(optimizer, CustomOptimizer):
         rule = Rule("custom", custom=optimizer)
         return Choice(rule, optimizer, _options("this rule", rule.defaults, settings))

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interface to torch's GradScaler of an optimizer whose ranks step together.
+"""Connects torch's GradScaler to an optimizer whose ranks step together.
 
-GradScaler decides on each rank alone whether gradients are finite, and calls step() if they are.
-Before that it reads _step_supports_amp_scaling on every rank; the ranks agree in that read. If the
-property is True, GradScaler sets two attributes during step(): `found_inf`, whether this rank's
-gradients are not finite, and `grad_scale`, the factor to divide them by. `grad_scale` is None if
-they have been divided.
+GradScaler decides on each rank separately whether gradients are finite, and calls step() if they
+are. Before that, it reads the property _step_supports_amp_scaling on every rank, and the ranks
+agree on a decision while the property is read. If the property is True, GradScaler sets two
+attributes during step(). `found_inf` is true if the gradients of this rank are not finite.
+`grad_scale` is the factor by which to divide them, or None if they have already been divided.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from ._group import agreed
 
 
 class Asked(NamedTuple):
-    """The scaler whose step() reads the property, and the optimizer that it was given: this one or
-    a wrapper."""
+    """The scaler whose step() reads the property, and the optimizer that was passed to step(),
+    which is this optimizer or a wrapper around it."""
 
     scaler: GradScaler
     optimizer: torch.optim.Optimizer
 
 
 def asked_by_scaler() -> Optional[Asked]:
-    """Return the reader of the property that calls this, if it is GradScaler.step(). All others,
-    like Lightning, ask whether they may clip gradients before a step, which they may."""
+    """Return the scaler and the optimizer if GradScaler.step() is reading the property, and None
+    otherwise. Other readers, such as Lightning, want to know whether they may clip gradients before
+    a step, and they may."""
     frame = sys._getframe(2)
     while frame.f_code.co_name == "__getattr__" and frame.f_back is not None:
         frame = frame.f_back  # a wrapper's, as AdaScale
@@ -42,9 +43,9 @@ def asked_by_scaler() -> Optional[Asked]:
 
 
 def agree_to_step(comm: Comm, asked: Asked) -> None:
-    """Unscale unless that has been done, and check that all ranks step or all skip, which each
-    scaler decides next. RuntimeError on all ranks if they differ, or if one has no gradients.
-    Collective."""
+    """Unscale the gradients unless they have been unscaled, and check that either all ranks will
+    step or all ranks will skip the step. Each scaler makes that decision next. Raises RuntimeError
+    on all ranks if the decisions differ, or if a rank has no gradients. Collective."""
     state: dict[str, Any] = asked.scaler._per_optimizer_states[id(asked.optimizer)]
     with agreed(comm, "GradScaler's step"):
         if state["stage"] is OptState.READY:
@@ -65,15 +66,16 @@ _DIFFER = (
 
 
 def overflow_of(optimizer: torch.optim.Optimizer) -> Optional[bool]:
-    """Return whether gradients of this rank are not finite; None in a step without GradScaler."""
+    """Return whether gradients of this rank are not finite. Return None in a step without
+    GradScaler."""
     found = optimizer.__dict__.get("found_inf")
     return None if found is None else bool(found)
 
 
 def agreed_overflow(comm: Comm, optimizer: torch.optim.Optimizer, found: Optional[bool]) -> bool:
-    """Return whether all ranks skip the step. `found` is the result of overflow_of; None if this
-    rank has no vote. RuntimeError on all ranks if they differ, because their scales would then
-    differ, too. Collective."""
+    """Return whether all ranks skip the step. `found` is the result of overflow_of, or None if this
+    rank has no vote. Raises RuntimeError on all ranks if the results differ, because the scales
+    would then also differ. Collective."""
     some = bool(comm.all_reduce(int(found is True), "max"))
     every = bool(comm.all_reduce(int(found is not False), "min"))
     if some and not every:
@@ -85,7 +87,7 @@ def agreed_overflow(comm: Comm, optimizer: torch.optim.Optimizer, found: Optiona
 
 
 def unscale(optimizer: torch.optim.Optimizer) -> None:
-    """Divide the gradients by their scale, unless that has been done."""
+    """Divide the gradients by their scale, unless they have already been divided."""
     scale = optimizer.__dict__.get("grad_scale")
     if scale is None:
         return

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters in the groups that programs pass, and the operations of any sharded state."""
+"""Handles the parameters and groups that programs pass, and defines the operations that every kind
+of shard has."""
 
 from __future__ import annotations
 
@@ -22,9 +23,10 @@ Closure = Optional[Callable[[], Any]]
 
 
 def names_of(group: Mapping[str, Any], first: int, taken: Container[str] = ()) -> list[str]:
-    """Return libzero's names of a group's parameters. They are the parameters' own names; if a name
-    is already `taken` by another group, its number is appended. Without names they are numbers,
-    counted from `first`."""
+    """Return the names that the parameters of a group have in libzero. If a parameter has a name,
+    this is its name in libzero. If another group has already `taken` that name, the number of the
+    parameter is appended. Parameters without names are called by their numbers, which begin with
+    `first`."""
     count = len(group["params"])
     named = group.get("param_names") or [str(first + place) for place in range(count)]
     return [
@@ -43,9 +45,9 @@ def copy_options(source: Groups, target: Groups) -> None:
 
 
 def loss_of(comm: Comm, closure: Closure) -> Any:
-    """Return the result of `closure`, which is this rank's loss; None without a closure. If it
-    raises on one rank, all ranks raise, so that no rank waits in the next call. Collective with a
-    closure: all ranks pass one."""
+    """Return the result of `closure`, which is the loss of this rank, or None without a closure. If
+    the closure raises an exception on one rank, all ranks raise an exception, so that no rank waits
+    in the next call. With a closure, this is collective, and all ranks must pass a closure."""
     if closure is None:
         return None
     told = "the closure of rank {rank} raised (see its error); no step was made"
@@ -54,9 +56,9 @@ def loss_of(comm: Comm, closure: Closure) -> Any:
 
 
 class Shard(ABC):
-    """Groups of parameters, like in torch.optim. Their state is sharded over `comm`.
+    """Groups of parameters, as in torch.optim, whose state is sharded over `comm`.
 
-    `optim` is a torch optimizer of the class that the program chose: it checks options and knows
+    `optim` is a torch optimizer of the class that the program chose. It checks options and has
     their defaults.
     """
 
@@ -71,8 +73,8 @@ class Shard(ABC):
 
     @abstractmethod
     def compare_group(self, group: dict[str, Any]) -> None:
-        """Raise on all ranks if any rank cannot add `group`, and fill in the default options.
-        Collective. Adds no parameters."""
+        """Raise an exception on all ranks if any rank cannot add `group`. Otherwise fill in the
+        default options. No parameters are added. Collective."""
 
     @abstractmethod
     def add_group(self, group: dict[str, Any]) -> None:
@@ -82,8 +84,8 @@ class Shard(ABC):
     def step(
         self, groups: Groups, closure: Closure, arguments: Mapping[str, Any], hand: Optional[Hand]
     ) -> Any:
-        """Update with the current options of `groups`, and return the result of the closure.
-        Collective. `hand` is for uneven inputs."""
+        """Update parameters with the current options of `groups`, and return the result of the
+        closure. `hand` is for uneven inputs. Collective."""
 
     @abstractmethod
     def owned(self, groups: Groups) -> Any:
@@ -91,35 +93,37 @@ class Shard(ABC):
 
     @abstractmethod
     def initial_state(self, groups: Groups) -> Optional[dict[int, dict[str, Any]]]:
-        """Return the result of gather_state before the first step; None if this rank cannot know it
-        alone. Local."""
+        """Return the result that gather_state has before the first step, or None if this rank
+        cannot compute it alone. Local."""
 
     @abstractmethod
     def expected_state(
         self, groups: Groups, only: Optional[torch.Tensor] = None
     ) -> dict[int, dict[str, Any]]:
-        """Return the result of gather_state after a step of zeros that changed no values, for all
-        parameters or for `only` one. A loaded state is read into it. Local."""
+        """Return the result that gather_state would have after a step with zero gradients that
+        changed no values. It covers all parameters, or one if `only` is given. A program reads a
+        loaded state into the result. Local."""
 
     @abstractmethod
     def gather_state(self, groups: Groups, to: Optional[int]) -> dict[int, dict[str, Any]]:
-        """Return the whole state by number of parameter on rank `to` or on all, and {} elsewhere.
-        Collective."""
+        """Return the whole state, keyed by the numbers of parameters, on rank `to`, or on all ranks
+        if `to` is None. All other ranks return {}. Collective."""
 
     @abstractmethod
     def prepare_load(
         self, groups: Groups, state: Mapping[int, Mapping[str, Any]]
     ) -> Callable[[], None]:
-        """Check a new state; `groups` have the options to continue with. The returned function
-        replaces all state with it, and is collective. If either raises, nothing has changed."""
+        """Check a new state, and return a function that replaces all state with it. `groups` have
+        the options with which training will continue. The returned function is collective. If this
+        call or the function raises an exception, nothing has changed."""
 
     def close(self) -> None:
         self.core.close()
 
 
 class Hand:
-    """One step among ranks of which some have run out of inputs. `contributes` is set on the one
-    rank that provides the gradients, already averaged, and the choice of the parameters to
+    """This rank's part in a step in which some ranks have run out of inputs. `contributes` is set
+    on only one rank. That rank provides the averaged gradients, and chooses the parameters to
     train."""
 
     def __init__(self, contributes: bool, trained: Sequence[bool]) -> None:
@@ -128,9 +132,9 @@ class Hand:
 
 
 def listed_params(params: Params, what: str) -> list[Any]:
-    """Return parameters as a list of tensors, of (name, tensor), or of groups, for the optimizer
-    `what`. TypeError and ValueError for anything else; RuntimeError for names that this torch
-    version does not support."""
+    """Return the parameters for the optimizer `what` as a list of tensors, of (name, tensor), or of
+    groups. Raises TypeError or ValueError for anything else, and RuntimeError if this version of
+    torch does not support names."""
     if isinstance(params, torch.Tensor):
         raise TypeError(f"params is a tensor; {what} takes an iterable of tensors or of groups")
     try:
@@ -159,7 +163,8 @@ def listed_params(params: Params, what: str) -> list[Any]:
 
 @contextlib.contextmanager
 def unless_refused(groups: Iterable[Any]) -> Iterator[None]:
-    """Restore groups if the block raises. torch puts defaults into the program's own groups."""
+    """Restore groups if the block raises an exception, because torch writes defaults into the
+    dictionaries of the program."""
     before = [(group, dict(group)) for group in groups if isinstance(group, dict)]
     try:
         yield
@@ -171,8 +176,9 @@ def unless_refused(groups: Iterable[Any]) -> Iterator[None]:
 
 
 def each_once(group: dict[str, Any]) -> dict[str, Any]:
-    """Remove repeated parameters from the group's list, with a warning. Returns the program's own
-    dictionary, which torch also keeps: later changes of it take effect."""
+    """Remove repeated parameters from the list in the group, with a warning. Returns the dictionary
+    of the program itself. Because torch also keeps that dictionary, later changes to it take
+    effect."""
     inside = group["params"] if isinstance(group, dict) and "params" in group else set()
     if isinstance(inside, (torch.Tensor, set)) or not isinstance(inside, Iterable):
         return group  # as torch takes it, or refuses it
@@ -210,8 +216,8 @@ def _takes_names() -> bool:
 
 
 def _without_names(one: Any) -> Any:
-    """Return `one` entry of a list of tensors or groups; a generator in a group is replaced by a
-    list."""
+    """Check that an entry of a list of tensors or groups has no names, and return it. A generator
+    in a group is replaced with a list."""
     inside = one["params"] if isinstance(one, dict) else [one]
     params = [inside] if isinstance(inside, torch.Tensor) else list(inside)
     if any(_kind(param) == "named" for param in params):

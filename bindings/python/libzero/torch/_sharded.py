@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A torch optimizer whose state is sharded: the common base of the replacements for other
-classes."""
+"""A torch optimizer whose state is sharded, which is the common base class of the replacements for
+other classes."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from ._tensors import Bound, Homes
 
 
 class ShardedOptimizer(torch.optim.Optimizer):
-    """`optimizer_class` over the ranks of a group. Each step reads param_groups again, so
-    schedulers and programs may change options. `rule` is libzero's rule for the class, if it has
-    one.
+    """An optimizer of the class `optimizer_class`, sharded over the ranks of a group. Each step
+    reads param_groups again, so schedulers and programs may change options. `rule` is the name of
+    libzero's rule for the class, or None if there is no such rule.
 
-    Gradients are every rank's own and already averaged, which DistributedDataParallel provides.
+    Every rank has its own copy of the averaged gradients, which DistributedDataParallel provides.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class ShardedOptimizer(torch.optim.Optimizer):
         in_arena: bool = False,
         share_dtype: Optional[str] = None,
     ) -> None:
-        """`partitions`: the partition for libzero's rules, and the one for other classes, which own
-        whole tensors. `in_arena`: parameters move to memory in which libzero updates without a
-        copy. `share_dtype`: the dtype to which float32 parameters of libzero's rules are rounded on
-        every rank.
+        """`partitions` gives the partition for libzero's rules, and the partition for other
+        optimizer classes, for which each rank owns whole tensors. With `in_arena`, parameters move
+        to memory that libzero updates in place. `share_dtype` is the dtype to which libzero's rules
+        round float32 parameters on every rank.
 
-        Collective over the group. Raises TypeError and ValueError like Bound, RuntimeError without
-        a group, and the errors of the class for its options.
+        Collective over the group. Raises TypeError and ValueError as Bound does, RuntimeError if
+        there is no group, and any error that the optimizer class raises for its options.
         """
         self._class, self._constructor_options = class_of(optimizer_class, defaults)
         listed = listed_params(params, type(self).__name__)
@@ -112,7 +112,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
             raise
 
     def _move(self, comm: Comm, group: Mapping[str, Any]) -> None:
-        """Move trained parameters to memory in which libzero updates without a copy."""
+        """Move trained parameters to memory that libzero updates in place."""
         bound = [Bound(param, name) for param, name in zip(group["params"], names_of(group, 0))]
         moved = [one for one in bound if one.trained and not one.dtype.is_complex]
         if moved:
@@ -135,14 +135,15 @@ class ShardedOptimizer(torch.optim.Optimizer):
 
     @property
     def optim(self) -> Any:
-        """The elements that this rank owns, as `param_groups` and `state` of an optimizer, for
-        reading. If libzero has no rule for the class, it is the optimizer of that class that makes
-        the steps."""
+        """An object with the `param_groups` and `state` of the elements that this rank owns, for
+        reading. If libzero has no rule for the class, this is the optimizer of that class that
+        updates these elements."""
         return self._sharded().owned(self.param_groups)
 
     def _follow_change(self) -> None:
-        """Rebuild with the existing state if parameters moved to another device, or changed their
-        dtype or memory format. Collective if there is such a change, which every rank makes."""
+        """Rebuild the shard with the existing state if parameters have moved to another device, or
+        have changed their dtype or memory format. Every rank must make the same change. Collective
+        if there is a change."""
         before = self._sharded()
         if not any(one.changed for one in before.core.bound):
             return
@@ -165,8 +166,9 @@ class ShardedOptimizer(torch.optim.Optimizer):
         before.comm.close()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group, on every rank with the same parameters. Its owners are chosen separately;
-        existing owners stay. A group that is refused is not added.
+        """Add a group of parameters, which must be the same on every rank. Owners are chosen for
+        the new group only, and existing owners do not change. If this raises an exception, the
+        group is not added.
 
         >>> optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(3))], "lr": 0.01})
         """
@@ -193,13 +195,15 @@ class ShardedOptimizer(torch.optim.Optimizer):
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
-        """GradScaler.step() reads this on every rank, before it decides on each rank alone."""
+        """A property that GradScaler.step() reads on every rank before it decides on each rank
+        separately."""
         asked = asked_by_scaler()
         return asked is not None and self._takes_overflow(asked)
 
     def _takes_overflow(self, asked: Asked) -> bool:
-        """Return whether step() must always be called and receives the overflow; otherwise all
-        ranks have agreed. RuntimeError on all ranks if they differ. Collective."""
+        """Return whether GradScaler must always call step() and pass the overflow to it. Otherwise,
+        all ranks have agreed on whether to step. Raises RuntimeError on all ranks if they differ.
+        Collective."""
         agree_to_step(self._sharded().comm, asked)
         return False
 
@@ -213,7 +217,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
     # ---- State, in torch's own format ----
 
     def _new_state(self) -> State:
-        """Return an empty state, which does not keep this optimizer alive."""
+        """Return an empty state that does not keep this optimizer alive."""
         reference = weakref.ref(self)
 
         def names_of(param: torch.Tensor) -> Mapping[str, Any]:
@@ -228,14 +232,15 @@ class ShardedOptimizer(torch.optim.Optimizer):
         return made
 
     def _gather(self, to: Optional[int]) -> None:
-        """Gather the whole state on rank `to`, or on all, for state_dict(). Collective."""
+        """Gather the whole state for state_dict() on rank `to`, or on all ranks if `to` is None.
+        Collective."""
         entries = self._sharded().gather_state(self.param_groups, to)
         self._gathered = (self._steps, entries) if to is None or to == self.rank else None
 
     def _whole_state_dict(self, remedy: str) -> dict[str, Any]:
         """Return torch's state_dict() of the gathered state, or of the initial state before the
-        first step. RuntimeError if no state was gathered, or if steps or groups were added since;
-        `remedy` names the call to make."""
+        first step. Raises RuntimeError if no state has been gathered, or if a step has been taken
+        or a group added since then. The message suggests the call `remedy`."""
         entries = self._entries(remedy)
         # torch's own method, so that hooks see what they would see of the unsharded one.
         kept = self.state
@@ -265,14 +270,14 @@ class ShardedOptimizer(torch.optim.Optimizer):
         return entries
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load a state_dict() of this class, or of the torch optimizer that it shards, from any
-        number of ranks. Every rank passes the whole dictionary, which is not changed. All state is
-        replaced, and options are set to the dictionary's. Parameters without state in it have no
-        state afterwards.
+        """Load a state_dict() of this class, or of the torch optimizer that it shards. Any number
+        of ranks may have saved it. Every rank must pass the whole dictionary, which is not changed.
+        The dictionary replaces all state and all options. Parameters that have no state in the
+        dictionary have no state afterwards.
 
-        ValueError names any other difference before anything has changed: options and groups,
-        tensors, shapes. TypeError: a value that is neither a tensor nor a number. RuntimeError:
-        another rank refuses. Collective.
+        Before anything has changed, this raises ValueError, which names every difference in
+        options, groups, tensors and shapes. It raises TypeError if a value is neither a tensor nor
+        a number, and RuntimeError if another rank failed. Collective.
 
         >>> optimizer.consolidate_state_dict()
         >>> optimizer.load_state_dict(optimizer.state_dict())
@@ -294,8 +299,8 @@ class ShardedOptimizer(torch.optim.Optimizer):
             hook(self)
 
     def close(self) -> None:
-        """Free the state and libzero's comm; closing again has no effect. Parameters keep their
-        values.
+        """Free the state and the comm of libzero. Closing an optimizer again has no effect.
+        Parameters keep their values.
 
         >>> optimizer.close()
         """

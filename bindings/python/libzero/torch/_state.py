@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversion of optimizer state between libzero and the dictionaries of torch.optim."""
+"""Converts optimizer state between libzero and the dictionaries of torch.optim."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Entries = dict[int, Entry]
 def gather(
     core: Core, rule: Rule, groups: Sequence[Mapping[str, Any]], to: Optional[int]
 ) -> Entries:
-    """Return the whole state on rank `to`, or on all, and {} elsewhere. Tensors have their
-    parameters' shapes, are on the CPU, and are float32, or float64 for float64 parameters.
-    Collective; one tensor is sent at a time."""
+    """Return the whole state on rank `to`, or on all ranks if `to` is None. All other ranks return
+    {}. Tensors have the shapes of their parameters, and are on the CPU. They are float64 for
+    float64 parameters, and float32 for all others. One tensor is sent at a time. Collective."""
     entries: Entries = {}
     here = to is None or to == core.comm.rank
     group_of = [group for group in groups for _ in group["params"]]
@@ -45,8 +45,9 @@ def gather(
 
 
 def owned(core: Core, rule: Rule, group: Mapping[str, Any], number: int) -> Entry:
-    """Return the state of this rank's part of a parameter. It has the parameter's shape if the rank
-    owns all of it, otherwise one dimension, in memory order. Local."""
+    """Return the state of the part of a parameter that this rank owns. Tensors have the shape of
+    the parameter if this rank owns all of it. Otherwise they have one dimension, with elements in
+    memory order. Local."""
     bound = core.bound[number]
     ranges = [part for part in core.optimizer.owned_ranges() if part.param == number]
     count = sum(part.count for part in ranges)
@@ -79,8 +80,9 @@ def expected(
     groups: Sequence[Mapping[str, Any]],
     only: Optional[torch.Tensor] = None,
 ) -> Entries:
-    """Return the state that trained parameters, or `only` one, will have after their first step,
-    with its initial values. A loaded state is read into it. Local."""
+    """Return the state that trained parameters will have after their first step, with its initial
+    values. If `only` is given, return the state of this parameter alone. A program reads a loaded
+    state into the result. Local."""
     entries: Entries = {}
     group_of = [group for group in groups for _ in group["params"]]
     for number, bound in enumerate(core.bound):
@@ -98,7 +100,7 @@ def expected(
 
 
 def _starts_with_state(rule: Rule, bound: Bound) -> bool:
-    """Return whether torch's class creates state before the first step, like Adagrad."""
+    """Return whether torch's class creates state before the first step, as Adagrad does."""
     return rule.name == "adagrad" and bound.trainable
 
 
@@ -110,7 +112,8 @@ def _complete(
     entry: Entry,
     shape: Sequence[int],
 ) -> None:
-    """Add the entries of torch's state that libzero's tensors lack, with "step" first."""
+    """Add the entries of torch's state that the tensors of libzero do not contain. The entry "step"
+    comes first."""
     if not entry.keys() - {MASTER}:
         # torch's look for their state where there is a master.
         if entry or _starts_with_state(rule, core.bound[number]):
@@ -124,8 +127,8 @@ def _complete(
 
 
 def needed(rule: Rule, group: Mapping[str, Any], *, stepped: bool = False) -> list[str]:
-    """Return the entries of every state. Only torch's SGD works without a slot: its first step
-    creates it."""
+    """Return the entries that the state of every parameter has. Among torch's classes, only SGD
+    works without its slot, which its first step creates."""
     optional = {} if rule.name == "sgd" and not stepped else rule.optional
     chosen = [name for name, option in optional.items() if group.get(option)]
     return [*rule.scalars, *rule.slots, *chosen]
@@ -139,8 +142,8 @@ def _initial(
     *,
     stepped: bool = False,
 ) -> Entry:
-    """Return the state of a parameter that was never updated, like the class creates it in its
-    first step. `stepped`: include the entries that exist after that step."""
+    """Return the state of a parameter that has never been updated, as the class creates it in the
+    first step. If `stepped` is set, include the entries that exist after that step."""
     dtype = torch.float64 if bound.dtype == torch.float64 else torch.float32
     entry: Entry = {}
     for name in needed(rule, group, stepped=stepped):
@@ -160,9 +163,10 @@ def scalar_of(value: float, name: str) -> torch.Tensor:
 
 
 def put(core: Core, rule: Rule, entries: Entries, *, keep_values: bool = False) -> None:
-    """Put this state, the same on every rank, into a sealed core without state. Local: the next
-    collective call detects differences. `keep_values`: keep the values of parameters; libzero
-    otherwise puts masters into their owned elements as well."""
+    """Put this state, which is the same on every rank, into a sealed core without state. Local. The
+    next collective call detects differences between ranks. With `keep_values`, parameters keep
+    their values. Otherwise libzero also writes master weights to the owned elements of
+    parameters."""
     for number, entry in entries.items():
         bound = core.bound[number]
         dtype = torch.float64 if bound.dtype == torch.float64 else torch.float32
@@ -179,8 +183,9 @@ def put(core: Core, rule: Rule, entries: Entries, *, keep_values: bool = False) 
 
 
 class Owned:
-    """For reading only: everything is a copy, made on request. Make changes in the sharded
-    optimizer's own param_groups, and with its load_state_dict()."""
+    """The param_groups and state of the elements that this rank owns. They are copies, made on
+    request, and only for reading. To make changes, use the param_groups and load_state_dict() of
+    the sharded optimizer."""
 
     def __init__(self, core: Core, rule: Rule, groups: Groups) -> None:
         self._groups = groups
@@ -188,8 +193,8 @@ class Owned:
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """The groups with the parameters of which this rank owns elements, and their current
-        options."""
+        """The groups, with their current options and the parameters of which this rank owns
+        elements."""
         mine = set(self.state)
         return [
             {**options_of(group), "params": [param for param in group["params"] if param in mine]}
@@ -201,10 +206,10 @@ class Owned:
 
 
 class OwnedState(Mapping[torch.Tensor, dict[str, torch.Tensor]]):
-    """The state of each parameter of which this rank owns elements, under torch's names. It is {}
-    before the parameter's first step, and for other ranks' parameters. A tensor has the parameter's
-    shape. If the rank owns a part, it has one dimension, with the elements of that part in memory
-    order."""
+    """The state of each parameter of which this rank owns elements, with torch's names. The state
+    is {} before the parameter's first step, and for parameters that other ranks own. A tensor has
+    the shape of the parameter if this rank owns all of it. Otherwise, the tensor has one dimension,
+    with the elements of the owned part in memory order."""
 
     def __init__(self, core: Core, rule: Rule, groups: Groups) -> None:
         self._core = core
@@ -232,10 +237,10 @@ class OwnedState(Mapping[torch.Tensor, dict[str, torch.Tensor]]):
 
 
 def follow_masters(core: Core, share_dtype: str) -> None:
-    """Use any value that a program has written into a parameter as its master: each element that is
-    neither the master nor its rounded value. A model and its optimizer may thus be loaded in either
-    order. Collective. ValueError on every rank, before anything has changed, for a master that the
-    parameter cannot represent."""
+    """Take over values that a program has written into parameters as their master weights. An
+    element counts as written if it is neither the master weight nor the rounded master weight. This
+    allows a program to load a model and its optimizer in either order. Collective. If a parameter
+    cannot represent a master weight, all ranks raise ValueError before anything has changed."""
     masters: dict[int, torch.Tensor] = {}
     count = len(core.bound)
     written, large = False, count
@@ -268,14 +273,14 @@ def follow_masters(core: Core, share_dtype: str) -> None:
 
 
 def master_of(held: torch.Tensor, master: torch.Tensor, shown: torch.dtype) -> torch.Tensor:
-    """Return the master of the values that a parameter holds: `master` if the parameter holds it,
-    or holds its value rounded to the dtype `shown`."""
+    """Return the master weights for the values that a parameter holds. An element of `master` is
+    kept if the parameter holds its value, or its value rounded to the dtype `shown`."""
     other = (master.to(shown) != held) & (master != held)
     return torch.where(other, held.to(master.dtype), master)
 
 
 def shown_dtype(bound: Bound, share_dtype: Optional[str]) -> torch.dtype:
-    """Return the dtype to which a parameter's master is rounded."""
+    """Return the dtype to which the master weights of a parameter are rounded."""
     if bound.dtype != torch.float32 or share_dtype is None:
         return bound.dtype
     shared: torch.dtype = getattr(torch, share_dtype)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints as streams of tensors: `zero merge --with-state` writes one and `zero import` reads
-one, so the other modules do not depend on the checkpoint format."""
+"""Reads and writes checkpoints as streams of tensors. `zero merge --with-state` writes such a
+stream, and `zero import` reads one. Other modules therefore do not depend on the checkpoint
+format."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ Description = dict[str, Any]
 
 
 class RefusedError(Exception):
-    """The reason why there is no export or import."""
+    """An export or import is not possible, for the reason in the text."""
 
 
 class ToldError(Exception):
@@ -42,7 +43,7 @@ class ToldError(Exception):
 
 
 class Entry(NamedTuple):
-    """A tensor of a stream."""
+    """A tensor in a stream."""
 
     name: str
     dtype: torch.dtype
@@ -57,7 +58,8 @@ Box = tuple[tuple[int, ...], tuple[int, ...]]  # offsets and sizes
 
 
 def boxes(shape: Sequence[int], itemsize: int) -> Iterator[Box]:
-    """Yield the boxes of a tensor, in order. Each is contiguous and has at most PART_BYTES."""
+    """Yield boxes that cover a tensor, in order. Each box is contiguous and has at most
+    PART_BYTES."""
     depth, inner = len(shape), itemsize
     while depth > 0 and inner * shape[depth - 1] <= PART_BYTES:
         depth -= 1
@@ -74,7 +76,7 @@ def boxes(shape: Sequence[int], itemsize: int) -> Iterator[Box]:
 
 
 class CheckpointReader:
-    """Reads the tensors of a checkpoint one after another and verifies each byte."""
+    """Reads the tensors of a checkpoint one after another, and verifies each byte."""
 
     def __init__(self, checkpoint: str) -> None:
         command = [_program.find(), "merge", "--with-state", "--", checkpoint, "-"]
@@ -105,7 +107,7 @@ class CheckpointReader:
             memory = memory[count:]
 
     def skip_to(self, entry: Optional[Entry]) -> None:
-        """Skip everything before a tensor, or everything that is left."""
+        """Skip the bytes before a tensor, or all bytes that are left."""
         for other in self._coming:
             if other is entry:
                 return
@@ -113,7 +115,7 @@ class CheckpointReader:
                 pass
 
     def parts(self, entry: Entry) -> Iterator[bytearray]:
-        """Yield the bytes of a tensor, which follow the bytes read before."""
+        """Yield the bytes of a tensor, which begin after the bytes that have been read."""
         self.skip_to(entry)
         yield from self._parts(entry.bytes)
 
@@ -133,8 +135,8 @@ def write_checkpoint(
     description: Description,
     tensors: Sequence[tuple[Entry, Iterable[Any]]],
 ) -> None:
-    """Write the checkpoint by `zero import` with these options, from its description and the parts
-    of each tensor. Tensors of the model come first, followed by state tensors."""
+    """Write a checkpoint by running `zero import` with these options. Its input is the description
+    and the parts of each tensor. Tensors of the model come first, followed by tensors of state."""
     model = {tensor["name"] for kind in ("parameters", "buffers") for tensor in description[kind]}
     ordered = sorted(
         tensors,

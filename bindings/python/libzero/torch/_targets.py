@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state for torch.distributed.checkpoint: it expects all state of an optimizer before the first
-step, as the place into which files are read."""
+"""Provides state for torch.distributed.checkpoint, which reads files into the state of an optimizer
+and expects all of that state before the first step."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _MODULE = "torch.distributed.checkpoint.state_dict"
 def asked_by_checkpoints() -> frozenset[str]:
     """Return the functions of torch's get_state_dict and set_state_dict that are on the call stack.
 
-    torch creates state by a step of zeros if an optimizer has no state; it silently skips this if
-    the optimizer counts as initialized. The step of zeros would be a collective one here, and would
-    put the state on other ranks.
+    If an optimizer has no state, torch creates it with a step with zero gradients. This step is
+    silently omitted if the optimizer counts as initialized. For a sharded optimizer, the step would
+    be collective, and would create state on other ranks.
     """
     names = []
     frame = sys._getframe(2) if _MODULE in sys.modules else None
@@ -35,8 +35,9 @@ def zeros_stepped(
     groups: Iterable[Mapping[str, Any]],
     defaults: Mapping[str, Any],
 ) -> dict[torch.Tensor, dict[str, Any]]:
-    """Return, by parameter of `groups`, the state of an optimizer of this class after a step of
-    zeros at a learning rate of 0, made with copies. Raises the class's errors."""
+    """Return, for each parameter in `groups`, the state that an optimizer of this class has after a
+    step with zero gradients and a learning rate of 0. The step is taken with copies. Raises the
+    errors of the class."""
     twins: dict[torch.Tensor, torch.Tensor] = {}
     copied = []
     for group in groups:
@@ -53,10 +54,10 @@ def zeros_stepped(
 
 
 class State(defaultdict[Any, Any]):
-    """The attribute `state` of torch's base class: it has the values that programs put there,
-    because libzero holds all of an optimizer's own state. It counts as full, so that
-    torch.distributed.checkpoint makes no step of zeros. If torch looks for the names of a
-    parameter's state, `names_of` returns them."""
+    """The attribute `state` of torch's base class. It contains only values that programs put there,
+    because libzero holds the state of the optimizer. It is never false, so that
+    torch.distributed.checkpoint does not take a step with zero gradients. If torch looks up the
+    names of a parameter's state, `names_of` returns them."""
 
     names_of: Optional[Callable[[torch.Tensor], Mapping[str, Any]]] = None  # a copy has none
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model's tensors for libzero: their memory, its layout, and its place in arenas."""
+"""Describes the tensors of a model for libzero, with the memory of each, its layout, and its place
+in an arena."""
 
 from __future__ import annotations
 
@@ -20,24 +21,26 @@ _KEPT = (torch.int32, torch.int64)
 
 
 class SparseGradientError(ValueError, RuntimeError):
-    """A sparse gradient for a rule or options for which torch's class also raises an error."""
+    """A gradient is sparse, and torch's class also raises an error for sparse gradients with this
+    rule and these options."""
 
 
 class Bound:
-    """One parameter: the tensor, its name, and the place of its memory when it was registered.
+    """One parameter, with its tensor, its name, and the address of its memory when it was
+    registered.
 
     `dims` is the order of dimensions in which the memory is C-contiguous, for example (0, 2, 3, 1)
-    for channels-last. libzero has the parameter, its gradient and its state in that order. Frozen
-    parameters of a dtype that libzero lacks, like quantized weights, are `carried`: libzero knows
-    their names, but does not have their elements.
+    for channels-last. In libzero, the parameter, its gradient and its state have this order. A
+    frozen parameter whose dtype libzero does not support, such as a quantized weight, is `carried`.
+    Its name is known to libzero, but libzero does not have its elements.
     """
 
     # Whether the rule and options of its group update by a sparse gradient as by a dense one.
     takes_sparse: Callable[[], bool] = staticmethod(lambda: False)
 
     def __init__(self, param: torch.Tensor, name: str) -> None:
-        """TypeError for a sparse or wrapped tensor and for a dtype that cannot be trained.
-        ValueError for memory with gaps or elements that share a place."""
+        """Raises TypeError for a sparse or wrapped tensor, and for a dtype that cannot be trained.
+        Raises ValueError if the memory has gaps, or if elements share memory."""
         self.param = param
         self.name = name
         self.carried = _real(param) not in (*_TRAINED, *_KEPT)
@@ -49,26 +52,28 @@ class Bound:
         self.device = param.device
 
     def view(self) -> torch.Tensor:
-        """Return the parameter's memory as a contiguous tensor without a graph; a complex number
-        becomes two."""
+        """Return the memory of the parameter as a contiguous tensor without a graph. A complex
+        number becomes two real numbers."""
         if self.carried:
             return torch.empty(0, dtype=torch.int32, device=self.param.device)
         return self.in_order(self.param.detach())
 
     def in_order(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return `tensor`, of the parameter's shape, with dimensions in libzero's order."""
+        """Return `tensor`, which has the shape of the parameter, with its dimensions in libzero's
+        order."""
         ordered = tensor.permute(self.dims)
         return torch.view_as_real(ordered) if ordered.is_complex() else ordered
 
     def out_of_order(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The reverse: return a tensor in libzero's order with the parameter's shape."""
+        """Return a tensor whose dimensions are in libzero's order with the shape of the parameter.
+        This is the reverse of in_order."""
         if self.dtype.is_complex:
             tensor = torch.view_as_complex(tensor)
         inverse = [self.dims.index(dim) for dim in range(len(self.dims))]
         return tensor.permute(inverse)
 
     def register(self) -> Param:
-        """Return the Param for libzero. The order of dimensions is part of the name, so that ranks
+        """Return the Param for libzero. Its name includes the order of dimensions, so that ranks
         with different orders raise an error."""
         view = self.view()
         name = self.name
@@ -85,7 +90,7 @@ class Bound:
 
     @property
     def trained(self) -> bool:
-        """Return whether the next step may update it: torch's optimizers only check the
+        """Return whether the next step may update the parameter. Optimizers of torch check only the
         gradient."""
         return self.trainable and (self.param.requires_grad or self.param.grad is not None)
 
@@ -95,7 +100,8 @@ class Bound:
 
     @property
     def changed(self) -> bool:
-        """Return whether it moved to another device, or changed its dtype or memory format."""
+        """Return whether the parameter has moved to another device, or has changed its dtype or
+        memory format."""
         param = self.param
         if param.dtype != self.dtype or param.device != self.device:
             return True
@@ -104,8 +110,8 @@ class Bound:
         return _dims_of(param, self.name) != self.dims
 
     def moved(self) -> bool:
-        """Return whether its memory has moved. ValueError if the tensor is no longer the same
-        parameter."""
+        """Return whether the memory of the parameter has moved. Raises ValueError if the tensor is
+        no longer the same parameter."""
         param = self.param
         if (
             param.data_ptr() == self.address
@@ -132,9 +138,10 @@ class Bound:
         return True
 
     def gradient(self, given: Optional[torch.Tensor] = None) -> Optional[torch.Tensor]:
-        """Return the gradient (`given`, or the parameter's own) for libzero. It is copied only if
-        its dtype or memory format differs from the parameter's. Returns None if it is missing or
-        not trained. TypeError and ValueError for a gradient that does not fit."""
+        """Return the gradient for libzero, which is `given` or the gradient of the parameter. It is
+        copied only if its dtype or memory format differs from the parameter's. Return None if there
+        is no gradient, or if the parameter is not trained. Raises TypeError or ValueError if the
+        gradient does not fit the parameter."""
         grad = self.param.grad if given is None else given
         if grad is not None and self.carried:
             raise TypeError(
@@ -213,7 +220,7 @@ def _real(tensor: torch.Tensor) -> torch.dtype:
 
 
 def _has_memory(tensor: torch.Tensor) -> bool:
-    """Return whether its storage includes its last element, which is not the case after
+    """Return whether the storage of a tensor includes its last element. This is not the case after
     resize_(0)."""
     if tensor.numel() == 0:
         return True
@@ -227,14 +234,14 @@ def _layout(tensor: torch.Tensor) -> str:
 
 
 class Homes:
-    """Moves parameters and gradients into arenas: parameters into one copy for all ranks of a host
-    if `shared`, otherwise into one per rank. Collective. The arenas are freed after the last tensor
-    in them, even if the optimizer is freed earlier.
+    """Moves parameters and gradients into arenas. If `shared` is set, all ranks of a host share one
+    copy of the parameters. Otherwise, each rank has its own copy. Collective. An arena is freed
+    with the last tensor in it, even if the optimizer is freed earlier.
 
-    `data` has each parameter's place, in libzero's order of dimensions. `grads` has a tensor of
-    each parameter's shape and memory format. It has None for integers, which have no gradient.
-    Without `with_grads` all its entries are None. `undo` restores the parameters' earlier
-    memory.
+    `data` contains the place of each parameter, in libzero's order of dimensions. `grads` contains
+    a tensor with the shape and memory format of each parameter, and None for integer parameters,
+    which have no gradient. Without `with_grads`, all of its entries are None. `undo` moves the
+    parameters back to their earlier memory.
     """
 
     def __init__(
@@ -247,7 +254,7 @@ class Homes:
         shared: bool = False,
         with_grads: bool = True,
     ) -> None:
-        """partition_plan describes `rule` and `options`."""
+        """libzero.partition_plan describes `rule` and `options`."""
         shapes = [tuple(one.view().shape) for one in bound]
         told = [replace(one.register(), data=None, shape=size) for one, size in zip(bound, shapes)]
         plan = partition_plan(told, comm.world, rule, **options)
@@ -289,7 +296,7 @@ def _tensor(arena: ArenaMemory, offset: int, shape: tuple[int, ...], one: Bound)
 
 
 class Buffers:
-    """The model's tensors by name, each with its registered memory."""
+    """The buffers of a model by name, each with its registered memory."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
@@ -298,7 +305,8 @@ class Buffers:
         return bool(self._known)
 
     def add(self, optimizer: Optimizer, buffers: Mapping[str, torch.Tensor]) -> None:
-        """TypeError for a dtype that libzero lacks; otherwise the errors of libzero.Optimizer."""
+        """Register buffers. Raises TypeError for a dtype that libzero does not support, and all
+        errors of libzero.Optimizer."""
         for name, tensor in buffers.items():
             if not isinstance(tensor, torch.Tensor):
                 raise TypeError(f"buffer {name} is a {type(tensor).__name__}, not a tensor")
@@ -312,8 +320,8 @@ class Buffers:
             optimizer.register_buffers({name: place for name, (_, place) in self._known.items()})
 
     def follow_memory(self) -> None:
-        """Move buffers that the program moved, for example by .data, back to their registered
-        memory, with their values. ValueError if one is no longer the same buffer."""
+        """Move buffers that the program has moved, for example with .data, and their values, back
+        to their registered memory. Raises ValueError if a tensor is no longer the same buffer."""
         for name, (tensor, place) in self._known.items():
             if tensor.shape != place.shape or tensor.dtype != place.dtype:
                 raise ValueError(

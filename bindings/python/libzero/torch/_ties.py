@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds tensors that a model has under two names, in files that do not record ties."""
+"""Finds tensors that have two names in a model, for files that do not record ties."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ._documents import Found
 
 
 def first_names(model: Mapping[str, Found]) -> tuple[dict[str, Found], dict[str, str]]:
-    """Return each tensor under its first name, and the first name for each other name, by their
-    place in the file."""
+    """Return each tensor under its first name, and the first name for each of its other names.
+    Names belong to the same tensor if they have the same place in the file."""
     names: dict[object, str] = {}
     kept: dict[str, Found] = {}
     ties: dict[str, str] = {}
@@ -30,9 +30,9 @@ def first_names(model: Mapping[str, Found]) -> tuple[dict[str, Found], dict[str,
 def second_names(
     model: Mapping[str, Found], params: Sequence[Sequence[str]], buffers: Patterns
 ) -> list[str]:
-    """Return sentences about tensors that are not parameters, but equal a parameter bit for bit,
-    which is how torch.distributed.checkpoint writes tied tensors. Tensors of a single repeated
-    value are not reported."""
+    """Return sentences about tensors that are not parameters, but are equal to a parameter bit for
+    bit. This is the form in which torch.distributed.checkpoint writes tied tensors. Tensors in
+    which all values are equal are not reported."""
     trained = [name for mine in params for name in mine]
     known = set(trained)
     alike: dict[object, list[str]] = {}

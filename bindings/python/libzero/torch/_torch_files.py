@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of torch.save, tensor by tensor: torch reads and writes everything except the tensors'
-bytes."""
+"""Reads and writes files of torch.save tensor by tensor. Everything except the bytes of tensors is
+read and written by torch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from ._streams import CheckpointReader, RefusedError
 
 
 def export(reader: CheckpointReader, target: str, replace: bool) -> None:
-    """Write the checkpoint as one file: {"model": ..., "optimizer": ..., "zero": ...}."""
+    """Write the checkpoint as one file that contains {"model": ..., "optimizer": ..., "zero":
+    ...}."""
     if not hasattr(torch.serialization, "skip_data"):
         raise RefusedError(f"this torch is {torch.__version__}; an export to torch needs 2.13")
     # Room that nothing touches: the file gets none of its bytes.
@@ -64,7 +65,7 @@ def _write(file: IO[bytes], place: torch.Tensor, parts: Any) -> None:
 
 
 class _Reader(torch._C.PyTorchFileReader):
-    """torch's reader of a file, which is a zip archive."""
+    """A reader of torch for a file, which is a zip archive."""
 
     def has_record(self, name: str) -> bool:
         # Of a file with this record, torch calculates where tensors begin as its own writer places
@@ -84,7 +85,7 @@ class _Reader(torch._C.PyTorchFileReader):
 
 @contextlib.contextmanager
 def _own_reader() -> Iterator[None]:
-    """Have torch.load read archives with _Reader; it has no argument for that."""
+    """Make torch.load read archives with _Reader, for which torch.load has no argument."""
     core: Any = torch._C
     replaced = core.PyTorchFileReader
     core.PyTorchFileReader = _Reader
@@ -107,8 +108,9 @@ def _check_stored(path: str) -> None:
 
 
 def load(file: Union[str, IO[bytes]]) -> Any:
-    """Return the file's contents without the bytes of tensors, which keep their place in the file.
-    Only types that torch loads without trust are allowed. RefusedError names any other type."""
+    """Return the contents of a file without the bytes of tensors. Each tensor keeps its place in
+    the file. Only types that torch loads from untrusted files are allowed. For any other type,
+    RefusedError names it."""
     try:
         if isinstance(file, str):  # a part of a .distcp file keeps its length, so nobody compresses it
             _check_stored(file)
@@ -134,7 +136,7 @@ def load(file: Union[str, IO[bytes]]) -> Any:
 
 
 def offset_of(tensor: torch.Tensor) -> int:
-    """Return the byte of its file at which a loaded tensor begins."""
+    """Return the byte offset of a loaded tensor in its file."""
     start: Optional[int] = getattr(tensor.untyped_storage(), "_checkpoint_offset", None)
     if start is None:
         raise RefusedError(
@@ -144,7 +146,8 @@ def offset_of(tensor: torch.Tensor) -> int:
 
 
 def found(file: IO[bytes], begin: int, tensor: torch.Tensor) -> Found:
-    """Return a Found for a loaded tensor whose data begins at byte `begin` of the file."""
+    """Return a Found for a loaded tensor whose data begins at the byte offset `begin` of the
+    file."""
     start = begin + offset_of(tensor)
 
     def parts() -> Iterator[torch.Tensor]:
@@ -187,13 +190,14 @@ def read(file: IO[bytes], start: int, dtype: torch.dtype, count: int) -> Iterato
 
 
 class Ordered(dict[Any, Any]):
-    """A dictionary of a module's tensors; `modules` has the names of its modules, as registered."""
+    """A dictionary of the tensors of a module. `modules` contains the names of its modules in
+    registration order."""
 
     modules: Sequence[str] = ()
 
 
 def with_places(file: IO[bytes], value: Any) -> Any:
-    """Return a file's contents with a Found for each tensor."""
+    """Return the contents of a file, with a Found for each tensor."""
     if isinstance(value, torch.Tensor):
         if value.layout != torch.strided or value.is_quantized:
             raise RefusedError("it has tensors that are not dense")
@@ -209,6 +213,6 @@ def with_places(file: IO[bytes], value: Any) -> Any:
 
 @contextlib.contextmanager
 def document(path: str) -> Iterator[Any]:
-    """Yield a file's contents, with a Found for each tensor."""
+    """Yield the contents of a file, with a Found for each tensor."""
     with _places.open_regular(path, links=True) as file:
         yield with_places(file, load(path))

@@ -12,12 +12,13 @@ _ANYWHERE = re.compile(r"(^|(?<=\.))(module\.|_orig_mod\.)+")
 
 
 def bare(name: str) -> str:
-    """Return the name without wrappers' prefixes, also those of inner modules."""
+    """Return the name without the prefixes of wrappers, including prefixes of inner modules."""
     return _ANYWHERE.sub("", name)
 
 
 def prefix_of(names: Collection[str]) -> str:
-    """Return the prefix that wrappers have put before every one of these names, or ""."""
+    """Return the prefix that wrappers have put before every one of these names, or "" if there is
+    none."""
     prefix = ""
     while names:
         longer = [f"{prefix}{one}" for one in _PREFIXES]
@@ -29,8 +30,8 @@ def prefix_of(names: Collection[str]) -> str:
 
 
 def partly(names: Collection[str]) -> str:
-    """Return why names with a wrapper's prefix and names without it do not form a model, or "" if
-    they do not occur together."""
+    """If some names have the prefix of a wrapper and others do not, return the reason why they do
+    not form a model. Otherwise return ""."""
     for prefix in _PREFIXES:
         wrapped = [name for name in names if name.startswith(prefix)]
         others = [name for name in names if not name.startswith(prefix)]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Detects writes into parameters that have masters; a step would otherwise undo them."""
+"""Detects writes to parameters that have master weights. A step would otherwise undo these
+writes."""
 
 from __future__ import annotations
 
@@ -19,13 +20,14 @@ _T = TypeVar("_T")
 
 
 class Writes:
-    """Finds the parameters with masters that were written since libzero last wrote them. It uses
-    their version counters, which count every write except those through .data.
+    """Finds the parameters with master weights that have been written since libzero last wrote
+    them. It uses the version counters of tensors, which count every write except writes through
+    .data.
 
-    Each rank copies the values written to elements that it owns into their masters. All ranks must
-    report the same parameters. If a rank has seen a write that another has not, libzero refuses the
-    next collective call on all ranks. The call is made again after all ranks have compared all
-    parameters.
+    Each rank copies the values that were written to the elements that it owns to their master
+    weights. All ranks must report the same parameters. If a rank has seen a write that another rank
+    has not seen, libzero refuses the next collective call on all ranks. All ranks then compare all
+    parameters, and make the call again.
     """
 
     def __init__(self, core: Core, options: Mapping[str, Any]) -> None:
@@ -45,8 +47,9 @@ class Writes:
                 self._seen.append(bound.param._version)
 
     def _has_master(self, bound: Bound) -> bool:
-        """Return whether it may have a master that a write does not reach. A remainder only
-        completes the parameter, so a written value is its master, up to half of the last digit."""
+        """Return whether the parameter may have a master weight that a write does not reach. A
+        remainder only holds the low-order bits of the parameter. A written value therefore
+        determines the master weight up to half a unit in the last place."""
         kept = self._options.get("master")
         if kept == "none" or not bound.trainable:
             return False
@@ -56,26 +59,26 @@ class Writes:
         return halves and not (kept == "remainder" and bound.dtype == torch.bfloat16)
 
     def note(self) -> None:
-        """Record that libzero has written the parameters."""
+        """Record that libzero has written these parameters."""
         self._seen = list(map(_version, self._params))
 
     def doubt(self, numbers: Iterable[int]) -> None:
-        """Mark parameters for comparison, because their masters came from elsewhere."""
+        """Mark parameters for comparison, because their master weights came from elsewhere."""
         doubted = set(numbers)
         for place, number in enumerate(self._numbers):
             if number in doubted:
                 self._seen[place] = None
 
     def found(self) -> list[int]:
-        """Return the numbers of the parameters that were written. Local."""
+        """Return the numbers of the parameters that have been written. Local."""
         if list(map(_version, self._params)) == self._seen:
             return []
         rows = zip(self._numbers, self._params, self._seen)
         return [number for number, param, seen in rows if param._version != seen]
 
     def take(self, numbers: Sequence[int]) -> None:
-        """Copy the values of these parameters into their masters, unless the value is the rounded
-        master. libzero has no gradients at that time. Local."""
+        """Copy the values of these parameters to their master weights, except values that are equal
+        to the rounded master weight. Call this only while libzero has no gradients. Local."""
         optimizer = self._core.optimizer
         followed = set(self._numbers)
         wanted = [
@@ -101,8 +104,8 @@ class Writes:
         self.take([one for one in self._numbers if self._core.bound[one].trainable])
 
     def refuse_late(self) -> None:
-        """RuntimeError for parameters that were written or moved since their gradients were
-        reduced: a step would undo that. Local."""
+        """Raise RuntimeError if parameters have been written or moved since their gradients were
+        reduced, because a step would undo this. Local."""
         late = sorted({*self.found(), *self._core.moved_now()})
         if late:
             raise RuntimeError(
@@ -112,8 +115,8 @@ class Writes:
             )
 
     def agreeing(self, call: Callable[[], _T], drop: Callable[[], object]) -> _T:
-        """Make `call`, which all ranks make. If some ranks have seen writes that other ranks have
-        not, make it again after `drop`, without gradients."""
+        """Run `call`, which all ranks run. If some ranks have seen writes that other ranks have not
+        seen, run `drop`, and then run `call` again without gradients."""
         try:
             return call()
         except ZeroError as error:
@@ -132,7 +135,7 @@ class Writes:
             ) from error
 
     def _seen_by_some(self, error: ZeroError) -> bool:
-        """Return whether all ranks were refused because they reported different parameters. The
-        error code says that they differ, and only the text names the difference."""
+        """Return whether the call failed on all ranks because they reported different parameters.
+        The error code shows only that arguments differ. The text names the difference."""
         refused = isinstance(error, (MismatchError, PeerError))
         return refused and bool(self._numbers) and "state set of parameter" in error.message

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps inside DDP's communication hook, with the names and arguments of torch's ddp_zero_hook."""
+"""Takes steps inside a communication hook of DDP, with the names and arguments of torch's
+ddp_zero_hook."""
 
 from __future__ import annotations
 
@@ -21,15 +22,16 @@ def hook_with_zero_step(
     zero: ZeroRedundancyOptimizer,
     shard_buckets: bool = False,
 ) -> Hook:
-    """Return a communication hook that reduces with `hook`. It makes a step when the gradients of
-    the last bucket are reduced, so that parameters are updated when backward() returns.
+    """Return a communication hook that reduces gradients with `hook`. It takes a step when the
+    gradients of the last bucket have been reduced. Parameters have therefore been updated when
+    backward() returns.
 
         ddp.register_comm_hook(None, hook_with_zero_step(allreduce_hook, ddp, zero))
 
-    There is no warm-up: the first backward pass makes a step. Any number of groups, any class and
-    any backend are supported; changes of options take effect in the next step. `shard_buckets` has
-    no effect, because every parameter is split over all ranks. ValueError: `zero` was not created
-    with overlap_with_ddp=True.
+    There is no warm-up, so the first backward pass already takes a step. Any number of groups, any
+    class and any backend are supported. Changed options take effect in the next step.
+    `shard_buckets` has no effect, because every parameter is split over all ranks. Raises
+    ValueError if `zero` was not created with overlap_with_ddp=True.
     """
     if not isinstance(zero, ZeroRedundancyOptimizer) or not zero.overlaps_with_ddp:
         raise ValueError(
@@ -61,8 +63,8 @@ def hook_with_zero_step_interleaved(
     zero: ZeroRedundancyOptimizer,
     shard_buckets: bool = False,
 ) -> Hook:
-    """The same as hook_with_zero_step: reductions of several buckets overlap, and one step follows
-    them.
+    """Return the same hook as hook_with_zero_step. The reductions of several buckets overlap, and a
+    single step follows them.
 
     >>> ddp = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 3))
     >>> zero = ZeroRedundancyOptimizer(ddp.parameters(), torch.optim.SGD, overlap_with_ddp=True)
@@ -73,7 +75,8 @@ def hook_with_zero_step_interleaved(
 
 
 def _gradients_in(values: Any, bucket: Bucket) -> dict[torch.Tensor, torch.Tensor]:
-    """Return each parameter's gradient as a view of the hook's result for the bucket."""
+    """Return the gradient of each parameter as a view of the result that the hook has for the
+    bucket."""
     flat = values[0] if isinstance(values, (list, tuple)) else values
     begin = bucket.buffer().storage_offset()
     return {

@@ -15,18 +15,18 @@ from .oss import OSS, oss_within
 
 
 class ShardedGradScaler(torch.amp.GradScaler):
-    """A replacement for fairscale.optim.grad_scaler.ShardedGradScaler: change the import. It scales
-    losses by torch's rule, even on the CPU. If any rank finds an infinity or NaN in its gradients,
-    all ranks skip the step and the scale is reduced once.
+    """A replacement for fairscale.optim.grad_scaler.ShardedGradScaler. To use it, change the
+    import. It scales losses by the same rule as torch, even on the CPU. If any rank finds an
+    infinity or NaN in its gradients, all ranks skip the step, and the scale is reduced once.
 
-    unscale_ is collective over `process_group`; without a call of unscale_ before it, step is
-    collective as well. A rank without gradients must also make these calls. Call scale, unscale_,
+    `unscale_` is collective over `process_group`. `step` is also collective if `unscale_` was not
+    called before it. A rank without gradients must also make these calls. Call scale, unscale_,
     step and update in this order.
 
-    RuntimeError: unscale_ or step is called twice since the last update, unscale_ after step, or
-    step with a closure. AssertionError: a call before any scale, an update before any step, a
-    growth_factor that is not above 1, or a backoff_factor that is not below 1. Gradients may be
-    float16.
+    Gradients may be float16. Raises RuntimeError if unscale_ or step is called twice between two
+    updates, if unscale_ is called after step, or if step gets a closure. Raises AssertionError if a
+    method is called before scale, if update is called before step, if growth_factor is not above 1,
+    or if backoff_factor is not below 1.
 
     >>> model = torch.nn.Linear(4, 3)
     >>> optimizer = OSS(model.parameters(), optim=torch.optim.SGD, lr=0.1)
@@ -54,7 +54,8 @@ class ShardedGradScaler(torch.amp.GradScaler):
         self._group = process_group
 
     def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
-        """Divide the gradients by the scale, and agree on whether all are finite. Collective.
+        """Divide the gradients by the scale, and determine whether the gradients of all ranks are
+        finite. Collective.
 
         >>> scaler.unscale_(optimizer)
         >>> norm = optimizer.clip_grad_norm(1.0)
@@ -69,8 +70,9 @@ class ShardedGradScaler(torch.amp.GradScaler):
         state["found_inf_per_device"] = self._agreed(state["found_inf_per_device"])
 
     def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
-        """Unscale, unless that has been done, and make the optimizer's step unless any rank has an
-        overflow. Returns the result of the optimizer's step; None if the step is skipped.
+        """Unscale the gradients unless they have been unscaled, and run the step of the optimizer
+        unless a rank has an overflow. Returns the result of the optimizer's step, or None if the
+        step is skipped.
 
         >>> scaler.step(optimizer)
         >>> scaler.update()
@@ -94,7 +96,8 @@ class ShardedGradScaler(torch.amp.GradScaler):
         return super()._unscale_grads_(optimizer, inv_scale, found_inf, True)
 
     def _agreed(self, flags: dict[torch.device, torch.Tensor]) -> dict[torch.device, torch.Tensor]:
-        """Return one flag for all ranks and devices, on the device of the scale."""
+        """Combine the flags of all ranks and devices into one flag, and return it on the device of
+        the scale."""
         assert self._scale is not None
         group = group_or_default(self._group)
         mine = any(bool(flag.item()) for flag in flags.values())
@@ -104,7 +107,8 @@ class ShardedGradScaler(torch.amp.GradScaler):
 
 
 def _reachable(group: dist.ProcessGroup, device: torch.device) -> torch.device:
-    """Return `device`, or a device on which this group's ranks can exchange tensors."""
+    """Return `device` if the ranks of this group can exchange tensors on it, or else a device on
+    which they can."""
     try:
         group._get_backend(device)
     except RuntimeError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizer: libzero for a torch training loop, without a wrapper around the model."""
+"""The optimizer of libzero for a torch training loop. It needs no wrapper around the model."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ Buffers = Union[Mapping[str, torch.Tensor], Iterable[tuple[str, torch.Tensor]]]
 
 
 class Optimizer(Checkpoints):
-    """Replaces DistributedDataParallel and an optimizer. It reduces gradients to their owners
-    during the backward pass, updates each rank's shard, and copies the new parameters to every
-    rank.
+    """A replacement for DistributedDataParallel together with an optimizer. It reduces gradients to
+    their owners during the backward pass, updates the shard of each rank, and copies the new
+    parameters to every rank.
 
         optimizer = libzero.torch.Optimizer(model.named_parameters(), "adamw", lr=3e-4)
         for inputs, targets in batches:
@@ -45,39 +45,44 @@ class Optimizer(Checkpoints):
             optimizer.step()
         optimizer.save("run/step-1000")
 
-    `params`: tensors, (name, tensor), or groups, as in torch.optim. They are float32, float64,
-    bfloat16 or float16, in any mixture, dense in any memory format; frozen parameters may also be
-    int32 and int64. All are on the CPU, or all on this rank's GPU. Checkpoints identify parameters
-    by name, or by number if they have no names. `optimizer`: "adamw", "adam", "sgd", "rmsprop",
-    "adagrad", "adadelta", "adamax", "nadam", "radam", "rprop" or the class of torch.optim, with
-    torch's options as **others; "lion", "lamb" or "lars"; or a CustomOptimizer.
+    `params` lists tensors, (name, tensor), or groups, as in torch.optim. Parameters may be float32,
+    float64, bfloat16 or float16, in any mixture. Frozen parameters may also be int32 or int64.
+    Parameters must be dense, and may have any memory format. Either all parameters are on the CPU,
+    or all are on this rank's GPU. Checkpoints identify parameters by name, or by number if they
+    have no names. `optimizer` is the name of a rule, such as "adamw", "sgd" or "lion", a class from
+    torch.optim, or a CustomOptimizer. Names and classes are accepted for the rules Adam, AdamW,
+    SGD, RMSprop, Adagrad, Adadelta, Adamax, NAdam, RAdam and Rprop, with torch's options as
+    **others. Other rules of libzero, which libzero.rules() lists, have only a name.
 
-    `process_group`: a torch process group, or a libzero.Comm, which is used directly. By default it
-    is torch's default group if torch.distributed is initialized. Otherwise it is the group of ranks
-    that a launcher started, or this process alone. `buffers`: the model's other tensors, like
-    model.named_buffers(), in the dtypes of parameters, int32 or int64. They receive rank 0's values
-    now, and are saved. The model may write into these tensors, like batch norm does, but must not
-    replace them. `reduction`: "mean" over the ranks, or "sum".
+    `process_group` is a torch process group, or a libzero.Comm, which is used directly. The default
+    is torch's default group if torch.distributed is initialized. Otherwise, the default is the
+    group of ranks that a launcher started, or this process alone. `buffers` lists the other tensors
+    of the model, for example model.named_buffers(). Their dtype may be int32, int64 or any dtype of
+    parameters. Buffers receive the values of rank 0 now, and are saved in checkpoints. The model
+    may write to these tensors, as batch norm does, but must not replace them. `reduction` is "mean"
+    over the ranks, or "sum".
 
-    `arenas`: True moves parameters and gradients to memory in which libzero works without copies; a
-    step then sets .grad to None. "shared" keeps one copy of the parameters for all ranks of a host.
-    If the program writes into one, all ranks see the change, so all must write the same values, and
-    no rank may read while another writes. `overlap`: announce gradients as they are computed, and
-    sum them during the backward pass; False leaves the sums to the step. None chooses False if the
-    torch threads of all ranks leave no core idle. Results are the same bit for bit. `others`: any
-    other option of libzero.Optimizer except overlap_gather, and torch's options of the rule.
+    `arenas` is True to move parameters and gradients to memory that libzero updates in place. A
+    step then sets .grad to None. With "shared", all ranks of a host also share one copy of the
+    parameters. If a program writes to a shared parameter, all ranks see the change. All ranks must
+    therefore write the same values, and no rank may read a parameter while another rank writes it.
+    `overlap` is True to announce gradients as they are computed, and to sum them during the
+    backward pass. False leaves the sums to the step. None chooses False if the torch threads of all
+    ranks leave no core idle. Results are bitwise identical in all cases. `others` are torch's
+    options for the rule, and any other option of libzero.Optimizer except overlap_gather.
 
-    Every rank makes the same calls in the same order: the constructor, add_param_group,
-    clip_grad_norm, clip_grad_value, step, save, load, the broadcasts, consolidate_state_dict and
-    load_state_dict. Parameters receive rank 0's values when they are added. Ranks that pass
-    different parameters or options raise a MismatchError or PeerError that names the first
-    difference.
+    The constructor, add_param_group, clip_grad_norm, clip_grad_value, step, save, load, the
+    broadcasts, consolidate_state_dict and load_state_dict are collective. Every rank must make
+    these calls in the same order. Parameters receive the values of rank 0 when they are added. If
+    ranks pass different parameters or options, they raise a MismatchError or PeerError that names
+    the first difference.
 
-    Until a step, .grad is this rank's own gradient. To clip, use clip_grad_norm, which sees the
-    average. The step uses gradients that the program changes before it, at the cost of the overlap.
-    A change after a clip raises RuntimeError, unless all gradients are new. Do not wrap the model
-    in DistributedDataParallel, which also reduces, and do not use torch.amp.GradScaler, which
-    decides on each rank alone: see loss_scale.
+    Before a step, .grad is the gradient that this rank computed. To clip, use clip_grad_norm, which
+    works on the averaged gradients. A program may change gradients before the step, which then uses
+    the changed gradients without overlap. A change after a clip raises RuntimeError unless all
+    gradients are replaced. Do not wrap the model in DistributedDataParallel, because it would
+    reduce gradients a second time. Do not use torch.amp.GradScaler, because it decides on each rank
+    separately; use loss_scale instead.
 
     >>> model = torch.nn.Linear(4, 3)
     >>> optimizer = libzero.torch.Optimizer(model.parameters(), "sgd", lr=0.1, momentum=0.9)
@@ -143,9 +148,9 @@ class Optimizer(Checkpoints):
 
     def step(self, closure: Closure = None, **kwargs: Any) -> Any:
         """Reduce the remaining gradients, update this rank's shard, and copy the new parameters to
-        every rank. Returns the result of `closure`, which is this rank's loss; result() returns the
-        outcome for all ranks. A parameter without gradient on any rank is not updated; ZeroError
-        (STATE) if no parameter has a gradient.
+        every rank. Returns the result of `closure`, which is the loss of this rank. result()
+        returns the outcome for all ranks. A parameter that has no gradient on any rank is not
+        updated. Raises ZeroError (ZERO_ERR_STATE) if no parameter has a gradient.
 
         >>> optimizer.step()
         >>> optimizer.result().step
@@ -162,8 +167,8 @@ class Optimizer(Checkpoints):
         )
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear gradients, like torch's method, and discard everything that the backward pass
-        announced or a clip reduced.
+        """Clear gradients as the method of torch does, and discard the gradients that the backward
+        pass has announced or a clip has reduced.
 
         >>> optimizer.zero_grad()
         """
@@ -172,9 +177,9 @@ class Optimizer(Checkpoints):
         super().zero_grad(set_to_none)
 
     def no_sync(self) -> AbstractContextManager[None]:
-        """Return a context manager in which backward passes accumulate gradients on this rank
-        alone. Use it for all micro-batches except the last. The last backward pass announces the
-        sums. This saves the reductions; results are the same without it.
+        """Return a context manager in which backward passes accumulate gradients on this rank only.
+        Use it for all micro-batches except the last one. The last backward pass announces the sums.
+        This avoids reductions, and does not change results.
 
         >>> with optimizer.no_sync():
         ...     model(torch.ones(2, 4)).sum().backward()
@@ -190,8 +195,8 @@ class Optimizer(Checkpoints):
         params: Optional[Iterable[torch.Tensor]] = None,
     ) -> float:
         """Scale the reduced gradients so that their norm is at most `max_norm`. Returns the norm
-        before scaling, the same on every rank. `params` limits both the norm and the scaling to
-        these parameters. Use it between backward and step, instead of
+        before scaling, which is the same on every rank. `params` limits both the norm and the
+        scaling to these parameters. Call this method between backward and step, in place of
         torch.nn.utils.clip_grad_norm_.
 
         >>> norm = optimizer.clip_grad_norm(1.0)
@@ -222,9 +227,9 @@ class Optimizer(Checkpoints):
 
     @property
     def loss_scale(self) -> float:
-        """The factor to multiply the next loss by; gradients are divided by it. With
-        Optimizer(loss_scale=65536.0) it follows the rule of torch's GradScaler: all ranks skip a
-        step whose gradients are not finite, and all have the same scale."""
+        """The factor by which to multiply the next loss. Gradients are divided by this factor. With
+        Optimizer(loss_scale=65536.0), it follows the rule of torch's GradScaler. All ranks have the
+        same scale, and all ranks skip a step whose gradients are not finite."""
         return self._sharded().core.optimizer.loss_scale
 
     @loss_scale.setter
@@ -232,7 +237,7 @@ class Optimizer(Checkpoints):
         self._sharded().core.optimizer.loss_scale = scale
 
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
-        """Return the scaled loss. Its backward() produces the gradients that step() expects.
+        """Return the scaled loss, whose backward() produces the gradients that step() expects.
 
         >>> optimizer.zero_grad()
         >>> optimizer.scale(model(torch.ones(2, 4)).sum()).backward()
@@ -240,9 +245,9 @@ class Optimizer(Checkpoints):
         return loss * self.loss_scale
 
     def result(self) -> Result:
-        """Return the outcome of the last step: its number, which counts from the start or from a
-        load_state_dict(), the norm of the gradients, and whether it was skipped. On a GPU, this
-        waits for the step.
+        """Return the outcome of the last step. It includes the number of steps since the start or
+        since a load_state_dict(), the norm of the gradients, and whether the step was skipped. On a
+        GPU, this waits for the step.
 
         >>> optimizer.step()
         >>> optimizer.result().skipped
@@ -251,9 +256,10 @@ class Optimizer(Checkpoints):
         return self._sharded().core.optimizer.result()
 
     def broadcast_params(self, root: Optional[int] = 0) -> None:
-        """Copy every parameter from rank `root` to all. None copies nothing and declares that all
-        ranks wrote the same values. Masters are set from the parameters. Call this after a write
-        through .data to parameters that have masters; steps detect all other writes.
+        """Copy every parameter from rank `root` to all ranks. If `root` is None, nothing is copied,
+        and the call declares that all ranks wrote the same values. Master weights are set from the
+        parameters. Call this after a write through .data to parameters that have master weights.
+        Steps detect all other writes.
 
         >>> optimizer.zero_grad()
         >>> optimizer.broadcast_params()
@@ -262,7 +268,8 @@ class Optimizer(Checkpoints):
         self._native.broadcast_params(root)
 
     def broadcast_buffers(self, root: int = 0) -> None:
-        """Copy every buffer from rank `root` to all; the program chooses when.
+        """Copy every buffer from rank `root` to all ranks. The program decides when to call this
+        method.
 
         >>> model = torch.nn.BatchNorm1d(4)
         >>> buffers = model.named_buffers()
@@ -273,10 +280,10 @@ class Optimizer(Checkpoints):
         self._native.broadcast_buffers(root)
 
     def join(self) -> int:
-        """Call this when this rank runs out of batches. It makes the other ranks' steps with them,
-        with zeros for gradients and with the current options of their param_groups, until every
-        rank has joined. Returns the rank that joined last. See libzero.Optimizer.join and its
-        uneven_inputs.
+        """Call this when this rank runs out of batches. The method joins the steps of the other
+        ranks, contributing zero gradients, until every rank has joined. The steps use the current
+        options in the param_groups of the other ranks. Returns the rank that joined last. See
+        libzero.Optimizer.join for details and for the option uneven_inputs.
 
         >>> uneven = torch.nn.Linear(4, 3)
         >>> optimizer = libzero.torch.Optimizer(uneven.parameters(), uneven_inputs="world")
@@ -292,7 +299,7 @@ class Optimizer(Checkpoints):
     # ---- State ----
 
     def consolidate_state_dict(self, to: Optional[int] = 0) -> None:
-        """Gather the whole state on rank `to`, or on all ranks if None, for its state_dict().
+        """Gather the whole state for state_dict() on rank `to`, or on all ranks if `to` is None.
         Collective.
 
         >>> optimizer.step()
@@ -303,10 +310,11 @@ class Optimizer(Checkpoints):
         self._gather(to)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return a state_dict in the unsharded optimizer's format, with state on the CPU. It
-        contains the state that consolidate_state_dict gathered here, or the initial state before
-        the first step. 16-bit parameters have a "master", too. RuntimeError if the state was
-        gathered elsewhere, or if steps were made since.
+        """Return a state_dict in the format of the unsharded optimizer, with state on the CPU. It
+        contains the state that consolidate_state_dict gathered on this rank, or the initial state
+        before the first step. The state of 16-bit parameters also has a "master". Raises
+        RuntimeError if the state was gathered on another rank, or if a step has been taken since
+        then.
 
         >>> optimizer.step()
         >>> optimizer.consolidate_state_dict()
@@ -316,7 +324,8 @@ class Optimizer(Checkpoints):
         return self._whole_state_dict(f"consolidate_state_dict(to={self.rank})")
 
     def stats(self) -> Statistics:
-        """Return this rank's bytes by kind, and its seconds and bytes since the start.
+        """Return the statistics of this rank, which are memory by kind, and totals of time and
+        bytes since the start.
 
         >>> optimizer.step()
         >>> optimizer.stats().steps
@@ -326,12 +335,12 @@ class Optimizer(Checkpoints):
 
     @property
     def comm(self) -> Comm:
-        """The comm of the optimizer's ranks."""
+        """The comm of the ranks of this optimizer."""
         return self._comm
 
     def close(self) -> None:
-        """Free the state, and the comm unless it was passed in; closing again has no effect.
-        Parameters keep their values, even in arenas, and all hooks are removed.
+        """Free the state, and the comm unless the program passed one. Closing an optimizer again
+        has no effect. Parameters keep their values, even in arenas, and all hooks are removed.
 
         >>> optimizer.close()
         """
@@ -349,8 +358,8 @@ class Optimizer(Checkpoints):
 
 
 def _idle_cores(comm: Comm) -> bool:
-    """Return whether a core can work during a backward pass; with a GPU, it can. Ranks need not
-    agree."""
+    """Return whether a core is idle during a backward pass, which is always the case with a GPU.
+    The result may differ between ranks."""
     if comm.device != "host":
         return True
     here = min(comm.world, int(os.environ.get("LOCAL_WORLD_SIZE") or comm.world))

@@ -23,31 +23,32 @@ Filter = Callable[[list[torch.Tensor]], Iterable[torch.Tensor]]
 
 
 class OSS(ShardedOptimizer):
-    """A replacement for fairscale.optim.OSS: change the import.
+    """A replacement for fairscale.optim.OSS. To use it, change the import.
 
         optimizer = OSS(model.parameters(), optim=torch.optim.AdamW, lr=1e-3)
 
-    `params`: tensors, (name, tensor), or groups, in float32, float64, bfloat16 or float16, in any
-    mixture, dense in any memory format; frozen parameters may have any dtype. All are on the CPU,
-    or all on this rank's GPU. Each parameter belongs to one rank: in order, each goes to the rank
-    that has the least. `optim`: for the ten classes of torch.optim that libzero implements (Adam,
-    AdamW, SGD, RMSprop, Adagrad, Adadelta, Adamax, NAdam, RAdam, Rprop), libzero's kernels make the
-    updates. For any other class, and for options that libzero lacks, an instance of the class
-    updates the tensors that this rank owns.
+    `params` lists tensors, (name, tensor), or groups. Parameters may be float32, float64, bfloat16
+    or float16, in any mixture. Frozen parameters may have any dtype. Parameters must be dense, and
+    may have any memory format. Either all parameters are on the CPU, or all are on this rank's GPU.
+    Each parameter belongs to one rank. Parameters are assigned in order, each to the rank that owns
+    the fewest elements so far. `optim` is the optimizer class. For ten classes of torch.optim
+    (Adam, AdamW, SGD, RMSprop, Adagrad, Adadelta, Adamax, NAdam, RAdam, Rprop), kernels of libzero
+    perform the updates. For any other class, and for options that libzero does not support, an
+    instance of the class updates the tensors that this rank owns.
 
-    A step uses .grad on each parameter's owner: averaged on every rank, which
-    DistributedDataParallel provides, or on the owner alone, which ShardedDataParallel provides.
-    Each step follows changes of requires_grad.
+    A step uses .grad on the owner of each parameter. These gradients must be averaged over the
+    ranks. DistributedDataParallel provides averaged gradients on every rank, and
+    ShardedDataParallel provides them on the owner only. Each step follows changes of requires_grad.
 
-    `broadcast_fp16`: float32 parameters are rounded to float16 when they are published, the same on
-    every rank. Owners keep the bits that rounding cuts off, which are in state_dict() as "master".
-    It has no effect on classes that libzero lacks, and a step raises ValueError if a parameter
-    exceeds the range of float16. `broadcast_buffer_size` and `force_broadcast_object` are accepted
-    and have no effect.
+    With `broadcast_fp16`, a step rounds float32 parameters to float16 on every rank. Owners keep
+    the values before rounding, which state_dict() contains as "master". A step raises ValueError if
+    a parameter exceeds the range of float16. The option has no effect for classes that libzero does
+    not implement. `broadcast_buffer_size` and `force_broadcast_object` are accepted and have no
+    effect.
 
     The constructor, add_param_group, step, clip_grad_norm, consolidate_state_dict, state_dict with
-    all_ranks and load_state_dict are collective over `group`. Ranks that pass different parameters
-    or options raise a MismatchError or PeerError that names the first difference.
+    all_ranks, and load_state_dict are collective over `group`. If ranks pass different parameters
+    or options, they raise a MismatchError or PeerError that names the first difference.
 
     >>> model = torch.nn.Linear(4, 3)
     >>> optimizer = OSS(model.parameters(), optim=torch.optim.SGD, lr=0.1, momentum=0.9)
@@ -79,16 +80,17 @@ class OSS(ShardedOptimizer):
 
     @property
     def group(self) -> dist.ProcessGroup:
-        """The process group of its ranks."""
+        """The process group of the ranks of this optimizer."""
         return self.process_group
 
     def step(self, closure: Closure = None, **kwargs: Any) -> Any:
-        """Update the parameters that this rank owns and copy the new values to every rank. Returns
-        the result of `closure`, which is this rank's loss; all ranks must pass a closure, or no
-        rank. If it raises on one rank, the others raise an error that names that rank. A parameter
-        without gradient on its owner is not updated. If parameters moved to another device, or
-        changed their dtype or memory format, the step follows with their state. TypeError for
-        arguments that the step of the class does not accept.
+        """Update the parameters that this rank owns, and copy the new values to every rank. Returns
+        the result of `closure`, which is the loss of this rank. Either all ranks or no rank must
+        pass a closure. If a closure raises an exception on one rank, the other ranks raise an error
+        that names that rank. A parameter that has no gradient on its owner is not updated. If
+        parameters have moved to another device, or have changed their dtype or memory format, the
+        step also converts their state. Raises TypeError for arguments that the step of the class
+        does not accept.
 
         >>> optimizer.step()
         """
@@ -108,12 +110,13 @@ class OSS(ShardedOptimizer):
     def clip_grad_norm(
         self, max_norm: float, norm_type: float = 2.0, filter_params_fn: Optional[Filter] = None
     ) -> torch.Tensor:
-        """Scale gradients so that their norm, taken over all of them as one vector, is at most
-        `max_norm`. Returns the norm before scaling as a tensor without dimensions, in float32, or
-        float64 if a parameter is float64. Every element counts once, and the bits are the same for
-        any number of ranks. If the norm is not finite, gradients are not scaled. `filter_params_fn`
-        receives the parameters with gradients that this rank owns, and returns the ones that count.
-        ValueError if norm_type is not above 0.
+        """Scale gradients so that their norm, computed over all gradients as one vector, is at most
+        `max_norm`. Returns the norm before scaling as a zero-dimensional tensor, which is float64
+        if any parameter is float64, and float32 otherwise. Every element counts once, and the
+        result is bitwise identical for any number of ranks. If the norm is not finite, gradients
+        are not scaled. `filter_params_fn` receives the parameters with gradients that this rank
+        owns, and returns the parameters to include in the norm. Raises ValueError if norm_type is
+        not above 0.
 
         >>> optimizer.clip_grad_norm(1.0) > 1
         tensor(True)
@@ -123,7 +126,7 @@ class OSS(ShardedOptimizer):
         return _clip(core, float(max_norm), float(norm_type), filter_params_fn)
 
     def partition_parameters(self) -> list[list[dict[str, Any]]]:
-        """Return, for each rank, the groups with the parameters that the rank owns.
+        """Return, for each rank, the groups with the parameters that this rank owns.
 
         >>> len(optimizer.partition_parameters()[0][0]["params"])
         2
@@ -141,7 +144,7 @@ class OSS(ShardedOptimizer):
         return found
 
     def refresh_trainable(self) -> None:
-        """Read requires_grad now; each step does this, too. Owners stay. Local.
+        """Read requires_grad now. Each step also does this. Owners do not change. Local.
 
         >>> model.bias.requires_grad = False
         >>> optimizer.refresh_trainable()
@@ -149,8 +152,8 @@ class OSS(ShardedOptimizer):
         self._sharded().core.follow_trained()
 
     def consolidate_state_dict(self, recipient_rank: int = 0) -> None:
-        """Gather the whole state on one rank of the group, or on all ranks (-1), for its
-        state_dict(). Call it on every rank. ValueError if the group has no such rank.
+        """Gather the whole state for state_dict() on one rank of the group, or on all ranks if the
+        rank is -1. Call this on every rank. Raises ValueError if the group has no such rank.
 
         >>> optimizer.step()
         >>> optimizer.consolidate_state_dict(recipient_rank=0)
@@ -163,10 +166,11 @@ class OSS(ShardedOptimizer):
         self._gather(None if recipient_rank == -1 else recipient_rank)
 
     def state_dict(self, all_ranks: bool = False) -> dict[str, Any]:
-        """Return a state_dict in the unsharded optimizer's format, with state on the CPU, as
-        gathered here by consolidate_state_dict. With `all_ranks`, gather it on all ranks first;
-        call it then on every rank. RuntimeError if the state was gathered elsewhere, or if steps
-        were made since.
+        """Return a state_dict in the format of the unsharded optimizer, with state on the CPU. It
+        contains the state that consolidate_state_dict gathered on this rank. With `all_ranks`, this
+        method first gathers the state on all ranks, and must be called on every rank. Raises
+        RuntimeError if the state was gathered on another rank, or if a step has been taken since
+        then.
 
         >>> optimizer.step()
         >>> optimizer.state_dict(all_ranks=True)["state"][0]["momentum_buffer"].shape
@@ -183,7 +187,7 @@ class OSS(ShardedOptimizer):
     # ---- What ShardedDataParallel has to do with it ----
 
     def _catch_up(self) -> None:
-        """Reduce gradients that other ranks are waiting for, and look up the current memory of
+        """Reduce the gradients for which other ranks are waiting, and look up the current memory of
         parameters."""
         self._follow_change()
         for reference in self._reducers:
@@ -193,8 +197,8 @@ class OSS(ShardedOptimizer):
 
 
 def oss_within(optimizer: Any) -> Any:
-    """Return the OSS inside a wrapper, like fairscale's AdaScale; otherwise the optimizer
-    itself."""
+    """Return the OSS inside a wrapper such as fairscale's AdaScale, or the optimizer itself if
+    there is no wrapper."""
     found = optimizer
     while found is not None and not isinstance(found, OSS):
         found = getattr(found, "__dict__", {}).get("_optimizer")
@@ -204,9 +208,9 @@ def oss_within(optimizer: Any) -> Any:
 def _clip(
     core: Core, max_norm: float, norm_type: float, chosen: Optional[Filter]
 ) -> torch.Tensor:
-    """Scale .grad on this rank by max_norm / (norm + 1e-6) if that is below 1. Return the norm of
-    the gradients that owners have, limited to `chosen`. Collective; ValueError if norm_type is not
-    above 0."""
+    """Scale .grad on this rank by max_norm / (norm + 1e-6) if that factor is below 1. Return the
+    norm of the gradients on the owners of parameters, limited to parameters that `chosen` returns.
+    Collective. Raises ValueError if norm_type is not above 0."""
     if not norm_type > 0:
         raise ValueError(f"norm_type is {norm_type}; expected a number above 0, or infinity")
     core.follow_memory()

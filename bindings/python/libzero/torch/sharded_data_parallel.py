@@ -23,29 +23,33 @@ _LEAST_BUCKET_BYTES = 4096
 
 
 class ShardedDataParallel(torch.nn.Module):
-    """A replacement for fairscale.nn.data_parallel.ShardedDataParallel: change the import.
+    """A replacement for fairscale.nn.data_parallel.ShardedDataParallel. To use it, change the
+    import.
 
         optimizer = OSS(model.parameters(), optim=torch.optim.SGD, lr=0.1)
         model = ShardedDataParallel(model, optimizer)
 
-    Each backward pass reduces the mean of every rank's gradients to the ranks that own the
-    parameters. On the owner, .grad is that mean; on other ranks it is None. Therefore clip with
-    OSS.clip_grad_norm and scale losses with ShardedGradScaler. A parameter that has no gradient on
-    any rank stays without one; if only other ranks have a gradient, it counts as zeros here.
-    Gradients that are not cleared accumulate, over any number of backward passes. A rank whose
-    backward pass reaches no parameter joins the others in its next step, clip or unscale_.
+    Each backward pass reduces the gradients of all ranks to their mean on the ranks that own the
+    parameters. On the owner of a parameter, .grad is this mean. On other ranks, .grad is None.
+    Therefore, clip with OSS.clip_grad_norm, and scale losses with ShardedGradScaler. If no rank has
+    a gradient for a parameter, .grad remains None. If only some ranks have a gradient, the missing
+    gradients count as zeros. Gradients that are not cleared accumulate over any number of backward
+    passes. If the backward pass of a rank reaches no parameter, that rank takes part in the
+    reduction in its next step, clip or unscale_.
 
-    `module`: on one device, the CPU or this rank's GPU; the same on all ranks. `sharded_optimizer`:
-    libzero.torch.OSS, or a list of them, over the ranks of `process_group`. `broadcast_buffers`:
-    copy buffers from rank 0 at the start of each forward pass outside of no_sync().
-    `sync_models_at_startup`: copy parameters and buffers from rank 0 now. `reduce_buffer_size`: the
-    number of elements in one transfer, 0 for libzero's default. `reduce_fp16`: round gradients to
-    float16 for transfer; sums are in float32. `warn_on_trainable_params_changed`: log such changes.
-    `auto_refresh_trainable` has no effect: each forward pass reads requires_grad.
+    `module` is on one device, which is the CPU or this rank's GPU. It must be the same on all
+    ranks. `sharded_optimizer` is a libzero.torch.OSS or a list of them, over the ranks of
+    `process_group`. With `broadcast_buffers`, each forward pass outside no_sync() first copies
+    buffers from rank 0. With `sync_models_at_startup`, the constructor copies parameters and
+    buffers from rank 0. `reduce_buffer_size` is the number of elements in one transfer, and 0
+    selects libzero's default. With `reduce_fp16`, gradients are rounded to float16 for the
+    transfer, and summed in float32. With `warn_on_trainable_params_changed`, a change of
+    requires_grad is logged. `auto_refresh_trainable` has no effect, because each forward pass reads
+    requires_grad.
 
-    The constructor, forward, the end of a backward pass and reduce() are collective over the group.
-    TypeError and ValueError: objects that are not optimizers, or optimizers that have another group
-    or share a parameter.
+    The constructor, forward, the end of a backward pass, and reduce() are collective over the
+    group. Raises TypeError or ValueError if `sharded_optimizer` contains an object that is not an
+    OSS, if an optimizer has another group, or if two optimizers share a parameter.
 
     >>> module = torch.nn.Linear(4, 3)
     >>> optimizer = OSS(module.parameters(), optim=torch.optim.SGD, lr=0.1)
@@ -89,7 +93,8 @@ class ShardedDataParallel(torch.nn.Module):
         return _reducer_of(self._optimizers, self._wire_dtype, self._bucket_bytes)
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        """Run the module's forward, after a check whether parameters were frozen, added or moved.
+        """Check whether parameters have been frozen, added or moved, and then run the forward pass
+        of the module.
 
         >>> model(torch.ones(2, 4)).sum().backward()
         """
@@ -121,7 +126,7 @@ class ShardedDataParallel(torch.nn.Module):
         return [param.requires_grad for param in self._reducer.params]
 
     def refresh_trainable(self) -> None:
-        """Read requires_grad now; each forward pass does this, too. Local. RuntimeError if a
+        """Read requires_grad now. Each forward pass also does this. Local. Raises RuntimeError if a
         gradient itself requires a gradient.
 
         >>> model.bias.requires_grad = False
@@ -133,8 +138,9 @@ class ShardedDataParallel(torch.nn.Module):
         self._trained = self._trained_now()
 
     def reduce(self) -> None:
-        """Reduce the gradients that backward passes within no_sync() accumulated. Not needed
-        otherwise. RuntimeError if there was no forward pass since the last reduction.
+        """Reduce the gradients that backward passes within no_sync() have accumulated. In all other
+        cases, this call is not needed. Raises RuntimeError if there has been no forward pass since
+        the last reduction.
 
         >>> with model.no_sync():
         ...     model(torch.ones(2, 4)).sum().backward()
@@ -148,8 +154,9 @@ class ShardedDataParallel(torch.nn.Module):
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Accumulate gradients on this rank alone, and do not copy buffers. The next backward pass
-        outside reduces the whole sum. An exception ends this mode, too.
+        """Return a context in which gradients accumulate on this rank only, and buffers are not
+        copied. The next backward pass outside the context reduces the accumulated sum. An exception
+        also ends the context.
 
         >>> with model.no_sync():
         ...     model(torch.ones(2, 4)).sum().backward()
@@ -162,15 +169,15 @@ class ShardedDataParallel(torch.nn.Module):
             self._reducer.accumulating = before
 
     def sync_buffers(self, blocking: bool = False) -> None:
-        """Copy the module's buffers from rank 0. The copy is complete on return, with or without
-        `blocking`. Collective.
+        """Copy the buffers of the module from rank 0. The copy is complete when this method
+        returns, with or without `blocking`. Collective.
 
         >>> model.sync_buffers()
         """
         copy_from_first(self.module.buffers(), self.process_group)
 
     def zero_grad(self, set_to_none: bool = False) -> None:
-        """Zero the gradients of module and optimizers, or set them to None.
+        """Set the gradients of the module and the optimizers to zero or to None.
 
         >>> model.zero_grad(set_to_none=True)
         """
@@ -208,19 +215,20 @@ def _optimizers_of(given: Union[OSS, Sequence[OSS]], process_group: dist.Process
 
 
 class _Reducer:
-    """The parameters of several OSS, numbered over all of them in order. A backward pass announces
-    each gradient when it is ready, and its end reduces the mean to the owners: .grad is the mean on
-    the owner and None on other ranks. A step uses it with all changes that the program makes there.
+    """The parameters of several OSS, numbered over all of these optimizers in order. A backward
+    pass announces each gradient when it is ready. The end of the backward pass reduces the
+    gradients to their mean on the owners. On the owner, .grad is then the mean, and on other ranks
+    it is None. A program may change the mean before a step uses it.
 
-    If the owner's mean was not cleared, a backward pass adds to the mean times the number of ranks,
-    so that the next mean covers everything accumulated.
+    If the mean on an owner has not been cleared, the backward pass adds to the mean multiplied by
+    the number of ranks. The next mean then includes all accumulated gradients.
     """
 
     def __init__(
         self, optimizers: Sequence[OSS], wire_dtype: Optional[str], bucket_bytes: int
     ) -> None:
-        """Collective. ValueError if a parameter is in two optimizers; otherwise the errors of
-        Core.add."""
+        """Create the reducer. Collective. Raises ValueError if a parameter is in two optimizers,
+        and all errors of Core.add."""
         self.optimizers = list(optimizers)
         self.wire_dtype = wire_dtype
         self.closed = False
@@ -258,7 +266,8 @@ class _Reducer:
             optimizer._reducers.append(weakref.ref(self))
 
     def current(self) -> bool:
-        """Return whether the optimizers still have the same shards and parameters."""
+        """Return whether the optimizers still have the shards and parameters that this reducer
+        has."""
         if self.closed or [optimizer._sharded() for optimizer in self.optimizers] != self._shards:
             return False
         return len(_params_of(self.optimizers)) == len(self.params)
@@ -266,8 +275,8 @@ class _Reducer:
     # ---- Hooks ----
 
     def attach(self) -> None:
-        """Install hooks on the parameters that are trained now. RuntimeError if a gradient requires
-        a gradient."""
+        """Install hooks on the parameters that are trained now. Raises RuntimeError if a gradient
+        requires a gradient."""
         for number, param in enumerate(self.params):
             _refuse_graph(param)
             if param.requires_grad and number not in self._hooks:
@@ -278,15 +287,15 @@ class _Reducer:
                 ]
 
     def begin(self) -> None:
-        """Begin a forward pass whose gradients will be reduced. Raises ValueError like
-        Core.follow_memory."""
+        """Begin a forward pass whose gradients will be reduced. Raises ValueError as
+        Core.follow_memory does."""
         self._forget()  # what a backward that failed has announced
         self._core.follow_memory()
         self._task = None
         self.waiting = True
 
     def _before(self, number: int) -> None:
-        """Called before a gradient is added to .grad."""
+        """A hook that is called before a gradient is added to .grad."""
         if number in self._announced:
             # A backward within this one, or after one that failed: it was not the last, after all.
             self._forget()
@@ -298,7 +307,7 @@ class _Reducer:
                     param.grad.mul_(self._world)
 
     def _after(self, number: int) -> None:
-        """Called after a gradient was added to .grad."""
+        """A hook that is called after a gradient has been added to .grad."""
         _refuse_graph(self.params[number])
         if self.accumulating:
             return
@@ -325,14 +334,15 @@ class _Reducer:
     # ---- Reduction ----
 
     def reduce_waiting(self) -> None:
-        """Reduce if the backward pass of a forward pass has not: it reached no parameter here, but
-        on other ranks it may have. Collective with them."""
+        """Reduce gradients if there has been a forward pass since the last reduction. Its backward
+        pass reached no parameter on this rank, but may have reached parameters on other ranks,
+        which are then waiting. Collective with their reduction."""
         if self.waiting:
             self.reduce()
 
     def reduce(self) -> None:
-        """Reduce the mean of all gradients to their owners. Collective. Raises TypeError and
-        ValueError like Bound.gradient."""
+        """Reduce all gradients to their mean on the owners. Collective. Raises TypeError and
+        ValueError as Bound.gradient does."""
         self.waiting = False
         self._task = None
         if self._world == 1:
@@ -376,7 +386,7 @@ class _Reducer:
         self._means[number].add(param)
 
     def take_over(self, before: _Reducer) -> None:
-        """Continue from the state of `before`, which has the same optimizers."""
+        """Take over the state of `before`, a reducer that has the same optimizers."""
         self.accumulating = before.accumulating
         self.waiting, before.waiting = before.waiting, False
 
@@ -390,9 +400,10 @@ class _Reducer:
 
 
 def _reducer_of(optimizers: Sequence[OSS], wire_dtype: Optional[str], bucket_bytes: int) -> _Reducer:
-    """Return the reducer that these optimizers already have, for another model, or a new one with
-    hooks installed. Collective if it is new. ValueError: one of them is in a ShardedDataParallel
-    with others, or with another wire_dtype."""
+    """Return the reducer that these optimizers already have for another model, or a new reducer
+    with installed hooks. Collective if the reducer is new. Raises ValueError if one of the
+    optimizers is already in a ShardedDataParallel with other optimizers, or with another
+    wire_dtype."""
     for optimizer in optimizers:
         for reference in optimizer._reducers:
             found: Optional[_Reducer] = reference()
@@ -428,8 +439,8 @@ def _refuse_graph(param: torch.Tensor) -> None:
 
 
 def _weak(reducer: _Reducer, method: str, number: int) -> Callable[[Any], None]:
-    """Return a hook that does not keep the reducer alive, and does nothing after the reducer is
-    freed."""
+    """Return a hook that does not keep the reducer alive, and does nothing after the reducer has
+    been freed."""
     reference = weakref.ref(reducer)
 
     def hook(_: Any) -> None:

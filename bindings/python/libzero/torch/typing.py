@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The argument types of libzero.torch.Optimizer, for annotations; see libzero.typing for the
-rest."""
+"""The types of arguments of libzero.torch.Optimizer, for use in annotations. The other types are in
+libzero.typing."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Reduction = Literal["mean", "sum"]
 
 
 class Options(Keywords, total=False):
-    """Options of libzero.Optimizer, and options of the rules under torch's names. A CustomOptimizer
-    declares its own options."""
+    """The options of libzero.Optimizer, and the options of rules with torch's names. A
+    CustomOptimizer declares its own options."""
 
     lr: Union[float, torch.Tensor]
     betas: Sequence[Union[float, torch.Tensor]]

@@ -25,30 +25,32 @@ _logger = logging.getLogger("libzero")
 
 
 class ZeroRedundancyOptimizer(ShardedOptimizer, Joinable):
-    """A replacement for torch.distributed.optim.ZeroRedundancyOptimizer: change the import.
+    """A replacement for torch.distributed.optim.ZeroRedundancyOptimizer. To use it, change the
+    import.
 
         optimizer = ZeroRedundancyOptimizer(ddp.parameters(), torch.optim.AdamW, lr=1e-3)
 
-    `params`: tensors, (name, tensor), or groups, in float32, float64, bfloat16 or float16, in any
-    mixture, dense in any memory format; frozen parameters may have any dtype. All are on the CPU,
-    or all on this rank's GPU. `optimizer_class`: for the ten classes of torch.optim that libzero
-    implements (Adam, AdamW, SGD, RMSprop, Adagrad, Adadelta, Adamax, NAdam, RAdam, Rprop),
-    libzero's kernels make the updates, and parameters are split evenly over the ranks. With a
-    differentiable option, complex parameters or any other class, an instance of the class updates
-    whole tensors. foreach, fused and capturable have no effect.
+    `params` lists tensors, (name, tensor), or groups. Parameters may be float32, float64, bfloat16
+    or float16, in any mixture. Frozen parameters may have any dtype. Parameters must be dense, and
+    may have any memory format. Either all parameters are on the CPU, or all are on this rank's GPU.
+    `optimizer_class` is the class of the optimizer. For ten classes of torch.optim (Adam, AdamW,
+    SGD, RMSprop, Adagrad, Adadelta, Adamax, NAdam, RAdam, Rprop), kernels of libzero perform the
+    updates, and parameters are split evenly over the ranks. For any other class, for complex
+    parameters, or with the option differentiable, an instance of the class updates whole tensors.
+    The options foreach, fused and capturable have no effect.
 
-    `parameters_as_bucket_view`: move parameters to memory that all ranks of a host can write, so
-    that a step needs no copies; their memory formats stay.
+    With `parameters_as_bucket_view`, parameters move to memory to which all ranks of a host can
+    write, so that a step needs no copies. Their memory formats do not change.
 
-    `overlap_with_ddp`: hook_with_zero_step makes the steps, in DDP's backward pass, and step() only
-    warns.
+    With `overlap_with_ddp`, hook_with_zero_step takes the steps during the backward pass of DDP,
+    and step() only issues a warning.
 
-    torch's GradScaler works as with torch.optim if all ranks have the same gradients, like under
-    DDP. If some ranks find infinite gradients and others do not, step() raises RuntimeError on all
-    ranks.
+    If all ranks have the same gradients, as with DDP, torch's GradScaler works as it does with
+    torch.optim. If some ranks find infinite gradients and others do not, step() raises RuntimeError
+    on all ranks.
 
     The constructor, add_param_group, step, consolidate_state_dict and load_state_dict are
-    collective over `process_group`. Ranks that pass different parameters or options raise a
+    collective over `process_group`. If ranks pass different parameters or options, they raise a
     MismatchError or PeerError that names the first difference.
 
     >>> model = torch.nn.Linear(4, 3)
@@ -79,10 +81,10 @@ class ZeroRedundancyOptimizer(ShardedOptimizer, Joinable):
         self._has_warned = False
 
     def step(self, closure: Closure = None, **kwargs: Any) -> Any:
-        """Update this rank's shard and copy the new parameters to every rank. Returns the result of
-        `closure`, which is this rank's loss; all ranks must pass a closure, or no rank. If it
-        raises on one rank, the others raise a RuntimeError that names that rank. A parameter
-        without gradient on any rank is not updated.
+        """Update this rank's shard, and copy the new parameters to every rank. Returns the result
+        of `closure`, which is the loss of this rank. Either all ranks or no rank must pass a
+        closure. If a closure raises an exception on one rank, the other ranks raise a RuntimeError
+        that names that rank. A parameter that has no gradient on any rank is not updated.
 
         >>> optimizer.step()
         """
@@ -123,7 +125,7 @@ class ZeroRedundancyOptimizer(ShardedOptimizer, Joinable):
             self._update(None, {}, hand)
 
     def _step_with(self, gradients: Mapping[torch.Tensor, torch.Tensor]) -> None:
-        """Make a step with these gradients instead of .grad, which stays."""
+        """Take a step with these gradients in place of .grad, which is not changed."""
         before = [(param, param.grad) for group in self.param_groups for param in group["params"]]
         try:
             for param, _ in before:
@@ -134,8 +136,8 @@ class ZeroRedundancyOptimizer(ShardedOptimizer, Joinable):
                 param.grad = grad
 
     def consolidate_state_dict(self, to: Optional[int] = 0) -> None:
-        """Gather the whole state on rank `to` of the group, or on all ranks if None, for its
-        state_dict(). Call it on every rank. ValueError if the group has no such rank.
+        """Gather the whole state for state_dict() on rank `to` of the group, or on all ranks if
+        `to` is None. Call this on every rank. Raises ValueError if the group has no such rank.
 
         >>> optimizer.step()
         >>> optimizer.consolidate_state_dict(to=0)
@@ -145,10 +147,10 @@ class ZeroRedundancyOptimizer(ShardedOptimizer, Joinable):
         self._gather(to)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return a state_dict in the unsharded optimizer's format, with state on the CPU. It
-        contains the state that consolidate_state_dict gathered here, or the initial state before
-        the first step. RuntimeError if the state was gathered elsewhere, or if steps were made
-        since.
+        """Return a state_dict in the format of the unsharded optimizer, with state on the CPU. It
+        contains the state that consolidate_state_dict gathered on this rank, or the initial state
+        before the first step. Raises RuntimeError if the state was gathered on another rank, or if
+        a step has been taken since then.
 
         >>> optimizer.step()
         >>> optimizer.consolidate_state_dict()
@@ -158,9 +160,9 @@ class ZeroRedundancyOptimizer(ShardedOptimizer, Joinable):
         return self._whole_state_dict(f"consolidate_state_dict(to={self.rank})")
 
     def join_hook(self, **kwargs: Any) -> JoinHook:
-        """Return the hook for Join([ddp, optimizer]), in that order. A rank without inputs
-        continues to update its shard, with the gradients of the ranks that have inputs. Arguments
-        have no effect. ValueError: Join([optimizer, ddp]).
+        """Return the hook for Join([ddp, optimizer]). A rank without inputs continues to update its
+        shard, with the gradients of the ranks that have inputs. Arguments have no effect. Raises
+        ValueError if the order is Join([optimizer, ddp]).
 
         >>> ddp = torch.nn.parallel.DistributedDataParallel(model)
         >>> with torch.distributed.algorithms.join.Join([ddp, optimizer]):
@@ -172,20 +174,21 @@ class ZeroRedundancyOptimizer(ShardedOptimizer, Joinable):
 
     @property
     def join_device(self) -> torch.device:
-        """The device of its parameters, for Join."""
+        """The device of the parameters, which Join reads."""
         return self._device
 
     @property
     def join_process_group(self) -> Any:
-        """The process group of its ranks, for Join."""
+        """The process group of the ranks, which Join reads."""
         return self.process_group
 
 
 def _hand_of(optimizer: ZeroRedundancyOptimizer, *, has_inputs: bool) -> Optional[Hand]:
-    """Return this rank's part in a step in which some ranks may have run out of inputs; None if all
-    skip the step, as GradScaler requires. The lowest rank with inputs gives its gradients to the
-    owners, which may lack gradients: DDP averages over all ranks, but does not update the gradients
-    on ranks that joined. Those ranks also follow its options. Collective."""
+    """Return this rank's part in a step in which some ranks may have run out of inputs. Return None
+    if all ranks skip the step, as GradScaler requires. The lowest rank with inputs sends its
+    gradients to the owners. Owners that have joined lack gradients, because DDP averages over all
+    ranks, but does not update the gradients on ranks that have joined. These ranks also take over
+    the options of the lowest rank. Collective."""
     shard = optimizer._sharded()
     rank, world = optimizer.rank, optimizer.world_size
     leader = int(shard.comm.all_reduce(rank if has_inputs else world, "min"))
@@ -207,17 +210,17 @@ def _hand_of(optimizer: ZeroRedundancyOptimizer, *, has_inputs: bool) -> Optiona
 
 
 def _tell_failure(optimizer: ZeroRedundancyOptimizer) -> None:
-    """Call this instead of _hand_of on a rank that cannot make the step: the other ranks raise.
-    Collective."""
+    """Make the other ranks raise an exception. A rank that cannot take the step calls this in place
+    of _hand_of. Collective."""
     with suppress(ZeroError):  # of a comm that is broken; what it hides is the cause
         optimizer._sharded().comm.all_reduce(optimizer.rank - optimizer.world_size, "min")
 
 
 def _refuse_turned_order(optimizer: ZeroRedundancyOptimizer) -> None:
-    """Raise ValueError if the Join under construction has `optimizer` before a module. The first
-    Joinable notifies ranks without inputs of each step. A module does not, so it would receive
-    their message in its forward pass. torch gives a Joinable no access to the others, so they are
-    looked up in its caller."""
+    """Raise ValueError if the Join under construction lists `optimizer` before a module. The first
+    Joinable notifies ranks without inputs of each step. A module that is not first does not notify
+    them, and would receive their message in its forward pass. A Joinable has no access to the other
+    Joinables, so they are looked up on the call stack."""
     frame = sys._getframe(1)
     while frame is not None and not isinstance(frame.f_locals.get("self"), Join):
         frame = frame.f_back  # type: ignore[assignment]
@@ -233,7 +236,7 @@ def _refuse_turned_order(optimizer: ZeroRedundancyOptimizer) -> None:
 
 
 class _ZeroJoinHook(JoinHook):
-    """For each step of the ranks with inputs, makes one step without gradients from this rank."""
+    """Takes a step, without gradients from this rank, for each step of the ranks with inputs."""
 
     def __init__(self, optimizer: ZeroRedundancyOptimizer) -> None:
         self._optimizer = optimizer

@@ -149,8 +149,8 @@ def set_rule(options: Any, rule: Rule) -> None:
 
 
 def enter(options: Any, rule: Rule) -> int:
-    """Register the rule and return its number, by which C finds it until `leave` is called. Return
-    0 if the rule is not a custom rule."""
+    """Register the rule and return its number. C passes this number to find the rule until `leave`
+    is called. Return 0 if the rule is not a custom rule."""
     if not isinstance(rule, CustomOptimizer):
         return 0
     number = next(_numbers)

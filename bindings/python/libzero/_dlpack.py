@@ -63,7 +63,7 @@ class ManagedVersioned(c.Structure):
 class Memory:
     """The memory that a capsule describes. `strides` are in bytes. `keep` is the capsule. The
     capsule is never consumed; it keeps the memory alive, and releases it when it is destroyed.
-    `readonly` is true if the other library forbids writes. Capsules of old versions cannot express
+    `readonly` is true if the capsule forbids writes. Capsules in the old format have no flag for
     this."""
 
     address: int

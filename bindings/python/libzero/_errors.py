@@ -32,7 +32,7 @@ class ArgumentError(ZeroError, ValueError):
 
 
 class MismatchError(ZeroError):
-    """This rank's arguments or registrations differ from those of the other ranks. The comm stays
+    """This rank's arguments or registrations differ from the other ranks'. The comm stays
     usable."""
 
 
@@ -107,8 +107,8 @@ def guarded(run: Callable[[], object], failure: int) -> int:
 
 
 def raise_failure(error: ZeroError) -> None:
-    """Raise the exception of the callback that caused `error`, or `error` itself if there is
-    none."""
+    """Raise the exception of the callback that caused `error`. If no callback caused it, raise
+    `error`."""
     cause, pending.exception = pending.exception, None
     try:
         if cause is None:

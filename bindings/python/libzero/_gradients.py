@@ -32,9 +32,9 @@ class Gradients(Overlap, Ranks):
         Without `grads`, the registered gradients are reduced. Otherwise, `grads` is either one
         array per parameter, in registration order, or a mapping from names to arrays. None means
         that this rank has no gradient for that parameter. Arrays must have the parameter's shape
-        and gradient dtype. If no rank has a gradient for a parameter, the parameter is not updated.
-        If only some ranks have a gradient, the missing gradients count as zeros. With `accumulate`,
-        the result is added to the sums of earlier calls with `accumulate`; make one call per
+        and gradient dtype. A parameter is not updated if no rank has a gradient for it. If only
+        some ranks have a gradient, the missing gradients count as zeros. With `accumulate`, the
+        result is added to the sums of earlier calls with `accumulate`; make one call per
         micro-batch. Collective. Raises ZeroError (ZERO_ERR_STATE) if gradients are reduced twice
         without `accumulate`.
 

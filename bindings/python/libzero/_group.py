@@ -71,7 +71,7 @@ class Group:
     def read_from(self, name: str, address: Optional[int], dtype: NumberDtype = "float32") -> None:
         """Read a setting from GPU memory, starting with the next step. `address`, for example
         tensor.data_ptr(), is the address of one number with the dtype "float32" or "float64". Each
-        step reads the number when it runs, and so does each launch of a captured step. None
+        step reads the number when it runs. Each launch of a captured step also reads it. None
         restores the value that was set. The memory must stay valid, and every rank must read the
         same number. Raises ZeroError (ZERO_ERR_UNSUPPORTED) on the host.
 

@@ -24,8 +24,8 @@ class Handle(c.c_void_p):
         return value
 
     def open(self: H) -> H:
-        """Return this handle. Raises ValueError if the handle is closed. (If a closed handle were
-        passed to C, ctypes would wrap this exception in another one.)"""
+        """Return this handle. Raises ValueError if the handle is closed. (ctypes would wrap this
+        exception if a closed handle were passed to C.)"""
         return type(self).from_param(self)  # type: ignore[no-any-return]
 
 

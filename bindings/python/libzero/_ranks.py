@@ -78,10 +78,10 @@ class Ranks:
         lib().zero_rebalance(self._handle.open(), array, len(numbers), behind)
 
     def join(self, grads: Arrays | None = None, *, stream: Any = None) -> int:
-        """Call this when this rank runs out of inputs, or if it has none from the start. The method
-        joins the other ranks' calls on this optimizer, contributing zero gradients, until every
-        rank has joined. It then copies the buffers of the rank that joined last to all ranks, and
-        returns the number of that rank. If several ranks joined last, the highest of them counts.
+        """Call this when this rank runs out of inputs, or if it has no inputs from the start. The
+        method joins the other ranks' calls on this optimizer, contributing zero gradients, until
+        every rank has joined. It then copies the buffers of the rank that joined last to all ranks,
+        and returns the number of that rank. If several ranks joined last, the highest rank counts.
         Copy from that rank any other data that the optimizer does not hold. Training then continues
         as before.
 

@@ -27,8 +27,8 @@ class StateAccess:
     """The methods of Optimizer that access its state. Tensors of state have the names that torch
     uses, for example "exp_avg" and "momentum_buffer". The master weights of 16-bit parameters are
     called "master". The name None selects the values that a step updates, which are the master
-    weights, or the parameter if it has none. Arrays are float64 for float64 parameters and float32
-    for all other parameters."""
+    weights, or the parameter itself if it has no master weights. Arrays are float64 for float64
+    parameters and float32 for all other parameters."""
 
     _handle: OptimHandle
     _comm: Comm
@@ -73,10 +73,10 @@ class StateAccess:
         values: ArrayLike | DLPackArray | None = None,
         first: int = 0,
     ) -> None:
-        """Set those elements, starting at index `first`, that this rank owns. Every rank must call
-        this for the same parameters and names. A rank may pass the whole tensor, any part of it, or
-        None if it owns none of the elements. Values may have any shape and dtype, and are read in
-        row-major order. Local.
+        """Set the elements that this rank owns, among the elements starting at index `first`. Every
+        rank must call this for the same parameters and names. A rank may pass the whole tensor, any
+        part of it, or None if it owns none of the elements. Values may have any shape and dtype,
+        and are read in row-major order. Local.
 
         >>> optimizer.seal()
         >>> optimizer.state_set("w", "momentum_buffer", np.zeros(3))

@@ -49,10 +49,10 @@ def prune_checkpoints(
     folder: str | os.PathLike[str], keep_last: int, keep_every: int = 0
 ) -> int:
     """Delete the complete checkpoints in a folder, except the newest `keep_last` (at least 1) and
-    those whose step is a multiple of `keep_every`. Returns the number of deleted checkpoints. Every
-    byte of the newest checkpoint is verified first. If that checkpoint is damaged, this raises
-    CheckpointError and deletes nothing. Only checkpoints are deleted. Call this on one rank, after
-    a save. This function needs no comm.
+    any checkpoint whose step is a multiple of `keep_every`. Returns the number of deleted
+    checkpoints. Every byte of the newest checkpoint is verified first. If that checkpoint is
+    damaged, this raises CheckpointError and deletes nothing. Only checkpoints are deleted. Call
+    this on one rank, after a save. This function needs no comm.
 
     >>> prune_checkpoints("run", keep_last=3, keep_every=1000)
     0

@@ -283,8 +283,8 @@ class Comm(Closing):
         """Join the ranks of an MPI communicator, on any number of hosts. `mpi_comm` is an mpi4py
         communicator, or the Fortran integer of a communicator, which py2f() returns. None stands
         for all ranks. The communicator is duplicated, and the original still belongs to the caller.
-        Collective. If MPI cannot be used, ZeroError (ZERO_ERR_UNSUPPORTED) says what is missing. If
-        the communicator is not valid, ArgumentError gives the reason.
+        Collective. If MPI cannot be used, ZeroError (ZERO_ERR_UNSUPPORTED) names the missing part.
+        If the communicator is not valid, ArgumentError gives the reason.
 
         >>> from mpi4py import MPI  # doctest: +SKIP
         >>> comm = Comm.mpi(MPI.COMM_WORLD)  # doctest: +SKIP

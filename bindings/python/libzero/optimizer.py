@@ -175,12 +175,12 @@ class Optimizer(Gradients, Checkpoints, Closing):
         grads: Mapping[str, Array | None] | None = None,
         **settings: Unpack[Settings],
     ) -> Group:
-        """Add parameters as one group, whose `settings` override those of the optimizer. `params`
-        maps names to arrays, or is a list of Param, (name, data) or (name, data, grad). `grads`
-        maps names to arrays of the parameter's shape. Every rank must register the same names,
-        shapes and dtypes. Local. If the call fails, no parameter is added. This method may be
-        called again, even after steps. Raises ArgumentError, which names the parameter and the
-        fault. Raises TypeError or ValueError with the reason if the memory cannot be used.
+        """Add parameters as one group. `settings` override the settings of the optimizer for this
+        group. `params` maps names to arrays, or is a list of Param, (name, data) or (name, data,
+        grad). `grads` maps names to arrays of the parameter's shape. Every rank must register the
+        same names, shapes and dtypes. Local. If the call fails, no parameter is added. This method
+        may be called again, even after steps. Raises ArgumentError, which names the parameter and
+        the fault. Raises TypeError or ValueError with the reason if the memory cannot be used.
 
         >>> bias = np.zeros(2, np.float32)
         >>> optimizer.register({"b": bias}, weight_decay=0, lr=0.1)

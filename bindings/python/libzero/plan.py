@@ -39,8 +39,8 @@ class Plan:
     elements          the number of elements that each rank owns
     arena_bytes       the size of an arena with that layout
     state_bytes       the size of the optimizer state on the rank with the largest state
-    grad_offsets      the byte offset of each gradient in a separate arena; the layout differs from
-                      that of parameters if the dtypes differ
+    grad_offsets      the byte offset of each gradient in a separate arena, which differs from
+                      `offsets` if the dtypes differ
     grad_arena_bytes  the size of the arena of gradients
     """
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! With the feature `link` or `static`, prints the linker flags for libzero, from LIBZERO_LIB_DIR or
-//! pkg-config. `vendored` builds it first. Without these features nothing is linked.
+//! With the feature `link` or `static`, prints the linker flags for libzero, from LIBZERO_LIB_DIR
+//! or pkg-config. With `vendored`, builds libzero first. Without these features, nothing is linked.
 use std::env;
 use std::path::Path;
 use std::process::{Command, exit};
@@ -23,7 +23,8 @@ fn main() {
     }
 }
 
-/// Builds libzero.a from the sources in this crate with Meson. Returns its folder.
+/// Builds libzero.a from the sources in this crate with Meson, and returns the folder of the
+/// archive.
 fn build() -> String {
     let of = |name: &str| env::var(name).unwrap_or_default();
     if of("HOST") != of("TARGET") {
@@ -80,7 +81,8 @@ fn link_shared() {
     }
 }
 
-/// Links libzero.a by the flags of its .pc file, in the archive's folder or the build folder.
+/// Links libzero.a with the flags in its .pc file, which is in the folder of the archive or in the
+/// build folder.
 fn link_static(folder: Option<String>) {
     let places = folder.as_ref().map(|folder| {
         let build = Path::new(folder).parent().unwrap_or(Path::new("/"));
@@ -119,7 +121,8 @@ fn pkg_config(options: &[&str], path: Option<String>) -> Result<String, String> 
     Err(format!("pkg-config says: {}", text.lines().next().unwrap_or("nothing")))
 }
 
-/// Prints flags. `kind` is libzero's kind of link. A path to an archive links that archive, for example CUDA's runtime.
+/// Prints flags. `kind` selects how libzero is linked. A path to an archive links that archive, for
+/// example the CUDA runtime.
 fn print_flags(flags: &str, kind: &str) {
     for flag in flags.split_whitespace() {
         if let Some(folder) = flag.strip_prefix("-L") {

@@ -88,7 +88,8 @@ class Patterns(list[str]):
         self._used.update(patterns)
 
     def text(self) -> str:
-        """Return a sentence about the patterns that matched no name, or "" if there are none."""
+        """Return a sentence about the patterns that matched no name, or "" if every pattern
+        matched."""
         vain = [pattern for pattern in self if pattern not in self._used]
         return f"{self._option} {listed(map(repr, vain))}: it has nothing of that name" if vain else ""
 

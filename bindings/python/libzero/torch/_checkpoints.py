@@ -24,7 +24,7 @@ class Checkpoints(ShardedOptimizer):
         """Save the parameters, rank 0's buffers, the state, the options and the step number as the
         checkpoint `directory`. Every rank must call this. The checkpoint is either complete and on
         stable storage, or it does not exist. The saved options are the current options in
-        param_groups, as a scheduler has set them for the next step. Raises RuntimeError between a
+        param_groups, which a scheduler has set for the next step. Raises RuntimeError between a
         clip and the step that follows it.
 
         >>> optimizer.step()

@@ -44,8 +44,8 @@ class Core:
     ) -> Optional[Group]:
         """Register a group, completely or not at all. Returns None for an empty group. `trained`
         selects the parameters to train, regardless of requires_grad. `owners` gives the ranks that
-        own the parameters with the partition "manual". Raises TypeError and ValueError as Bound
-        does, and ArgumentError if settings are out of range or memory overlaps."""
+        own the parameters with the partition "manual". Raises the errors of Bound, and
+        ArgumentError if settings are out of range or memory overlaps."""
         bound = [Bound(param, name) for param, name in zip(params, names)]
         if not bound:
             return None
@@ -132,8 +132,8 @@ class Core:
             self.optimizer.broadcast_params(None, stream=self.stream)
 
     def follow_memory(self) -> None:
-        """Look up the current memory of each parameter. Raises ValueError as Bound.moved does,
-        before anything has changed."""
+        """Look up the current memory of each parameter. Raises the errors of Bound.moved before
+        anything has changed."""
         moved = set(self.moved_now())
         if moved:
             self.optimizer.bind(
@@ -144,7 +144,7 @@ class Core:
 
     def moved_now(self) -> list[int]:
         """Return the numbers of the parameters that are not at the address that libzero has for
-        them. Raises ValueError as Bound.moved does."""
+        them. Raises the errors of Bound.moved."""
         return [number for number, one in enumerate(self.bound) if one.moved()]
 
     def follow_trained(self, trained: Optional[Sequence[bool]] = None) -> None:
@@ -161,8 +161,8 @@ class Core:
         return [before or one.trained for before, one in zip(self._trained, self.bound)]
 
     def gradients(self) -> list[Optional[torch.Tensor]]:
-        """Return one gradient per parameter, with None for a missing gradient. Raises TypeError and
-        ValueError as Bound.gradient does."""
+        """Return one gradient per parameter, with None for a missing gradient. Raises the errors of
+        Bound.gradient."""
         return [one.gradient() for one in self.bound]
 
     def owned(self) -> list[int]:

@@ -99,8 +99,8 @@ class _Planner(DefaultSavePlanner):
 
 
 def export(reader: CheckpointReader, target: str, replace: bool) -> None:
-    """Write the checkpoint as a directory of torch.distributed.checkpoint. Its keys are those of a
-    state_dict of a model and an optimizer, for example "model.w" and
+    """Write the checkpoint as a directory of torch.distributed.checkpoint. It has the keys that a
+    state_dict of a model and an optimizer has, for example "model.w" and
     "optimizer.state.w.exp_avg"."""
     entries = {entry.name: entry for entry in reader.entries}
     document = document_of(reader.description, lambda name: _Coming(entries[name]), by_name=True)
@@ -243,7 +243,7 @@ def _copy_common(
     tensor: torch.Tensor,
 ) -> int:
     """Copy the intersection of a box and a chunk, and return the number of elements in it. The
-    bytes of the chunk are those of `tensor`, starting at byte `begin`. The box is contiguous in the
+    chunk consists of the bytes of `tensor`, starting at byte `begin`. The box is contiguous in the
     whole tensor, so the intersection is contiguous in the chunk's order of elements."""
     first = [max(a, b) for a, b in zip(offsets, chunk.offsets)]
     last = [

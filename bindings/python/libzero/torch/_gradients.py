@@ -81,8 +81,8 @@ class Gradients:
 
     def _given(self, number: int) -> Optional[torch.Tensor]:
         """Return the gradient for libzero. For a parameter in an arena, the gradient is always the
-        tensor in the arena, because libzero may access memory past its end. Raises TypeError and
-        ValueError as Bound does."""
+        tensor in the arena, because libzero may access memory past its end. Raises the errors of
+        Bound.gradient."""
         bound, home = self._core.bound[number], self._homes[number]
         if home is None:
             return bound.gradient()
@@ -131,7 +131,7 @@ class Gradients:
     def collect(self) -> Optional[list[Optional[torch.Tensor]]]:
         """Return the argument of a reduction, which is a list with one gradient per parameter and
         None for each missing gradient. Return None if all gradients have been announced or
-        registered. Raises TypeError and ValueError as Bound does."""
+        registered. Raises the errors of Bound.gradient."""
         if any(self._changed(number) for number in self._announced):
             self.take_back()
         if all(self._known(number) for number in range(len(self._homes))):
@@ -149,8 +149,8 @@ class Gradients:
         return grad is not None and grad is self._homes[number]
 
     def used(self) -> None:
-        """Set .grad to None for gradients in the arena, whose memory no longer contains gradients.
-        Call this after a step has used the gradients."""
+        """Set .grad to None for gradients in the arena. Call this after a step has used the
+        gradients, because the arena then no longer contains gradients."""
         self._announced.clear()
         self._reduced = None
         for bound, home in zip(self._core.bound, self._homes):

@@ -155,7 +155,7 @@ class KernelShard(Shard):
         core.wrote(number for number in absent if before.get(number) != after.get(number))
 
     def _counts(self, numbers: Sequence[int]) -> dict[int, float]:
-        """Return the number of updates of each of these parameters. An update counts if any rank
+        """Return how often each of these parameters has been updated. An update counts if any rank
         had a gradient."""
         core = self.core
         if core.comm.world == 1:

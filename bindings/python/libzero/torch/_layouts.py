@@ -33,8 +33,8 @@ class Source(NamedTuple):
     """The parts of a checkpoint to be written. `ties` contains other names of the model's tensors.
     `modules` contains the modules of the model in their order, if the file has them. It is None if
     the tensors in the file have no order; safetensors, for example, sorts them. `prefix` is the
-    prefix of names of parts of the optimizer. `left` contains the keys that belong to the program.
-    `masters` contains the fp32 tensors of the 16-bit parameters in each group."""
+    prefix of names in the optimizer. `left` contains the keys that belong to the program. `masters`
+    contains the fp32 tensors of the 16-bit parameters in each group."""
 
     model: dict[str, Found]
     ties: dict[str, str]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shard of libzero.torch.Optimizer, whose gradients have not been reduced by other code."""
+"""The shard of libzero.torch.Optimizer. No other code has reduced its gradients."""
 
 from __future__ import annotations
 
@@ -109,8 +109,8 @@ class NativeShard(Shard):
             raise
 
     def _parts_of(self, groups: Groups) -> list[_Part]:
-        """Prepare groups that will be added. Raises TypeError and ValueError as Bound, settings_of
-        and the chosen class do."""
+        """Prepare groups that will be added. Raises the errors of Bound, settings_of and the chosen
+        class."""
         parts, first = [], len(self._core.bound)
         for group in groups:
             self._wishes.choice.check(group)
@@ -165,8 +165,8 @@ class NativeShard(Shard):
             self.broadcast_buffers(0)
 
     def follow_memory(self) -> None:
-        """Look up the current memory of parameters and buffers. Raises ValueError as Bound.moved
-        and Buffers.follow_memory do."""
+        """Look up the current memory of parameters and buffers. Raises the errors of Bound.moved
+        and Buffers.follow_memory."""
         self._core.follow_memory()
         self.buffers.follow_memory()
 
@@ -270,8 +270,8 @@ class NativeShard(Shard):
 
     def _follow_values(self) -> list[int]:
         """Look up the current memory of parameters. Returns the numbers of the parameters to which
-        the program has written, whose master weights must be set. Call this only while no gradients
-        have been reduced."""
+        the program has written, and for which master weights must be set. Call this only while no
+        gradients have been reduced."""
         written = self.writes.found()
         if self.gradients.announced and (written or self._core.changed()):
             self.gradients.take_back()

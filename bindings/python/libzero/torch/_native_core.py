@@ -72,5 +72,5 @@ class NativeCore(Core):
 
     def changed(self) -> bool:
         """Return whether there are changes to take over. They cannot be passed to libzero while
-        gradients are announced. Raises ValueError as Bound.moved does."""
+        gradients are announced. Raises the errors of Bound.moved."""
         return self.trained() != self._trained or bool(self.moved_now())

@@ -65,8 +65,8 @@ def new_file(target: str, replace: bool) -> Iterator[str]:
 @contextlib.contextmanager
 def new_directory(target: str, replace: bool, names: str) -> Iterator[str]:
     """Yield a hidden directory next to `target`, and rename it to `target` at the end. An existing
-    directory is replaced only if it contains nothing but regular files whose names match the
-    regular expression `names`."""
+    directory is replaced only if all of its entries are regular files whose names match the regular
+    expression `names`."""
     before = os.path.lexists(target)
     if before:
         if not _holds_only(target, names):

@@ -157,8 +157,8 @@ def tell_changed(
     groups: Sequence[Mapping[str, Any]],
 ) -> None:
     """Pass changed options in `groups` to libzero, for example after a scheduler step. `told`
-    contains the settings that libzero has. Raises TypeError as settings_of does, and ArgumentError
-    for a value out of range."""
+    contains the settings that libzero has. Raises the errors of settings_of, and ArgumentError for
+    a value out of range."""
     for group, known, options in zip(registered, told, groups):
         for name, value in settings_of(rule, options).items():
             if known[name] != value:

@@ -56,7 +56,7 @@ def loss_of(comm: Comm, closure: Closure) -> Any:
 
 
 class Shard(ABC):
-    """Groups of parameters, as in torch.optim, whose state is sharded over `comm`.
+    """Groups of parameters, like the groups of torch.optim. Their state is sharded over `comm`.
 
     `optim` is a torch optimizer of the class that the program chose. It checks options and has
     their defaults.

@@ -59,8 +59,8 @@ class ShardedOptimizer(torch.optim.Optimizer):
         to memory that libzero updates in place. `share_dtype` is the dtype to which libzero's rules
         round float32 parameters on every rank.
 
-        Collective over the group. Raises TypeError and ValueError as Bound does, RuntimeError if
-        there is no group, and any error that the optimizer class raises for its options.
+        Collective over the group. Raises the errors of Bound, RuntimeError if there is no group,
+        and any error that the optimizer class raises for its options.
         """
         self._class, self._constructor_options = class_of(optimizer_class, defaults)
         listed = listed_params(params, type(self).__name__)

@@ -100,7 +100,7 @@ def expected(
 
 
 def _starts_with_state(rule: Rule, bound: Bound) -> bool:
-    """Return whether torch's class creates state before the first step, as Adagrad does."""
+    """Return whether torch's class, like Adagrad, creates state before the first step."""
     return rule.name == "adagrad" and bound.trainable
 
 

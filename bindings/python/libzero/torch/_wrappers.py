@@ -17,8 +17,8 @@ def bare(name: str) -> str:
 
 
 def prefix_of(names: Collection[str]) -> str:
-    """Return the prefix that wrappers have put before every one of these names, or "" if there is
-    none."""
+    """Return the prefix that wrappers have put before every one of these names, or "" if they have
+    no common prefix."""
     prefix = ""
     while names:
         longer = [f"{prefix}{one}" for one in _PREFIXES]

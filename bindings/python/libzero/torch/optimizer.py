@@ -59,8 +59,8 @@ class Optimizer(Checkpoints):
     group of ranks that a launcher started, or this process alone. `buffers` lists the other tensors
     of the model, for example model.named_buffers(). Their dtype may be int32, int64 or any dtype of
     parameters. Buffers receive the values of rank 0 now, and are saved in checkpoints. The model
-    may write to these tensors, as batch norm does, but must not replace them. `reduction` is "mean"
-    over the ranks, or "sum".
+    may write to these tensors, for example in batch norm, but must not replace them. `reduction` is
+    "mean" over the ranks, or "sum".
 
     `arenas` is True to move parameters and gradients to memory that libzero updates in place. A
     step then sets .grad to None. With "shared", all ranks of a host also share one copy of the
@@ -167,7 +167,7 @@ class Optimizer(Checkpoints):
         )
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear gradients as the method of torch does, and discard the gradients that the backward
+        """Clear gradients like the method of torch, and discard the gradients that the backward
         pass has announced or a clip has reduced.
 
         >>> optimizer.zero_grad()
@@ -196,7 +196,7 @@ class Optimizer(Checkpoints):
     ) -> float:
         """Scale the reduced gradients so that their norm is at most `max_norm`. Returns the norm
         before scaling, which is the same on every rank. `params` limits both the norm and the
-        scaling to these parameters. Call this method between backward and step, in place of
+        scaling to these parameters. Call this method between backward and step, instead of
         torch.nn.utils.clip_grad_norm_.
 
         >>> norm = optimizer.clip_grad_norm(1.0)
@@ -237,7 +237,8 @@ class Optimizer(Checkpoints):
         self._sharded().core.optimizer.loss_scale = scale
 
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
-        """Return the scaled loss, whose backward() produces the gradients that step() expects.
+        """Return the scaled loss. The backward pass of the scaled loss produces the gradients that
+        step() expects.
 
         >>> optimizer.zero_grad()
         >>> optimizer.scale(model(torch.ones(2, 4)).sum()).backward()

@@ -31,7 +31,7 @@ class OSS(ShardedOptimizer):
     or float16, in any mixture. Frozen parameters may have any dtype. Parameters must be dense, and
     may have any memory format. Either all parameters are on the CPU, or all are on this rank's GPU.
     Each parameter belongs to one rank. Parameters are assigned in order, each to the rank that owns
-    the fewest elements so far. `optim` is the optimizer class. For ten classes of torch.optim
+    the fewest elements up to then. `optim` is the optimizer class. For ten classes of torch.optim
     (Adam, AdamW, SGD, RMSprop, Adagrad, Adadelta, Adamax, NAdam, RAdam, Rprop), kernels of libzero
     perform the updates. For any other class, and for options that libzero does not support, an
     instance of the class updates the tensors that this rank owns.

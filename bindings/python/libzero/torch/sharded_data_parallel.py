@@ -49,7 +49,7 @@ class ShardedDataParallel(torch.nn.Module):
 
     The constructor, forward, the end of a backward pass, and reduce() are collective over the
     group. Raises TypeError or ValueError if `sharded_optimizer` contains an object that is not an
-    OSS, if an optimizer has another group, or if two optimizers share a parameter.
+    OSS, if an optimizer has another group, or if a parameter is in two optimizers.
 
     >>> module = torch.nn.Linear(4, 3)
     >>> optimizer = OSS(module.parameters(), optim=torch.optim.SGD, lr=0.1)
@@ -287,8 +287,8 @@ class _Reducer:
                 ]
 
     def begin(self) -> None:
-        """Begin a forward pass whose gradients will be reduced. Raises ValueError as
-        Core.follow_memory does."""
+        """Begin a forward pass whose gradients will be reduced. Raises the errors of
+        Core.follow_memory."""
         self._forget()  # what a backward that failed has announced
         self._core.follow_memory()
         self._task = None
@@ -341,8 +341,8 @@ class _Reducer:
             self.reduce()
 
     def reduce(self) -> None:
-        """Reduce all gradients to their mean on the owners. Collective. Raises TypeError and
-        ValueError as Bound.gradient does."""
+        """Reduce all gradients to their mean on the owners. Collective. Raises the errors of
+        Bound.gradient."""
         self.waiting = False
         self._task = None
         if self._world == 1:

@@ -125,7 +125,7 @@ class ZeroRedundancyOptimizer(ShardedOptimizer, Joinable):
             self._update(None, {}, hand)
 
     def _step_with(self, gradients: Mapping[torch.Tensor, torch.Tensor]) -> None:
-        """Take a step with these gradients in place of .grad, which is not changed."""
+        """Take a step with these gradients instead of .grad, which is not changed."""
         before = [(param, param.grad) for group in self.param_groups for param in group["params"]]
         try:
             for param, _ in before:
@@ -210,7 +210,7 @@ def _hand_of(optimizer: ZeroRedundancyOptimizer, *, has_inputs: bool) -> Optiona
 
 
 def _tell_failure(optimizer: ZeroRedundancyOptimizer) -> None:
-    """Make the other ranks raise an exception. A rank that cannot take the step calls this in place
+    """Make the other ranks raise an exception. A rank that cannot take the step calls this instead
     of _hand_of. Collective."""
     with suppress(ZeroError):  # of a comm that is broken; what it hides is the cause
         optimizer._sharded().comm.all_reduce(optimizer.rank - optimizer.world_size, "min")

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The functions of zero.h. The features `link` and `static` link them. Without these the first call looks
-//! them up in libzero.so.
+//! The functions of zero.h. The features `link` and `static` link them. Without these features, the
+//! first call looks them up in libzero.so.
 // Without an allocator an error has to hold its words.
 #![allow(clippy::result_large_err)]
 
-/// Declares functions, by the same words in either case.
+/// Declares functions. The declarations are the same with and without linking.
 macro_rules! functions {
     (
         $(pub safe fn $safe:ident($($safe_name:ident: $safe_type:ty),* $(,)?) -> $safe_result:ty;)*
@@ -42,7 +42,7 @@ macro_rules! functions {
             $(
             /// # Safety
             ///
-            /// zero.h has the requirements of the function of this name.
+            /// The requirements are in zero.h, at the function with this name.
             #[inline] pub unsafe fn $name($($arg: $type),*) -> $result {
                 let address = crate::load::address(Function::$name as usize);
                 type Declared = unsafe extern "C" fn($($type),*) -> $result;
@@ -57,7 +57,8 @@ macro_rules! functions {
     };
 }
 
-/// Why libzero.so could not be loaded: each place that was tried, with the loader's message.
+/// The reason why libzero.so could not be loaded. It lists each place that was searched, with the
+/// loader's message.
 #[derive(Clone, Copy)]
 pub struct LoadError {
     text: [u8; 1024],
@@ -70,7 +71,7 @@ impl LoadError {
         LoadError { text: [0; 1024], length: 0 }
     }
 
-    /// The words.
+    /// Returns the text.
     pub fn message(&self) -> &str {
         let text = &self.text[..self.length];
         match core::str::from_utf8(text) {
@@ -81,7 +82,7 @@ impl LoadError {
     }
 }
 
-/// Cuts text that is too long.
+/// Truncates text that is too long.
 impl core::fmt::Write for LoadError {
     fn write_str(&mut self, words: &str) -> core::fmt::Result {
         let count = words.len().min(self.text.len() - self.length);
@@ -105,7 +106,7 @@ impl core::fmt::Debug for LoadError {
 
 impl core::error::Error for LoadError {}
 
-/// Nothing to do: the library is linked.
+/// Does nothing, because the library is linked.
 #[cfg(any(feature = "link", feature = "static"))]
 pub fn load() -> Result<(), LoadError> {
     Ok(())
@@ -134,8 +135,9 @@ mod dynamic {
 
     static LOADED: AtomicBool = AtomicBool::new(false);
 
-    /// Load libzero.so unless it is loaded. LIBZERO_PATH names the file or its folder. Without it the
-    /// system's loader searches. Functions of zero.h call this themselves, and panic if it returns an error.
+    /// Loads libzero.so unless it has been loaded. LIBZERO_PATH may name the file or its folder. If
+    /// it is not set, the system loader searches for the library. Functions of zero.h call this
+    /// themselves, and panic if it returns an error.
     pub fn load() -> Result<(), LoadError> {
         if LOADED.load(Ordering::Acquire) {
             return Ok(());
@@ -215,7 +217,7 @@ mod dynamic {
         None
     }
 
-    /// Before 1.0 a minor version may break the ABI.
+    /// Before version 1.0, a new minor version may break the ABI.
     fn check_version(library: *mut c_void, error: &mut LoadError) -> Result<(), LoadError> {
         // SAFETY: the name ends with a NUL.
         let function = unsafe { dlsym(library, c"zero_version".as_ptr()) };

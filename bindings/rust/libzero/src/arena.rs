@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory that the library reduces and updates in place.
+//! Memory whose contents the library reduces and updates in place.
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::slice;
@@ -10,20 +10,20 @@ use crate::dtype::Plain;
 use crate::error::{Error, Result, check};
 use crate::seat::{Device, Seat};
 
-/// The number of copies of an arena.
+/// The kind of an arena, which determines the number of its copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
-    /// One copy per rank: for gradients, or a private copy of parameters.
+    /// One copy per rank, for gradients or for private copies of parameters.
     PerRank,
-    /// One copy for all ranks of a local comm: for parameters.
+    /// One copy for all ranks of a local comm, for parameters.
     Shared,
 }
 
-/// A claim on an arena: memory that the library reduces and updates in place.
+/// A claim on an arena, which is memory whose contents the library reduces and updates in place.
 ///
-/// Dropping it gives up the claim. The memory is freed once no optimizer has parameters or
-/// gradients in it. [`Optim::add`] makes the optimizer's arenas and lends slices of them, without
-/// unsafe code.
+/// Dropping an `Arena` gives up the claim. The memory is freed once no optimizer has parameters or
+/// gradients in it. Programs that use [`Optim::add`] need no unsafe code, because the optimizer
+/// then allocates its own arenas and lends slices.
 ///
 /// [`Optim::add`]: crate::Optim::add
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl<T: Plain> Arena<T> {
         self.len
     }
 
-    /// Returns whether the arena has no elements, which is never the case.
+    /// Returns false, because an arena always has elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -77,18 +77,18 @@ impl<T: Plain> Arena<T> {
     /// # Safety
     ///
     /// As long as the slice lives, neither a rank nor a call of the library may write to this
-    /// memory. This means that no rank is inside a collective call of an optimizer that has
-    /// parameters or gradients in it.
+    /// memory. No rank may therefore be inside a collective call of an optimizer that has
+    /// parameters or gradients in this arena.
     pub unsafe fn as_slice(&self) -> &[T] {
         // SAFETY: the arena is zeroed, aligned, and lives as long as the claim; the rest is the caller's.
         unsafe { slice::from_raw_parts(self.memory.as_ptr(), self.len) }
     }
 
-    /// Returns the elements, to write.
+    /// Returns the elements for writing.
     ///
     /// # Safety
     ///
-    /// The conditions of [`as_slice`](Arena::as_slice) hold, and no rank reads this memory either.
+    /// The conditions of [`as_slice`](Arena::as_slice) must hold, and no rank may read this memory.
     pub unsafe fn as_mut_slice(&mut self) -> &mut [T] {
         // SAFETY: as in as_slice.
         unsafe { slice::from_raw_parts_mut(self.memory.as_ptr(), self.len) }

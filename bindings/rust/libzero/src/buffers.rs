@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Buffers: tensors of the model that are not trained, such as running statistics and counters.
+//! Buffers, which are tensors of the model that are not trained, such as running statistics and
+//! counters.
 use std::ffi::{CString, c_void};
 use std::ptr;
 
@@ -19,21 +20,21 @@ const ALIGNMENT: usize = 64;
 /// The description of a buffer, without memory.
 #[derive(Clone, Debug)]
 pub struct Buffer {
-    /// Unique among the optimizer's buffers and parameters.
+    /// The name, which is unique among the optimizer's buffers and parameters.
     pub name: String,
-    /// The dimensions; empty for a scalar.
+    /// The dimensions, which are empty for a scalar.
     pub dims: Vec<i64>,
     /// The element type.
     pub dtype: Dtype,
 }
 
 impl Buffer {
-    /// Describes a buffer of [`f32`].
+    /// Describes a buffer with [`f32`] elements.
     pub fn new(name: &str, dims: &[i64]) -> Buffer {
         Buffer { name: name.to_owned(), dims: dims.to_vec(), dtype: Dtype::F32 }
     }
 
-    /// Changes the element type: `Buffer::new("seen", &[]).of(Dtype::I64)`.
+    /// Changes the element type, as in `Buffer::new("seen", &[]).of(Dtype::I64)`.
     pub fn of(mut self, dtype: Dtype) -> Buffer {
         self.dtype = dtype;
         self
@@ -48,24 +49,24 @@ impl Buffer {
     }
 }
 
-/// A buffer in the caller's memory; see [`Optim::register_raw_buffers`].
+/// A buffer in the caller's memory, for [`Optim::register_raw_buffers`].
 #[derive(Clone, Debug)]
 pub struct RawBuffer {
-    /// Name, shape and element type.
+    /// The name, shape and element type.
     pub buffer: Buffer,
     /// The elements.
     pub data: *mut c_void,
 }
 
 impl RawBuffer {
-    /// Describes a buffer whose element type is the pointer's.
+    /// Describes a buffer that has the element type of the pointer.
     pub fn new<T: Element>(name: &str, dims: &[i64], data: *mut T) -> RawBuffer {
         RawBuffer { buffer: Buffer::new(name, dims).of(T::TYPE), data: data.cast() }
     }
 }
 
 impl Optim {
-    /// Adds buffers and allocates their memory: one copy per rank, filled with zeros. Collective.
+    /// Adds buffers and allocates one copy of each per rank, filled with zeros. Collective.
     pub fn add_buffers(&mut self, buffers: &[Buffer]) -> Result<()> {
         let (mut offsets, mut bytes) = (Vec::with_capacity(buffers.len()), 0usize);
         for buffer in buffers {
@@ -99,17 +100,18 @@ impl Optim {
     ///
     /// # Safety
     ///
-    /// Until the optimizer is dropped:
-    /// - `data` is valid for reads and writes of the buffer's elements of its `dtype`;
-    /// - no other code reads or writes them while a collective call of this optimizer runs.
+    /// The following conditions must hold until the optimizer is dropped:
+    /// - `data` is valid for reads and writes of the buffer's elements of its `dtype`.
+    /// - No other code reads or writes these elements while a collective call of this optimizer
+    ///   runs.
     pub unsafe fn register_raw_buffers(&mut self, buffers: &[RawBuffer]) -> Result<()> {
         self.register_buffers(buffers.iter().map(|raw| (&raw.buffer, raw.data)))?;
         self.buffers.extend(buffers.iter().map(|_| Slot::elsewhere()));
         Ok(())
     }
 
-    /// The memory is in this optimizer's arenas, or the caller of register_raw_buffers vouches for
-    /// it.
+    /// Registers buffers. Their memory must be in an arena of this optimizer, or fulfil the
+    /// conditions of register_raw_buffers.
     fn register_buffers<'a>(
         &mut self,
         given: impl Iterator<Item = (&'a Buffer, *mut c_void)>,
@@ -141,17 +143,17 @@ impl Optim {
             .map(drop)
     }
 
-    /// Returns the buffers to read, indexed in order of registration.
+    /// Returns the buffers for reading, indexed in registration order.
     pub fn buffers(&self) -> Slices<'_> {
         Slices::new(&self.buffers)
     }
 
-    /// Returns the buffers to write, until the next call.
+    /// Returns the buffers for writing until the next call.
     pub fn buffers_mut(&mut self) -> MutSlices<'_> {
         MutSlices::new(&self.buffers, WEIGHTS)
     }
 
-    /// Lends the same slices as [`lend`](Optim::lend), and the buffers to write.
+    /// Lends the same slices as [`lend`](Optim::lend), and the buffers for writing.
     pub fn lend_all(&mut self) -> Result<(Slices<'_>, MutSlices<'_>, MutSlices<'_>)> {
         self.refuse_broken()?;
         let buffers = MutSlices::new(&self.buffers, WEIGHTS);

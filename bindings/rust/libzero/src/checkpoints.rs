@@ -22,8 +22,8 @@ pub struct Checkpoint {
     pub bytes: i64,
 }
 
-/// Lists the complete checkpoints in a folder, newest first: [`Optim::load`](crate::Optim::load)
-/// would load the first one. The list is empty if the folder does not exist.
+/// Lists the complete checkpoints in a folder, newest first. [`Optim::load`](crate::Optim::load)
+/// loads the first checkpoint of this list. The list is empty if the folder does not exist.
 pub fn list_checkpoints(folder: impl AsRef<Path>) -> Result<Vec<Checkpoint>> {
     load()?;
     let (path, mut count) = (c_path(folder.as_ref())?, 0);
@@ -40,12 +40,12 @@ pub fn list_checkpoints(folder: impl AsRef<Path>) -> Result<Vec<Checkpoint>> {
     }
 }
 
-/// Deletes old checkpoints in a folder and returns how many it deleted.
+/// Deletes old checkpoints in a folder, and returns the number of deleted checkpoints.
 ///
-/// It keeps the newest `keep_last` checkpoints (at least 1), and each one whose step is a multiple
-/// of `keep_every` (0 keeps no others). First it verifies every byte of the newest one. If that is
-/// damaged, nothing is deleted. It deletes only complete checkpoints. One rank calls it, after a
-/// save.
+/// The newest `keep_last` checkpoints (at least 1) are kept, and also each checkpoint whose step is
+/// a multiple of `keep_every` (0 keeps no others). Every byte of the newest checkpoint is verified
+/// first. If that checkpoint is damaged, nothing is deleted. Only complete checkpoints are deleted.
+/// Call this on one rank, after a save.
 pub fn prune_checkpoints(
     folder: impl AsRef<Path>,
     keep_last: i64,

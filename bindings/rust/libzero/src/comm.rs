@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Comm: one rank's handle on a group of ranks.
+//! The handle of one rank on a group of ranks.
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
 use std::marker::PhantomData;
@@ -18,24 +18,25 @@ use crate::seat::{Device, Seat};
 use crate::user::{self, Collectives};
 use crate::words::in_rust;
 
-/// The time limits of calls, in milliseconds. 0 is the library's default.
+/// The time limits of calls, in milliseconds. 0 selects the library's default.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Deadlines {
     /// The longest wait without progress, once all ranks are in the call.
     pub timeout_ms: i64,
-    /// The longest wait for a live rank that is not in the call yet.
+    /// The longest wait for a live rank to enter the call.
     pub late_ms: i64,
     /// The longest wait for all ranks to find each other.
     pub rendezvous_ms: i64,
 }
 
-/// The id of a group of ranks on GPUs: the ranks that pass it form the group. One rank draws it and
-/// sends its bytes to the others.
+/// The id of a group of ranks on GPUs. The ranks that pass the same id form the group. One rank
+/// draws the id and sends its bytes to the other ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NcclId(pub [u8; sys::ZERO_NCCL_ID_BYTES as usize]);
 
 impl NcclId {
-    /// Draws a new id. ZERO_ERR_UNSUPPORTED lists where libzero looked for NCCL.
+    /// Draws a new id. If NCCL was not found, ZERO_ERR_UNSUPPORTED lists the places that were
+    /// searched.
     pub fn draw() -> Result<NcclId> {
         load()?;
         let mut id = NcclId([0; sys::ZERO_NCCL_ID_BYTES as usize]);
@@ -50,7 +51,7 @@ impl Deadlines {
         self.on(Device::Host)
     }
 
-    /// Every call that makes a comm begins here, so this also finds the library.
+    /// Every call that creates a comm begins here, so this also finds the library.
     fn on(self, device: Device) -> Result<sys::zero_comm_options> {
         load()?;
         let mut options: sys::zero_comm_options = init();
@@ -72,7 +73,8 @@ impl Deadlines {
     }
 }
 
-/// The way in which [`Comm::all_reduce`] combines values. NaN wins over numbers in `Min` and `Max`.
+/// The way in which [`Comm::all_reduce`] combines values. With `Min` and `Max`, the result is NaN
+/// if any value is NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// The sum, added in rank order.
@@ -83,7 +85,8 @@ pub enum Operation {
     Max,
 }
 
-/// One rank's handle on a group of ranks. It may move to another thread, but cannot be shared.
+/// The handle of one rank on a group of ranks. It may move to another thread, but threads cannot
+/// share it.
 #[derive(Debug)]
 pub struct Comm {
     seat: Arc<Seat>,
@@ -91,13 +94,13 @@ pub struct Comm {
 }
 
 impl Comm {
-    /// Makes a group of one rank.
+    /// Creates a group of one rank.
     pub fn solo(deadlines: Deadlines) -> Result<Comm> {
         Comm::solo_on(Device::Host, deadlines)
     }
 
-    /// Makes a group of one rank on a device. ZERO_ERR_UNSUPPORTED gives the reason if this is
-    /// impossible.
+    /// Creates a group of one rank on a device. If this is impossible, ZERO_ERR_UNSUPPORTED gives
+    /// the reason.
     pub fn solo_on(device: Device, deadlines: Deadlines) -> Result<Comm> {
         let mut out = ptr::null_mut();
         // SAFETY: `out` and the options live for the call.
@@ -111,8 +114,8 @@ impl Comm {
         Comm::local_on(Device::Host, name, rank, world, deadlines)
     }
 
-    /// Does the same on a device. Each rank has a GPU that reaches the other GPUs' memory, or
-    /// several ranks share one GPU. Collective.
+    /// Does the same as [`local`](Comm::local) on a device. GPUs must be able to access each
+    /// other's memory, and several ranks may share one GPU. Collective.
     pub fn local_on(
         device: Device,
         name: &str,
@@ -129,15 +132,15 @@ impl Comm {
         Ok(Comm::from_token(out, device))
     }
 
-    /// Joins the ranks that zero-run, torchrun, mpirun or srun started. Without a launcher, this is
-    /// a group of one rank. Collective.
+    /// Joins the ranks that zero-run, torchrun, mpirun or srun started. Without a launcher, the
+    /// group has one rank. Collective.
     pub fn from_env(deadlines: Deadlines) -> Result<Comm> {
         Comm::from_env_on(Device::Host, deadlines)
     }
 
-    /// Does the same on a device. Ranks on GPUs of several hosts communicate through NCCL:
-    /// docs/gpu.md lists the environment variables that tell them the address of rank 0.
-    /// Collective.
+    /// Does the same as [`from_env`](Comm::from_env) on a device. Ranks on GPUs of several hosts
+    /// communicate through NCCL. For the environment variables that give them the address of rank
+    /// 0, see docs/gpu.md. Collective.
     pub fn from_env_on(device: Device, deadlines: Deadlines) -> Result<Comm> {
         let mut out = ptr::null_mut();
         // SAFETY: `out` and the options live for the call.
@@ -145,7 +148,7 @@ impl Comm {
         Ok(Comm::from_token(out, device))
     }
 
-    /// Makes a group whose ranks communicate through `collectives`.
+    /// Creates a group whose ranks communicate through `collectives`.
     pub fn user(
         collectives: Box<dyn Collectives>,
         rank: i32,
@@ -156,8 +159,9 @@ impl Comm {
         Ok(Comm::from_token(token, Device::Host))
     }
 
-    /// Joins the `world` ranks that pass the same id, on any number of hosts, each on its GPU
-    /// `ordinal`. ZERO_ERR_UNSUPPORTED gives the reason if GPU or NCCL is missing. Collective.
+    /// Joins the `world` ranks that pass the same id, on any number of hosts. Each rank uses its
+    /// GPU `ordinal`. If the GPU or NCCL is missing, ZERO_ERR_UNSUPPORTED gives the reason.
+    /// Collective.
     pub fn nccl(
         id: &NcclId,
         rank: i32,
@@ -174,13 +178,13 @@ impl Comm {
         Ok(Comm::from_token(out, device))
     }
 
-    /// Makes a comm of the ranks of an engine's `ncclComm_t`, which must be on GPU `ordinal`: any
-    /// other GPU is refused with ZERO_ERR_ARGUMENT. libzero splits two communicators off it. The
-    /// engine keeps the original. Collective.
+    /// Creates a comm of the ranks of an engine's `ncclComm_t`, which must be on GPU `ordinal`. Any
+    /// other GPU is refused with ZERO_ERR_ARGUMENT. Two communicators are split off the engine's
+    /// communicator, and the engine keeps the original. Collective.
     ///
     /// # Safety
     ///
-    /// `nccl_comm` is a live communicator that no other code uses during the call.
+    /// `nccl_comm` must be a live communicator that no other code uses during the call.
     pub unsafe fn wrap_nccl(
         nccl_comm: *mut c_void,
         ordinal: i32,
@@ -192,15 +196,15 @@ impl Comm {
         Ok(Comm::from_token(out, device))
     }
 
-    /// Makes a comm of the ranks of an MPI communicator, on any number of hosts.
+    /// Creates a comm of the ranks of an MPI communicator, on any number of hosts.
     ///
     /// `mpi_comm` is an `MPI_Comm`, which rsmpi's `as_raw()` returns, or the `i32` that Fortran
-    /// uses. None means all ranks. The communicator is duplicated, and the caller keeps it.
-    /// Collective.
+    /// uses. None selects all ranks. The communicator is duplicated, and the caller keeps the
+    /// original. Collective.
     ///
     /// # Safety
     ///
-    /// `mpi_comm` is a live communicator of the MPI that this process has loaded.
+    /// `mpi_comm` must be a live communicator of the MPI library that this process has loaded.
     pub unsafe fn mpi<MpiComm: Copy>(
         mpi_comm: Option<MpiComm>,
         deadlines: Deadlines,
@@ -219,7 +223,7 @@ impl Comm {
         Comm { seat: Arc::new(Seat::new(token, device)), _not_sync: PhantomData }
     }
 
-    /// Returns the device of its optimizers' parameters, gradients and state.
+    /// Returns the device of the parameters, gradients and state of this comm's optimizers.
     pub fn device(&self) -> Device {
         self.seat.device()
     }
@@ -228,8 +232,8 @@ impl Comm {
         &self.seat
     }
 
-    /// Makes a comm of the ranks that pass the same color, ordered by `key`, then by rank. Returns
-    /// None for a negative color. Collective.
+    /// Creates a comm of the ranks that pass the same color, ordered by `key` and then by rank.
+    /// Returns None for a negative color. Collective.
     pub fn split(&self, color: i32, key: i32) -> Result<Option<Comm>> {
         let mut out = ptr::null_mut();
         // SAFETY: `out` lives for the call.
@@ -249,27 +253,27 @@ impl Comm {
         unsafe { sys::zero_comm_world(self.seat.token()) }
     }
 
-    /// Returns once every rank has called it. Collective.
+    /// Waits until every rank has called this method. Collective.
     pub fn barrier(&self) -> Result<()> {
         // SAFETY: the token is checked.
         check(unsafe { sys::zero_comm_barrier(self.seat.token()) }).map(drop)
     }
 
-    /// Starts a trace. It writes this rank's work, and the ranks that it waits for, to a separate
-    /// file in `directory`.
+    /// Starts a trace, which records this rank's operations, and the ranks that it waits for, in a
+    /// separate file in `directory`.
     pub fn trace_start(&self, directory: impl AsRef<Path>) -> Result<()> {
         let path = c_path(directory.as_ref())?;
         // SAFETY: the token is checked, the path lives for the call.
         check(unsafe { sys::zero_trace_start(self.seat.token(), path.as_ptr()) }).map(drop)
     }
 
-    /// Ends the trace. Dropping the comm ends it too.
+    /// Ends the trace. Dropping the comm also ends the trace.
     pub fn trace_stop(&self) -> Result<()> {
         // SAFETY: the token is checked.
         check(unsafe { sys::zero_trace_stop(self.seat.token()) }).map(drop)
     }
 
-    /// Copies `data` from `root` to every rank. This is for the caller's own small values.
+    /// Copies `data` from `root` to every rank. This method is intended for small values.
     /// Collective.
     pub fn broadcast<T: Plain>(&self, data: &mut [T], root: i32) -> Result<()> {
         let (token, bytes) = (self.seat.token(), size_of_val(data));
@@ -278,7 +282,8 @@ impl Comm {
             .map(drop)
     }
 
-    /// Combines `data` over all ranks in place, with the same bits on every rank. Collective.
+    /// Combines `data` over all ranks in place. Results are bitwise identical on every rank.
+    /// Collective.
     pub fn all_reduce<T: Number>(&self, data: &mut [T], operation: Operation) -> Result<()> {
         let operation = match operation {
             // Of nothing, all are the same, and this one must not be Optim::initialize's own.
@@ -293,50 +298,51 @@ impl Comm {
             .map(drop)
     }
 
-    /// Allocates `len` zeroed elements that the library reduces and updates in place. Collective.
+    /// Allocates `len` zeroed elements, which the library reduces and updates in place. Collective.
     pub fn arena<T: Plain>(&self, len: usize, memory: Memory) -> Result<Arena<T>> {
         Arena::allocate(&self.seat, len, memory)
     }
 
-    /// Returns a handle that other threads may use. It keeps this rank in the group as long as it
-    /// lives.
+    /// Returns a handle that other threads may use. This rank remains in the group as long as the
+    /// handle lives.
     pub fn watcher(&self) -> Watcher {
         Watcher { seat: Arc::clone(&self.seat) }
     }
 }
 
-/// Aborts a comm or returns its failure, from any thread.
+/// A handle that can abort a comm or return its failure, from any thread.
 #[derive(Clone, Debug)]
 pub struct Watcher {
     seat: Arc<Seat>,
 }
 
 impl Watcher {
-    /// Breaks the comm. Every call on it, running or later, fails on every rank with `reason`.
+    /// Breaks the comm. On every rank, all current and later calls on the comm fail with `reason`.
     pub fn abort(&self, reason: &str) -> Result<()> {
         let reason = c_text(reason, "reason")?;
         // SAFETY: the token is checked, the text lives for the call.
         check(unsafe { sys::zero_comm_abort(self.seat.token(), reason.as_ptr()) }).map(drop)
     }
 
-    /// Returns the cause if the comm is broken, and None otherwise.
+    /// Returns the failure that broke the comm, or None while the comm is intact.
     pub fn failure(&self) -> Result<Option<Failure>> {
         failure_of(&self.seat)
     }
 }
 
-/// The cause of a broken comm.
+/// The failure that broke a comm.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// The status and the text.
+    /// The status and the text of the failure.
     pub error: Error,
-    /// The rank whose death, absence or abort broke the comm; None if no rank's did.
+    /// The rank whose death, absence or abort broke the comm, or None if no rank did.
     pub rank: Option<i32>,
     /// The number of optimizer steps that this rank had completed.
     pub step: i64,
-    /// False if parameters were being published: load a checkpoint before you continue.
+    /// False if parameters were being copied to all ranks. In that case, load a checkpoint before
+    /// you continue.
     pub params_consistent: bool,
-    /// The phase, for example "zero_step: publish".
+    /// The call and its phase, for example "zero_step: publish".
     pub phase: String,
 }
 

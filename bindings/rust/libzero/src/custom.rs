@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Update rules that the caller writes, called through the C library's function pointer.
+//! Update rules that the caller writes. The C library calls them through a function pointer.
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::fmt;
 use std::marker::PhantomData;
@@ -16,8 +16,8 @@ use crate::options::{CSettings, init};
 type Function = Box<dyn FnMut(&mut Update<'_>) -> std::result::Result<(), Failed> + Send>;
 
 /// An update rule that you write as a function, for [`Optim::with_rule`](crate::Optim::with_rule).
-/// Every rank declares the same rule. Its state is saved and loaded like the state of a built-in
-/// rule.
+/// Every rank must declare the same rule. Its state is saved and loaded like the state of a
+/// built-in rule.
 ///
 /// ```
 /// # fn main() -> libzero::Result<()> {
@@ -54,13 +54,13 @@ impl CustomRule {
     /// Declares a rule without state. A step calls `update`, on its own thread, for each range of
     /// elements that this rank owns and that has a gradient.
     ///
-    /// If `update` returns an error, the step fails, and `source()` of the step's error returns it.
-    /// If `update` panics, the panic continues in the step. In both cases the other ranks get the
-    /// text of the error or panic, and no rank has changed anything.
+    /// If `update` returns an error, the step fails, and `source()` of the step's error returns the
+    /// error of `update`. If `update` panics, the panic continues in the step. In both cases the
+    /// other ranks get the text of the error or panic, and no rank has changed anything.
     ///
-    /// The ranges depend on world, partition and bucket size. A rule that looks at more than single
-    /// elements needs [`whole_tensors`](CustomRule::whole_tensors). `name` is written to
-    /// checkpoints, and consists of letters, digits and "_-.".
+    /// The ranges depend on the number of ranks, the partition and the bucket size. A rule that
+    /// combines several elements needs [`whole_tensors`](CustomRule::whole_tensors). `name` is
+    /// written to checkpoints. It must consist of letters, digits and the characters "_-.".
     pub fn new(
         name: &str,
         update: impl FnMut(&mut Update<'_>) -> std::result::Result<(), Failed> + Send + 'static,
@@ -74,21 +74,22 @@ impl CustomRule {
         }
     }
 
-    /// Adds one tensor of state of that name, with zeros at first. A rule has at most 8.
+    /// Adds a tensor of state with this name, which is zeros at first. A rule may have at most 8
+    /// tensors.
     pub fn slot(mut self, name: &str) -> CustomRule {
         self.slots.push(name.to_owned());
         self
     }
 
-    /// Adds a setting and its default. Every rule has lr (1e-3) and weight_decay (0); the call can
-    /// also change their defaults.
+    /// Adds a setting and its default. Every rule has the settings lr (1e-3) and weight_decay (0),
+    /// and this call can also change their defaults.
     pub fn setting(mut self, name: &str, value: f64) -> CustomRule {
         self.settings.push((name.to_owned(), value));
         self
     }
 
     /// Passes a whole parameter to each call. This needs a [`Partition`](crate::Partition) that
-    /// never splits a parameter: not `Even`.
+    /// never splits a parameter, so it cannot be `Even`.
     pub fn whole_tensors(mut self) -> CustomRule {
         self.whole_tensors = true;
         self
@@ -106,26 +107,26 @@ impl fmt::Debug for CustomRule {
     }
 }
 
-/// The input of one call of a rule: elements `first()` to `first() + count() - 1` of one parameter,
-/// in row-major order.
+/// The input of one call of a rule, which updates the elements `first()` to `first() + count() - 1`
+/// of one parameter, in row-major order.
 pub struct Update<'a> {
     raw: &'a sys::zero_update,
     // The arrays are lent by `&mut self`.
     _arrays: PhantomData<&'a mut [u8]>,
 }
 
-/// The memory of an [`Update`]: copies, all of the same length.
+/// The memory of an [`Update`], which consists of copies of equal length.
 pub struct Arrays<'a, T> {
-    /// The values to update: for 16-bit parameters, the masters. To read and write.
+    /// The values to read and update. For 16-bit parameters, these are the master weights.
     pub values: &'a mut [T],
-    /// The averaged, unscaled and clipped gradient. To read; you may overwrite it.
+    /// The averaged, unscaled and clipped gradient, which may be overwritten.
     pub gradient: &'a mut [T],
-    /// The state, in the order of declaration. To read and write.
+    /// The state to read and update, in the order of declaration.
     pub slots: Vec<&'a mut [T]>,
 }
 
 impl Update<'_> {
-    /// Returns the parameter's number in order of registration.
+    /// Returns the number of the parameter in registration order.
     pub fn param(&self) -> usize {
         self.raw.param as usize
     }
@@ -145,8 +146,8 @@ impl Update<'_> {
         unsafe { slice::from_raw_parts(self.raw.shape, ndim) }
     }
 
-    /// Returns the type of the arrays: [`Dtype::F64`] for parameters of that type, [`Dtype::F32`]
-    /// for all others.
+    /// Returns the type of the arrays, which is [`Dtype::F64`] for parameters of that type and
+    /// [`Dtype::F32`] for all others.
     pub fn dtype(&self) -> Dtype {
         if self.raw.dtype == sys::ZERO_FLOAT64 { Dtype::F64 } else { Dtype::F32 }
     }
@@ -156,27 +157,28 @@ impl Update<'_> {
         self.raw.first as usize
     }
 
-    /// Returns the number of elements in the range and in each array. It is at least 1.
+    /// Returns the number of elements in the range and in each array, which is at least 1.
     pub fn count(&self) -> usize {
         self.raw.count as usize
     }
 
-    /// Returns the number of this parameter's step, which begins at 1.
+    /// Returns the number of this step, counted for this parameter from 1.
     pub fn step(&self) -> i64 {
         self.raw.step
     }
 
-    /// Returns the group's lr, times the parameter's `lr_scale`.
+    /// Returns the group's lr multiplied by the parameter's `lr_scale`.
     pub fn lr(&self) -> f64 {
         self.raw.lr
     }
 
-    /// Returns the parameter's weight decay if it has one, or its group's.
+    /// Returns the weight decay of the parameter if it has its own value, or else the group's
+    /// value.
     pub fn weight_decay(&self) -> f64 {
         self.raw.weight_decay
     }
 
-    /// Returns any setting by its name, including `lr` and `weight_decay`.
+    /// Returns the setting of this name, which may also be `lr` or `weight_decay`.
     pub fn setting(&self, name: &str) -> Option<f64> {
         let count = self.raw.setting_count;
         // SAFETY: zero.h says that there are so many.
@@ -190,7 +192,7 @@ impl Update<'_> {
         Some(values[at])
     }
 
-    /// Returns the arrays if T is their type.
+    /// Returns the arrays if T is their element type, and None otherwise.
     pub fn arrays<T: Element>(&mut self) -> Option<Arrays<'_, T>> {
         if T::TYPE != self.dtype() {
             return None;
@@ -214,13 +216,13 @@ impl Update<'_> {
     }
 }
 
-/// Names have been checked for UTF-8.
+/// Returns a name, which has been checked for UTF-8.
 fn text<'a>(name: *const c_char) -> &'a str {
     // SAFETY: the library's own, NUL-terminated, and there as long as the call.
     unsafe { CStr::from_ptr(name) }.to_str().unwrap_or("")
 }
 
-/// A rule in C's form, and its function where C finds it.
+/// A rule in the form that C needs, and its function at an address where C finds it.
 pub(crate) struct Declared {
     name: CString,
     _slot_names: Vec<CString>,
@@ -252,7 +254,7 @@ impl Declared {
         })
     }
 
-    /// The result points into `self`.
+    /// Returns a C struct that points into `self`.
     pub(crate) fn to_c(&self) -> sys::zero_custom_optimizer {
         sys::zero_custom_optimizer {
             name: self.name.as_ptr(),
@@ -275,11 +277,11 @@ impl fmt::Debug for Declared {
     }
 }
 
-/// Writes the text for the other ranks, as much as fits.
+/// Writes as much of the text for the other ranks as fits.
 ///
 /// # Safety
 ///
-/// `update` is the pointer that C has just passed.
+/// `update` must be the pointer that C has just passed.
 unsafe fn say(update: &sys::zero_update, words: &str) {
     let mut end = words.len().min(update.message_bytes - 1);
     while !words.is_char_boundary(end) {

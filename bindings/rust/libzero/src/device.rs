@@ -10,7 +10,7 @@ use crate::params::{RawParam, Shape};
 use crate::seat::Device;
 use crate::stream::Stream;
 
-/// Elements in memory that a GPU's kernels can access.
+/// Elements in memory that kernels on a GPU can access.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceSlice {
     memory: *mut c_void,
@@ -23,22 +23,22 @@ impl DeviceSlice {
     ///
     /// # Safety
     ///
-    /// As long as an optimizer has it:
-    /// - kernels on the GPU of the optimizer's comm may read and write `len` elements at `memory`;
-    /// - any other access is ordered before or after the optimizer's calls on its stream.
+    /// The following conditions must hold as long as an optimizer uses the slice:
+    /// - Kernels on the GPU of the optimizer's comm may read and write `len` elements at `memory`.
+    /// - Any other access is ordered before or after the optimizer's calls on its stream.
     pub unsafe fn new<T: Element>(memory: *mut T, len: usize) -> DeviceSlice {
         DeviceSlice { memory: memory.cast(), len, dtype: T::TYPE }
     }
 }
 
-/// A parameter on a GPU; see [`Optim::register_device`].
+/// A parameter on a GPU, for [`Optim::register_device`].
 #[derive(Clone, Debug)]
 pub struct DeviceParam {
-    /// The name and shape. The slices give the element types.
+    /// The name and shape. The slices determine the element types.
     pub shape: Shape,
-    /// The parameter.
+    /// The elements of the parameter.
     pub data: DeviceSlice,
-    /// The gradient; None if each call gives it.
+    /// The gradient, or None if each call gives it.
     pub grad: Option<DeviceSlice>,
 }
 
@@ -69,7 +69,7 @@ impl DeviceParam {
 
 impl Optim {
     /// Adds parameters on the comm's GPU as one group. Slices may be longer than the shape. If both
-    /// slices reach up to the next multiple of 16 elements, parameters travel without being packed.
+    /// slices extend to the next multiple of 16 elements, parameters are sent without packing.
     /// Local.
     pub fn register_device(
         &mut self,
@@ -82,8 +82,8 @@ impl Optim {
         unsafe { self.register_raw(&raw, settings) }
     }
 
-    /// Queues the work of all later calls on `stream`, after the work that is queued there by then.
-    /// Initially this is the default stream. Local.
+    /// Queues the work of all later calls on `stream`, after the work that is queued on it by then.
+    /// Before this call, work is queued on the default stream. Local.
     pub fn set_stream(&mut self, stream: Stream) -> Result<()> {
         self.refuse_host("there are no streams")?;
         self.stream = stream;

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Element types: as values, and as types of Rust.
+//! Element types, as values and as Rust types.
 use std::fmt;
 
 use libzero_sys as sys;
 
 use crate::half::{Bf16, F16};
 
-/// The element type of a parameter or gradient. Only parameters that stay frozen may be integers.
+/// The element type of a parameter or gradient. Only parameters that remain frozen may be integers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Dtype {
     /// [`f32`].
     #[default]
     F32,
-    /// [`f64`]. Its gradients are summed and updated in f64 too.
+    /// [`f64`]. Gradients of this type are summed in f64, and parameters are updated in f64.
     F64,
     /// [`Bf16`].
     Bf16,
@@ -46,7 +46,7 @@ impl Dtype {
     }
 }
 
-/// Writes the name that the library's texts use.
+/// Writes the name that texts of the library use.
 impl fmt::Display for Dtype {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(match self {
@@ -64,12 +64,12 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// Element types that are plain bytes: every bit pattern is a valid value.
+/// Element types for which every bit pattern is a valid value.
 pub trait Plain: sealed::Sealed + Copy + Default {}
 
 /// Element types that [`Comm::all_reduce`](crate::Comm::all_reduce) combines.
 pub trait Number: Plain {
-    /// The type's constant, for example `libzero_sys::ZERO_FLOAT32`.
+    /// The constant of the type, for example `libzero_sys::ZERO_FLOAT32`.
     const DTYPE: i32;
 }
 

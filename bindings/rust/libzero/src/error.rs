@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A negative status as a value, with the library's text and the error of a callback.
+//! Errors, which consist of a negative status, the library's text and the error of a callback.
 use std::any::Any;
 use std::cell::RefCell;
 use std::error;
@@ -12,15 +12,15 @@ use libzero_sys as sys;
 
 use crate::words::in_rust;
 
-/// The error of a caller's function. It becomes the source of the [`Error`](crate::Error) that the
-/// call returns.
+/// The error of a function that the caller supplies. It becomes the source of the
+/// [`Error`](crate::Error) that the call returns.
 pub type Failed = Box<dyn error::Error + Send + Sync>;
 
 /// The result of a call that can fail.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// A call of the C library failed. If the caller's [`Collectives`] or [`CustomRule`] failed,
-/// `source()` returns its error.
+/// The failure of a call of the C library. If a function of the caller's [`Collectives`] or
+/// [`CustomRule`] failed, `source()` returns the error of that function.
 ///
 /// [`Collectives`]: crate::Collectives
 /// [`CustomRule`]: crate::CustomRule
@@ -41,12 +41,12 @@ impl Error {
         Error { code, message, source: None }
     }
 
-    /// Returns the code: one of `libzero_sys::ZERO_ERR_*`.
+    /// Returns the code, which is one of `libzero_sys::ZERO_ERR_*`.
     pub fn code(&self) -> i32 {
         self.code
     }
 
-    /// Returns the constant's name, for example `"ZERO_ERR_PEER"`.
+    /// Returns the name of the constant, for example `"ZERO_ERR_PEER"`.
     pub fn name(&self) -> &'static str {
         // Without a library there are these two.
         if sys::load().is_err() {
@@ -59,19 +59,19 @@ impl Error {
         static_text(sys::zero_status_name(self.code))
     }
 
-    /// Returns the text: the failure, where it happened, and how to fix it.
+    /// Returns the text, which describes the failure, where it happened, and how to fix it.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// Returns whether another rank failed in this call. If so, nothing has changed, and the comm
-    /// stays usable.
+    /// Returns whether another rank failed in this call. In that case, nothing has changed, and the
+    /// comm stays usable.
     pub fn is_peer(&self) -> bool {
         self.code == sys::ZERO_ERR_PEER
     }
 
-    /// Returns whether the group is broken or never formed. If so, make a new comm, load a
-    /// checkpoint, and continue from there.
+    /// Returns whether the group is broken or was never formed. In that case, create a new comm,
+    /// load a checkpoint, and continue from there.
     pub fn is_comm(&self) -> bool {
         (sys::ZERO_ERR_ABORTED..=sys::ZERO_ERR_RENDEZVOUS).contains(&self.code)
     }
@@ -83,7 +83,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// Writes the same text as Display, because `main() -> Result` and `unwrap()` print it.
+/// Writes the same text as Display, because `main() -> Result` and `unwrap()` print the Debug text.
 impl fmt::Debug for Error {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, formatter)
@@ -107,7 +107,7 @@ thread_local! {
     static PENDING: RefCell<Option<Ending>> = const { RefCell::new(None) };
 }
 
-/// Keeps the failure of a callback of this thread. The first one counts.
+/// Keeps the failure of a callback on this thread. Only the first failure is kept.
 pub(crate) fn keep(ending: Ending) {
     PENDING.with_borrow_mut(|pending| {
         pending.get_or_insert(ending);
@@ -122,15 +122,15 @@ pub(crate) fn set_pending(ending: Option<Ending>) {
     PENDING.set(ending);
 }
 
-/// Finds the library, unless it is linked or already found. ZERO_ERR_UNSUPPORTED lists where this
-/// crate looked for it.
+/// Finds the library, unless it is linked or has already been found. If it cannot be found,
+/// ZERO_ERR_UNSUPPORTED lists the places that were searched.
 ///
-/// Calls that make a comm, and calls that need no comm, do this first.
+/// Calls that create a comm, and calls that need no comm, do this first.
 pub fn load() -> Result<()> {
     sys::load().map_err(|error| Error::new(sys::ZERO_ERR_UNSUPPORTED, error.message().into()))
 }
 
-/// Returns the status of a call as a Result. A callback's panic continues here.
+/// Returns the status of a call as a Result. If a callback panicked, the panic continues here.
 pub(crate) fn check(status: sys::zero_status) -> Result<sys::zero_status> {
     let pending = take_pending();
     if status >= 0 {
@@ -146,13 +146,13 @@ pub(crate) fn check(status: sys::zero_status) -> Result<sys::zero_status> {
     Err(Error { code: status, message: in_rust(&text.to_string_lossy()), source })
 }
 
-/// Text in static storage of the library.
+/// Returns text that is in static storage of the library.
 pub(crate) fn static_text(text: *const c_char) -> &'static str {
     // SAFETY: every caller passes what zero.h says is static, NUL-terminated storage.
     unsafe { CStr::from_ptr(text) }.to_str().unwrap_or("text that is not UTF-8")
 }
 
-/// `value` for a `const char *`, which would end at a NUL.
+/// Returns `value` for a `const char *`, which would end at a NUL.
 pub(crate) fn c_text(value: &str, what: &str) -> Result<CString> {
     CString::new(value)
         .map_err(|_| Error::argument(format!("{what} {value:?} has a NUL character in it")))

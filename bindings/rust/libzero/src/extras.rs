@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Optim: a rank's own bytes in checkpoints, such as random states, the position in the data and a
-//! configuration.
+//! The methods of Optim that store a rank's own bytes in checkpoints, such as a random state, the
+//! position in the data, or a configuration.
 use std::ffi::CStr;
 use std::ptr;
 
@@ -10,11 +10,12 @@ use crate::error::{Result, c_text, check};
 use crate::optim::Optim;
 
 impl Optim {
-    /// Stores `bytes` of this rank under `name` in every later save, and replaces the earlier bytes
-    /// of that name. None removes them.
+    /// Stores `bytes` for this rank under `name` in every later save. They replace the bytes that
+    /// were stored under this name before, and None removes the bytes.
     ///
-    /// A rank has at most 256 names of 1 to 255 bytes, and 16 MiB. All ranks together have at most
-    /// 1 GiB. To make a value available to all ranks, set it on one rank. Local.
+    /// A rank may have at most 256 names of 1 to 255 bytes each, and at most 16 MiB in total. All
+    /// ranks together may have at most 1 GiB. A value that one rank sets is available to all ranks
+    /// after a load. Local.
     pub fn state_extra_set(&mut self, name: &str, bytes: Option<&[u8]>) -> Result<()> {
         let name = c_text(name, "name")?;
         let (from, count) = bytes.map_or((ptr::null(), 0), |bytes| (bytes.as_ptr(), bytes.len()));
@@ -23,10 +24,10 @@ impl Optim {
             .map(drop)
     }
 
-    /// After a load, returns the bytes that rank `rank` of the saving ranks had set.
+    /// Returns the bytes that the given rank had stored in the loaded checkpoint.
     ///
-    /// A load also replaces this rank's values with the values that the rank of the same number
-    /// saved. Set any that should differ afterwards. Local.
+    /// A load also replaces this rank's values with the values that the rank with the same number
+    /// saved. After the load, set the values that should differ. Local.
     pub fn state_extra_get(&self, rank: i32, name: &str) -> Result<Vec<u8>> {
         let (name, mut bytes, mut count) = (c_text(name, "name")?, Vec::new(), 0);
         for _ in 0..2 {
@@ -41,7 +42,7 @@ impl Optim {
         Ok(bytes)
     }
 
-    /// Returns the rank and the name of each loaded value, sorted. Local.
+    /// Returns the rank and the name of each loaded value, in sorted order. Local.
     pub fn state_extra_list(&self) -> Result<Vec<(i32, String)>> {
         let (mut ranks, mut names, mut count) = (Vec::new(), Vec::new(), 0);
         for _ in 0..2 {

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! 16-bit floating-point numbers. Conversion to f32 is exact; conversion back rounds to nearest,
-//! ties to even. Two numbers are equal if their bits are equal: a NaN equals itself, and -0 is not
-//! equal to 0.
+//! 16-bit floating-point numbers. Conversion to f32 is exact. Conversion from f32 rounds to
+//! nearest, ties to even. Two numbers are equal if their bits are equal. Therefore, a NaN equals
+//! itself, and -0 is not equal to 0.
 use std::fmt;
 
 const SIGN: u16 = 0x8000;
 
-/// bfloat16: the upper half of an [`f32`], with its range and 8 bits of precision.
+/// A bfloat16 number, which is the upper half of an [`f32`], with the same range and 8 bits of
+/// precision.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct Bf16(u16);
 
-/// IEEE 754's binary16: 11 bits of precision, at most 65504, steps of 2^-24 around zero.
+/// A binary16 number of IEEE 754. It has 11 bits of precision, a maximum of 65504, and a spacing of
+/// 2^-24 around zero.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct F16(u16);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ctrl-C while a call waits for other ranks.
+//! Interrupts, such as Ctrl-C, while a call waits for other ranks.
 use std::ffi::c_void;
 use std::mem;
 use std::panic::catch_unwind;
@@ -9,12 +9,12 @@ use libzero_sys as sys;
 
 use crate::error::{Result, check, load};
 
-/// Lets `ask` end calls of the process's main thread that wait for other ranks, save, load or
-/// prune. None, the initial value, ends no call.
+/// Lets `ask` end a call on the main thread of the process while the call waits for other ranks,
+/// saves, loads or prunes. With None, the initial value, calls are not interrupted.
 ///
-/// The library calls `ask` every 50 ms of a wait. `ask` can, for example, return a flag that a
-/// SIGINT handler sets. It must not call libzero. If it returns true, the comm is aborted: this
-/// rank's call returns `ZERO_ERR_INTERRUPTED`, and the other ranks' calls return
+/// The library calls `ask` every 50 ms during a wait. `ask` can, for example, return a flag that a
+/// SIGINT handler sets. It must not call libzero. If `ask` returns true, the comm is aborted. The
+/// call then returns `ZERO_ERR_INTERRUPTED` on this rank, and calls on the other ranks return
 /// `ZERO_ERR_ABORTED`.
 pub fn set_interrupt(ask: Option<fn() -> bool>) -> Result<()> {
     load()?;

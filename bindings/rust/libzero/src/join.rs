@@ -10,23 +10,24 @@ use crate::options::init;
 use crate::slices::GRADS;
 
 impl Optim {
-    /// Call this when a rank runs out of inputs, or if it had no inputs from the start. It joins
-    /// the other ranks' collective calls on this optimizer, with zeros for gradients, until every
-    /// rank has called it.
+    /// Call this when a rank runs out of inputs, or if it has no inputs from the start. The method
+    /// joins the other ranks' collective calls on this optimizer, contributing zero gradients,
+    /// until every rank has joined.
     ///
-    /// It returns the rank that joined last, or the highest one if several did. All ranks then have
-    /// that rank's buffers, and should also copy from it any data that the optimizer does not hold.
-    /// Training continues as before. The call needs
-    /// [`Options::uneven_inputs`](crate::Options::uneven_inputs). Collective with any call on this
-    /// optimizer.
+    /// The method returns the rank that joined last. If several ranks joined last, it returns the
+    /// highest of these ranks. All ranks then have the buffers of that rank, and should also copy
+    /// from it any data that the optimizer does not hold. Training then continues as before. This
+    /// method needs [`Options::uneven_inputs`](crate::Options::uneven_inputs). Collective with any
+    /// call on this optimizer.
     pub fn join(&mut self) -> Result<i32> {
         // SAFETY: no addresses are given.
         unsafe { self.join_with(None) }
     }
 
-    /// Does the same, with the gradients that [`lend`](Optim::lend) gave. Use it if this rank has
-    /// accumulated gradients for a step that it cannot finish. The first reduction inside this call
-    /// includes them. Fails if a parameter is in the caller's memory.
+    /// Does the same as [`join`](Optim::join), with the gradients that [`lend`](Optim::lend) has
+    /// lent. Use this method if this rank has accumulated gradients for a step that it cannot
+    /// finish. The first reduction inside this call includes these gradients. Fails if a parameter
+    /// is in the caller's memory.
     pub fn join_with_grads(&mut self) -> Result<i32> {
         let grads: Vec<*mut c_void> = self.slots.iter().map(|slot| GRADS(slot).memory).collect();
         if let Some(at) = grads.iter().position(|grad| grad.is_null()) {
@@ -37,11 +38,12 @@ impl Optim {
         unsafe { self.join_with(Some(&grads)) }
     }
 
-    /// Does the same with other gradients, in order of registration. Null means "no gradient".
+    /// Does the same as [`join`](Optim::join) with other gradients, in registration order. Null
+    /// means that there is no gradient.
     ///
     /// # Safety
     ///
-    /// The conditions of [`reduce_raw_grads`](Optim::reduce_raw_grads) hold.
+    /// The conditions of [`reduce_raw_grads`](Optim::reduce_raw_grads) must hold.
     pub unsafe fn join_raw(&mut self, grads: &[*mut c_void]) -> Result<i32> {
         // SAFETY: the caller's promise.
         unsafe { self.join_with(Some(grads)) }

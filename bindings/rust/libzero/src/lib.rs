@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! ZeRO stage 1 for any training engine. The optimizer state is split over ranks, each rank updates
-//! its shard, and every rank gets the new parameters.
+//! ZeRO stage 1 for any training engine. The optimizer state is split over the ranks. Each rank
+//! updates its shard, and every rank gets the new parameters.
 //!
 //! ```
 //! # fn main() -> libzero::Result<()> {
@@ -19,7 +19,8 @@
 //! # }
 //! ```
 //!
-//! Parameters and gradients have the type [`f32`], [`f64`], [`Bf16`] or [`F16`], in any mixture:
+//! Parameters and gradients may have the types [`f32`], [`f64`], [`Bf16`] and [`F16`], in any
+//! mixture:
 //!
 //! ```
 //! # fn main() -> libzero::Result<()> {
@@ -36,8 +37,9 @@
 //! # }
 //! ```
 //!
-//! By default, the first call that needs libzero.so loads it: from the file or folder that
-//! LIBZERO_PATH names, or from the system loader's search path. [`load`] loads it at once.
+//! By default, the first call that needs libzero.so loads it. LIBZERO_PATH may name the file or its
+//! folder. If it is not set, the system loader searches for the library. A call of [`load`] loads
+//! the library immediately.
 //!
 //! | Feature | Effect |
 //! | --- | --- |
@@ -45,10 +47,11 @@
 //! | `static` | links libzero.a into the program |
 //! | `vendored` | builds libzero.a first, with Meson, from the sources in libzero-sys, and links it |
 //!
-//! `link` and `static` look for the library in LIBZERO_LIB_DIR, or else ask pkg-config.
+//! `link` and `static` look for the library in LIBZERO_LIB_DIR, or use pkg-config if that is not
+//! set.
 //!
-//! A rank is a [`Comm`], not a process: threads may be ranks. Every rank of a comm makes the calls
-//! that are named collective, in the same order. `zero.h` describes each call in more detail.
+//! A rank is a [`Comm`] and not a process, so threads may be ranks. Every rank of a comm must make
+//! the collective calls in the same order. `zero.h` describes each call in more detail.
 //!
 //! A comm and an optimizer may move to another thread:
 //!
@@ -58,7 +61,7 @@
 //! moves::<libzero::Optim>();
 //! ```
 //!
-//! Two threads cannot use one at the same time:
+//! Two threads cannot use the same comm or optimizer at the same time:
 //!
 //! ```compile_fail,E0277
 //! fn is_shared<T: Sync>() {}
@@ -119,11 +122,11 @@ pub use slices::{AnyMut, MutSlices, Slices};
 pub use stream::Stream;
 pub use user::Collectives;
 
-/// One rank's statistics: memory by kind, and totals of time and bytes. `zero.h` describes the
-/// fields.
+/// The statistics of one rank, with memory by kind, and totals of time and bytes. `zero.h`
+/// describes the fields.
 pub use libzero_sys::zero_statistics as Statistics;
 
-/// Returns the version of the C library: major * 10000 + minor * 100 + patch. Panics if [`load`]
+/// Returns the version of the C library as major * 10000 + minor * 100 + patch. Panics if [`load`]
 /// fails.
 pub fn version() -> u32 {
     libzero_sys::zero_version()

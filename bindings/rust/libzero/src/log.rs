@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The library's messages, passed to a function of the program.
+//! Passes messages of the library to a function of the program.
 use std::ffi::{CStr, c_char, c_void};
 use std::mem;
 use std::panic::catch_unwind;
@@ -23,9 +23,9 @@ pub enum Level {
 
 /// Sends messages up to `level` to `log`, for the whole process.
 ///
-/// None, the initial value, sends no messages. The library then prints messages to standard error
-/// if the environment variable ZERO_LOG is set to `error`, `warning` or `info`. `log` runs on a
-/// thread that is inside a libzero call, and must not call libzero.
+/// With None, the initial value, no messages are sent. The library then prints messages to standard
+/// error if the environment variable ZERO_LOG is set to `error`, `warning` or `info`. `log` runs on
+/// a thread that is inside a libzero call, and must not call libzero.
 pub fn set_logger(log: Option<fn(Level, &str)>, level: Level) -> Result<()> {
     load()?;
     let max_level = match level {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Optim: one model's sharded optimizer state on one rank. Between calls it lends the memory that
-//! it allocates as slices, so that no rank can touch memory that another rank is updating.
+//! The sharded optimizer state of one model on one rank. Between calls, an optimizer lends the
+//! memory that it allocates as slices. Therefore, no rank can access memory that another rank is
+//! updating.
 use std::ffi::c_void;
 use std::path::Path;
 use std::ptr::{self, NonNull};
@@ -20,12 +21,12 @@ use crate::seat::Seat;
 use crate::slices::{GRADS, MutSlices, Slices, Slot, WEIGHTS};
 use crate::stream::Stream;
 
-/// A parameter group, by its number.
+/// A parameter group, which is identified by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Group(pub(crate) i32);
 
 impl Group {
-    /// All groups, for [`Optim::set`].
+    /// Stands for all groups in [`Optim::set`].
     pub const ALL: Group = Group(sys::ZERO_ALL_GROUPS);
 }
 
@@ -38,30 +39,30 @@ pub enum Step {
     Skipped,
 }
 
-/// The result of the last step, which all ranks agreed on.
+/// The result of the last step, on which all ranks agreed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepResult {
-    /// The number of steps, without skipped ones. Saved with the state.
+    /// The number of steps without skipped steps, which is saved with the state.
     pub step: i64,
     /// The number of skipped steps.
     pub skipped: i64,
     /// The number of elements of the last step's reduced gradients that were not finite.
     pub nonfinite: i64,
-    /// The norm before clipping; None if the last step took no norm.
+    /// The norm before clipping, or None if the last step computed no norm.
     pub grad_norm: Option<f64>,
-    /// The factor by which the last step's clipping multiplied gradients; 1 if it changed no
-    /// gradient.
+    /// The factor by which clipping multiplied the gradients in the last step, or 1 if they were
+    /// not clipped.
     pub clip_factor: f64,
     /// The status of the last step.
     pub status: i32,
-    /// The factor for the next loss.
+    /// The factor by which to multiply the next loss.
     pub loss_scale: f64,
 }
 
-/// The `count` elements of parameter `param` that begin with element `first`.
+/// A range of `count` elements of the parameter `param`, starting at index `first`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnedRange {
-    /// The parameter's number in order of registration.
+    /// The number of the parameter in registration order.
     pub param: i64,
     /// The index of the first element.
     pub first: i64,
@@ -69,12 +70,12 @@ pub struct OwnedRange {
     pub count: i64,
 }
 
-/// One model's sharded optimizer state on one rank. It may move to another thread, but cannot be
-/// shared.
+/// The sharded optimizer state of one model on one rank. It may move to another thread, but threads
+/// cannot share it.
 ///
-/// Every rank makes the calls that take `&mut self` and are named collective, in the same order.
-/// Slices that [`lend`](Optim::lend) gave end before the next such call. While the library writes
-/// parameters on any rank, no rank has a slice of its parameters.
+/// Every rank must make the collective calls, which take `&mut self`, in the same order. Slices
+/// from [`lend`](Optim::lend) end before the next call that takes `&mut self`. Therefore, no rank
+/// has a slice of its parameters while the library writes parameters on any rank.
 #[derive(Debug)]
 pub struct Optim {
     // Dropped in this order; the library takes any, but for a rule, which it calls until then.
@@ -102,12 +103,12 @@ impl Drop for Token {
 }
 
 impl Optim {
-    /// Makes an empty optimizer. Every rank makes its optimizers in the same order.
+    /// Creates an empty optimizer. Every rank must create its optimizers in the same order.
     pub fn new(comm: &Comm, options: &Options) -> Result<Optim> {
         Optim::create(comm, options, None)
     }
 
-    /// Makes an empty optimizer that uses your update rule instead of `options.optimizer`.
+    /// Creates an empty optimizer that uses your update rule instead of `options.optimizer`.
     pub fn with_rule(comm: &Comm, options: &Options, rule: CustomRule) -> Result<Optim> {
         Optim::create(comm, options, Some(Declared::new(rule)?))
     }
@@ -136,23 +137,24 @@ impl Optim {
         })
     }
 
-    /// Lends parameters to read and gradients to write until the next call, indexed in order of
-    /// registration. Fails once the comm is broken, because another rank may still be using them.
+    /// Lends parameters for reading and gradients for writing until the next call, indexed in
+    /// registration order. Fails once the comm is broken, because another rank may still be using
+    /// their memory.
     pub fn lend(&mut self) -> Result<(Slices<'_>, MutSlices<'_>)> {
         self.param_wait(None)?;
         self.refuse_broken()?;
         Ok((Slices::new(&self.slots), MutSlices::new(&self.slots, GRADS)))
     }
 
-    /// Lends parameters to read, like [`lend`](Optim::lend).
+    /// Lends parameters for reading, like [`lend`](Optim::lend).
     pub fn params(&self) -> Result<Slices<'_>> {
         self.param_wait(None)?;
         self.refuse_broken()?;
         Ok(Slices::new(&self.slots))
     }
 
-    /// Lets `write` set the parameters on rank `root`, and copies them to all ranks. Fails between
-    /// `save_begin` and `save_wait`, while threads read parameters. Collective.
+    /// Lets `write` set the parameters on rank `root`, and then copies them to all ranks. Fails
+    /// between `save_begin` and `save_wait`, because threads read parameters then. Collective.
     pub fn initialize(&mut self, root: i32, write: impl FnOnce(MutSlices<'_>)) -> Result<()> {
         if self.save_ended().is_ok() {
             let message = "Optim::initialize: a save has begun: Optim::save_wait ends it";
@@ -166,14 +168,15 @@ impl Optim {
         self.broadcast_params(Some(root))
     }
 
-    /// Returns once every rank is in this call, for this optimizer and this root. Otherwise it
-    /// fails on every rank. After it, no rank has a slice of the parameters or gets one before the
-    /// broadcast that follows, and one rank writes them.
+    /// Waits until every rank is in this call, for this optimizer and this root. If a rank makes
+    /// another call, this fails on every rank. When this returns, no rank has a slice of the
+    /// parameters, and no rank gets a slice before the broadcast that follows. One rank writes the
+    /// parameters between the two calls.
     ///
-    /// A barrier is not enough, because it also meets a Comm::barrier that another rank calls while
-    /// it holds slices. So this begins with a call that no other function of this crate makes: a
-    /// minimum of zero numbers, which Comm::all_reduce turns into a sum. After it, every rank is in
-    /// the `initialize` of some optimizer.
+    /// A barrier is not enough, because a rank that holds slices may call Comm::barrier at the same
+    /// time. Therefore, this begins with a call that no other function of this crate makes, which
+    /// is a minimum of zero numbers. (Comm::all_reduce turns such a minimum into a sum.) When that
+    /// call returns, every rank is in the `initialize` of some optimizer.
     fn meet_in_initialize(&mut self, root: i32) -> Result<()> {
         let comm = self.seat.token();
         // SAFETY: the token is checked, and there is nothing at the null address.
@@ -195,7 +198,7 @@ impl Optim {
         self.token.0.as_ptr()
     }
 
-    /// Fixes the owners, compares the registration over all ranks and allocates the state. The
+    /// Fixes the owners, compares the registrations of all ranks, and allocates the state. The
     /// first collective call does this implicitly. Collective.
     pub fn seal(&mut self) -> Result<()> {
         // SAFETY: the token is checked.
@@ -217,13 +220,13 @@ impl Optim {
         Ok(value)
     }
 
-    /// Makes each later step read one setting of a group from GPU memory. `data` holds one number
-    /// of `dtype`: [`Dtype::F32`] or [`Dtype::F64`]. Null goes back to the value that was set.
-    /// Fails on the host. Local.
+    /// Makes each later step read one setting of a group from GPU memory. `data` is the address of
+    /// one number of the type `dtype`, which is [`Dtype::F32`] or [`Dtype::F64`]. Null restores the
+    /// value that was set. Fails on the host. Local.
     ///
     /// # Safety
     ///
-    /// `data` is null or the address of a number that steps of this optimizer may read, until
+    /// `data` must be null, or the address of a number that steps of this optimizer may read until
     /// another address is given or the optimizer is dropped.
     pub unsafe fn set_from(
         &mut self,
@@ -238,7 +241,7 @@ impl Optim {
         check(unsafe { sys::zero_group_set_from(token, group.0, name, data, dtype) }).map(drop)
     }
 
-    /// Freezes a parameter, by its number, or trains it again, beginning with the next step. The
+    /// Freezes the parameter with this number, or trains it again, starting with the next step. The
     /// gradient of a frozen parameter is ignored, and its state is kept. Every rank must make the
     /// same call, and repeat it after a load. Local.
     pub fn set_trainable(&mut self, param: usize, trainable: bool) -> Result<()> {
@@ -248,13 +251,13 @@ impl Optim {
             .map(drop)
     }
 
-    /// Assigns all parameters to owners again by the partition rule: first the trained ones, then
-    /// the frozen ones.
+    /// Assigns all parameters to owners again according to the partition. Trained parameters are
+    /// assigned first, and frozen parameters after them.
     ///
     /// With [`Partition::Manual`](crate::Partition::Manual), `owners` has one rank for each
-    /// parameter in order of registration. State moves with ownership, and training has the same
-    /// bits as without the call. No other call changes owners. If the call fails, nothing has
-    /// changed. Collective.
+    /// parameter, in registration order. State moves to the new owners, and training gives bitwise
+    /// the same results as without this call. No other call changes owners. If the call fails,
+    /// nothing has changed. Collective.
     pub fn rebalance(&mut self, owners: Option<&[i32]>) -> Result<()> {
         let (first, count) = owners.map_or((ptr::null(), 0), |all| (all.as_ptr(), all.len()));
         // SAFETY: the token is checked, and there are `count` owners.
@@ -262,9 +265,9 @@ impl Optim {
             .map(drop)
     }
 
-    /// Copies every parameter from `root` to all ranks. None copies no parameter, and declares that
-    /// all ranks wrote the same values. Without such a call, the first step fails if ranks differ.
-    /// Collective.
+    /// Copies every parameter from `root` to all ranks. If `root` is None, nothing is copied, and
+    /// the call declares that all ranks wrote the same values. If neither call is made and
+    /// parameters differ between ranks, the first step fails. Collective.
     pub fn broadcast_params(&mut self, root: Option<i32>) -> Result<()> {
         let root = root.unwrap_or(sys::ZERO_ROOT_NONE);
         // SAFETY: the token is checked; parameters are ours for the call, by `&mut self` on every rank.
@@ -272,25 +275,26 @@ impl Optim {
             .map(drop)
     }
 
-    /// Announces during the backward pass that this rank's gradient of a parameter is final. Null
-    /// means "no gradient on this rank". The next call that reduces uses it. On local comms it may
-    /// be summed before that. Local.
+    /// Announces during the backward pass that this rank's gradient for a parameter is final. Null
+    /// means that this rank has no gradient. The next call that reduces gradients uses the
+    /// announced gradient, which may be summed earlier on a local comm. Local.
     ///
     /// # Safety
     ///
-    /// The address is null, or valid for reads of the parameter's gradient (of its `grad_dtype`).
-    /// No code writes the gradient until that call, or [`drop_grads`](Optim::drop_grads), has
-    /// returned.
+    /// The address must be null, or valid for reads of the parameter's gradient (of its
+    /// `grad_dtype`). No code may write the gradient until the call that reduces gradients, or
+    /// [`drop_grads`](Optim::drop_grads), has returned.
     pub unsafe fn grad_ready(&self, param: i64, grad: *mut c_void) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.grad_ready_on(param, grad, self.stream) }
     }
 
-    /// Does the same for a gradient that the work queued on another stream computes.
+    /// Does the same as [`grad_ready`](Optim::grad_ready) for a gradient that work on another
+    /// stream computes.
     ///
     /// # Safety
     ///
-    /// The conditions of [`grad_ready`](Optim::grad_ready) hold.
+    /// The conditions of [`grad_ready`](Optim::grad_ready) must hold.
     pub unsafe fn grad_ready_on(
         &self,
         param: i64,
@@ -301,14 +305,16 @@ impl Optim {
         check(unsafe { sys::zero_grad_ready(self.token(), param, grad, stream.as_ptr()) }).map(drop)
     }
 
-    /// Begins a step before the backward pass, and fixes the settings. On a local comm, a parameter
-    /// is updated as soon as every rank has announced its gradient. [`step`](Optim::step) does the
-    /// rest. Fails if an update needs all gradients first: norms, skips, trust ratios. Collective.
+    /// Begins a step before the backward pass, and fixes the settings of the step. On a local comm,
+    /// a parameter is updated as soon as every rank has announced its gradient.
+    /// [`step`](Optim::step) completes the step. Fails if an update needs all gradients first, for
+    /// example for a norm, a skipped step or a trust ratio. Collective.
     ///
     /// # Safety
     ///
-    /// From a parameter's announcement by [`grad_ready`](Optim::grad_ready) until the step has
-    /// returned, no code reads or writes the parameter, even through slices lent earlier.
+    /// From the time when [`grad_ready`](Optim::grad_ready) is called for a parameter until the
+    /// step has returned, no code may read or write the parameter, even through slices that were
+    /// lent earlier.
     pub unsafe fn step_begin(&mut self, how: Reduction) -> Result<()> {
         let options = sys::zero_step_options {
             reduce_flags: Reduce::from(how).flags(),
@@ -319,19 +325,19 @@ impl Optim {
         check(unsafe { sys::zero_step_begin(self.token(), &options) }).map(drop)
     }
 
-    /// Sums the registered gradients over the ranks, to their owners. Collective.
+    /// Sums the registered gradients over the ranks, and leaves the sums on the owners. Collective.
     pub fn reduce_grads(&mut self, how: impl Into<Reduce>) -> Result<()> {
         // SAFETY: no addresses are given.
         unsafe { self.reduce(None, how.into()) }
     }
 
-    /// Does the same with other gradients, in order of registration. Null means "no gradient on
-    /// this rank".
+    /// Does the same as [`reduce_grads`](Optim::reduce_grads) with other gradients, in registration
+    /// order. Null means that this rank has no gradient.
     ///
     /// # Safety
     ///
-    /// Each address is null, or valid for reads of its parameter's gradient (of its `grad_dtype`),
-    /// which no code writes during the call.
+    /// Each address must be null, or valid for reads of its parameter's gradient (of its
+    /// `grad_dtype`). No code may write these gradients during the call.
     pub unsafe fn reduce_raw_grads(
         &mut self,
         grads: &[*mut c_void],
@@ -357,13 +363,14 @@ impl Optim {
     }
 
     /// Scales the gradients so that their norm is at most `max_norm`, and returns the norm before
-    /// that. Collective.
+    /// scaling. Collective.
     pub fn clip_grad_norm(&mut self, max_norm: f64, norm_type: f64) -> Result<f64> {
         self.clip(None, max_norm, norm_type)
     }
 
-    /// Does the same for the parameters with these numbers: it takes their norm, and scales only
-    /// them. Each number is given once, and the numbers are the same on every rank. Collective.
+    /// Does the same as [`clip_grad_norm`](Optim::clip_grad_norm) with only the parameters that
+    /// have these numbers. Each number must be given once, and the numbers must be the same on
+    /// every rank. Collective.
     pub fn clip_grad_norm_of(
         &mut self,
         params: &[i64],
@@ -397,8 +404,8 @@ impl Optim {
             .map(drop)
     }
 
-    /// Sets the loss scale: later reductions divide gradients by it. Every rank must set the same
-    /// value. Local.
+    /// Sets the loss scale. Later reductions divide gradients by the loss scale. Every rank must
+    /// set the same value. Local.
     pub fn set_loss_scale(&mut self, scale: f64) -> Result<()> {
         let (all, name) = (sys::ZERO_ALL_GROUPS, c"loss_scale");
         // SAFETY: the token is checked.
@@ -406,11 +413,11 @@ impl Optim {
     }
 
     /// Makes steps read the loss scale from GPU memory, like [`set_from`](Optim::set_from). Fails
-    /// if the scale is dynamic. Local.
+    /// if the loss scale is dynamic. Local.
     ///
     /// # Safety
     ///
-    /// The conditions of [`set_from`](Optim::set_from) hold.
+    /// The conditions of [`set_from`](Optim::set_from) must hold.
     pub unsafe fn set_loss_scale_from(&mut self, data: *const c_void, dtype: Dtype) -> Result<()> {
         let (all, name) = (sys::ZERO_ALL_GROUPS, c"loss_scale");
         // SAFETY: the token is checked, and the rest is the caller's promise.
@@ -420,19 +427,19 @@ impl Optim {
         .map(drop)
     }
 
-    /// Reduces the registered gradients to their mean, unless this is done. Then it updates this
+    /// Reduces the registered gradients to their mean if they have not been reduced, updates this
     /// rank's shard, and copies the new parameters to every rank. Collective.
     pub fn step(&mut self) -> Result<Step> {
         self.step_with(Reduction::Mean)
     }
 
-    /// Does the same with another reduction of the registered gradients.
+    /// Does the same as [`step`](Optim::step) with another reduction of the registered gradients.
     pub fn step_with(&mut self, how: impl Into<Reduce>) -> Result<Step> {
         self.run_step(&sys::zero_step_options { reduce_flags: how.into().flags(), ..init() })
     }
 
-    /// Does the same with other gradients, in order of registration. Null means "no gradient on
-    /// this rank".
+    /// Does the same as [`step`](Optim::step) with other gradients, in registration order. Null means
+    /// that this rank has no gradient.
     ///
     /// # Safety
     ///
@@ -458,7 +465,7 @@ impl Optim {
         Ok(if status == sys::ZERO_SKIPPED { Step::Skipped } else { Step::Updated })
     }
 
-    /// Returns the result of the last step, which all ranks agreed on. Local.
+    /// Returns the result of the last step, on which all ranks agreed. Local.
     pub fn result(&self) -> Result<StepResult> {
         let mut raw: sys::zero_result = init();
         // SAFETY: the token is checked, `raw` lives for the call.
@@ -478,18 +485,20 @@ impl Optim {
         })
     }
 
-    /// Waits until a parameter in the caller's memory may be read, by its number. None waits for
-    /// all parameters.
+    /// Waits until the parameter with this number, which is in the caller's memory, may be read.
+    /// None waits for all parameters.
     ///
-    /// With [`Options::overlap_gather`] a step returns before parameters are new. Until this call
-    /// returns for a parameter, no code may read or write it, or write its gradient.
-    /// [`lend`](Optim::lend) and all other calls wait for the whole step. On a GPU, work that is
-    /// queued later waits, and the host does not. Fails if the comm broke in the meantime. Local.
+    /// With [`Options::overlap_gather`], a step returns before parameters have been updated. Until
+    /// this call returns for a parameter, no code may read or write the parameter, or write its
+    /// gradient. [`lend`](Optim::lend) and all other calls wait for the whole step. On a GPU, work
+    /// that is queued later waits, and the host does not. Fails if the comm has broken in the
+    /// meantime. Local.
     pub fn param_wait(&self, param: Option<usize>) -> Result<()> {
         self.param_wait_on(param, self.stream)
     }
 
-    /// Does the same for work that is queued on another stream.
+    /// Does the same as [`param_wait`](Optim::param_wait) for work that is queued on another
+    /// stream.
     pub fn param_wait_on(&self, param: Option<usize>, stream: Stream) -> Result<()> {
         let param = param.map_or(i64::from(sys::ZERO_ALL_PARAMS), |number| {
             i64::try_from(number).unwrap_or(i64::MAX)
@@ -498,14 +507,14 @@ impl Optim {
         check(unsafe { sys::zero_param_wait(self.token(), param, stream.as_ptr()) }).map(drop)
     }
 
-    /// Discards the reduced gradients, and writes no gradient. Local.
+    /// Discards the reduced gradients without writing to any gradient. Local.
     pub fn drop_grads(&mut self) -> Result<()> {
         // SAFETY: the token is checked.
         check(unsafe { sys::zero_drop_grads(self.token()) }).map(drop)
     }
 
-    /// Saves parameters, rank 0's buffers, state, settings and step as the checkpoint `directory`.
-    /// Collective.
+    /// Saves the parameters, rank 0's buffers, the state, the settings and the step number as the
+    /// checkpoint `directory`. Collective.
     pub fn save(&mut self, directory: impl AsRef<Path>, replace: bool) -> Result<()> {
         let path = c_path(directory.as_ref())?;
         let flags = if replace { sys::ZERO_SAVE_REPLACE } else { 0 };
@@ -514,9 +523,9 @@ impl Optim {
         check(unsafe { sys::zero_state_save(self.token(), path.as_ptr(), &options) }).map(drop)
     }
 
-    /// Begins a `save` of the present state, which threads write while training continues. Data
-    /// that a step is about to change is copied first. This needs memory for a copy of the bytes
-    /// that this rank writes, and the next save reuses it. Collective.
+    /// Begins a `save` of the current state, which threads write while training continues. Data
+    /// that a step is about to change is copied first. The copy needs as much memory as this rank
+    /// writes, and that memory is kept for the next save. Collective.
     pub fn save_begin(&mut self, directory: impl AsRef<Path>, replace: bool) -> Result<()> {
         let path = c_path(directory.as_ref())?;
         let flags = if replace { sys::ZERO_SAVE_REPLACE } else { 0 };
@@ -527,8 +536,8 @@ impl Optim {
             .map(drop)
     }
 
-    /// Returns whether collective calls have found that the save which has begun is complete or has
-    /// failed. All ranks get the same answer. Local.
+    /// Returns true if collective calls have detected that the save in progress is complete or has
+    /// failed. The result is the same on all ranks. Local.
     pub fn save_ended(&self) -> Result<bool> {
         let mut done = 0;
         // SAFETY: the token is checked, done lives for the call.
@@ -536,14 +545,14 @@ impl Optim {
         Ok(done != 0)
     }
 
-    /// Waits until the save that has begun is on stable storage. Collective.
+    /// Waits until the save in progress is on stable storage. Collective.
     pub fn save_wait(&mut self) -> Result<()> {
         // SAFETY: the token is checked.
         check(unsafe { sys::zero_state_save_wait(self.token()) }).map(drop)
     }
 
-    /// Loads a checkpoint. If `directory` is a folder of checkpoints, loads the latest sound one.
-    /// Collective.
+    /// Loads a checkpoint. If `directory` is a folder of checkpoints, this loads the newest intact
+    /// checkpoint in it. Collective.
     pub fn load(&mut self, directory: impl AsRef<Path>, keep_settings: bool) -> Result<()> {
         let path = c_path(directory.as_ref())?;
         let flags = if keep_settings { sys::ZERO_LOAD_KEEP_SETTINGS } else { 0 };
@@ -552,7 +561,7 @@ impl Optim {
         check(unsafe { sys::zero_state_load(self.token(), path.as_ptr(), &options) }).map(drop)
     }
 
-    /// Returns the number of a parameter in order of registration. Local.
+    /// Returns the number of a parameter in registration order. Local.
     pub fn param_index(&self, name: &str) -> Result<usize> {
         let (name, mut index) = (c_text(name, "parameter")?, 0);
         // SAFETY: the token is checked, name and index live for the call.
@@ -560,7 +569,7 @@ impl Optim {
         Ok(index as usize)
     }
 
-    /// Returns the ranges that `rank` owns of the sealed parameters. Local.
+    /// Returns the ranges of sealed parameters that the given rank owns. Local.
     pub fn owned_ranges(&self, rank: i32) -> Result<Vec<OwnedRange>> {
         let mut count = 0;
         // SAFETY: the token is checked; with a capacity of 0 only `count` is written.
@@ -575,7 +584,8 @@ impl Optim {
         Ok(triples.into_iter().map(range).collect())
     }
 
-    /// Returns this rank's statistics: memory by kind, and totals of time and bytes. Local.
+    /// Returns the statistics of this rank, with memory by kind, and totals of time and bytes.
+    /// Local.
     pub fn stats(&self) -> Result<Statistics> {
         let mut statistics: Statistics = init();
         // SAFETY: the token is checked, `statistics` lives for the call.

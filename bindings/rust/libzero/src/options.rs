@@ -8,65 +8,66 @@ use libzero_sys as sys;
 use crate::dtype::Dtype;
 use crate::error::{Result, c_text};
 
-/// The update rule, by the formula of torch.optim (Lion by its paper). Each rule lists its
-/// settings.
+/// The update rule. Rules follow the formulas of torch.optim, or their papers if torch.optim does
+/// not have them. Each variant lists the settings of its rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Optimizer {
-    /// lr, beta1, beta2, eps, weight_decay, amsgrad, maximize.
+    /// The settings are lr, beta1, beta2, eps, weight_decay, amsgrad and maximize.
     #[default]
     AdamW = sys::ZERO_OPTIMIZER_ADAMW,
-    /// The same settings, with weight decay added to the gradient.
+    /// Has the same settings as AdamW. Weight decay is added to the gradient.
     Adam = sys::ZERO_OPTIMIZER_ADAM,
-    /// lr, momentum, dampening, weight_decay, nesterov, maximize.
+    /// The settings are lr, momentum, dampening, weight_decay, nesterov and maximize.
     Sgd = sys::ZERO_OPTIMIZER_SGD,
-    /// lr, alpha, eps, weight_decay, momentum, centered, maximize.
+    /// The settings are lr, alpha, eps, weight_decay, momentum, centered and maximize.
     RmsProp = sys::ZERO_OPTIMIZER_RMSPROP,
-    /// lr, lr_decay, weight_decay, initial_accumulator_value, eps, maximize.
+    /// The settings are lr, lr_decay, weight_decay, initial_accumulator_value, eps and maximize.
     Adagrad = sys::ZERO_OPTIMIZER_ADAGRAD,
-    /// lr, beta1, beta2, weight_decay (decoupled), maximize.
+    /// The settings are lr, beta1, beta2, weight_decay (decoupled) and maximize.
     Lion = sys::ZERO_OPTIMIZER_LION,
-    /// lr, beta1, beta2, eps, weight_decay, maximize.
+    /// The settings are lr, beta1, beta2, eps, weight_decay and maximize.
     Adamax = sys::ZERO_OPTIMIZER_ADAMAX,
-    /// lr, rho, eps, weight_decay, maximize.
+    /// The settings are lr, rho, eps, weight_decay and maximize.
     Adadelta = sys::ZERO_OPTIMIZER_ADADELTA,
-    /// lr, beta1, beta2, eps, weight_decay, decoupled_weight_decay, maximize.
+    /// The settings are lr, beta1, beta2, eps, weight_decay, decoupled_weight_decay and maximize.
     RAdam = sys::ZERO_OPTIMIZER_RADAM,
-    /// The same settings, and momentum_decay.
+    /// Has the same settings as RAdam, and also momentum_decay.
     NAdam = sys::ZERO_OPTIMIZER_NADAM,
-    /// lr (the first step size), eta_minus, eta_plus, step_size_min, step_size_max, maximize.
+    /// The settings are lr (the first step size), eta_minus, eta_plus, step_size_min, step_size_max
+    /// and maximize.
     Rprop = sys::ZERO_OPTIMIZER_RPROP,
-    /// lr, beta1, beta2, eps, weight_decay (in the direction), always_adapt, maximize. Each tensor's step
-    /// is scaled by the norms of the whole tensor.
+    /// The settings are lr, beta1, beta2, eps, weight_decay (in the direction), always_adapt and
+    /// maximize. The norms of a whole tensor scale the step of this tensor.
     Lamb = sys::ZERO_OPTIMIZER_LAMB,
-    /// lr, momentum, weight_decay, nesterov, trust_coefficient, eps, always_adapt, maximize. Its
-    /// steps are scaled in the same way.
+    /// The settings are lr, momentum, weight_decay, nesterov, trust_coefficient, eps, always_adapt
+    /// and maximize. Steps are scaled in the same way as with LAMB.
     Lars = sys::ZERO_OPTIMIZER_LARS,
-    /// lr, beta1, beta2, beta3, eps, weight_decay (proximal), maximize.
+    /// The settings are lr, beta1, beta2, beta3, eps, weight_decay (proximal) and maximize.
     Adan = sys::ZERO_OPTIMIZER_ADAN,
-    /// lr, beta1, beta2, beta3, alpha, alpha_warmup and beta3_warmup (steps), eps, weight_decay (decoupled),
-    /// maximize.
+    /// The settings are lr, beta1, beta2, beta3, alpha, alpha_warmup and beta3_warmup (steps), eps,
+    /// weight_decay (decoupled) and maximize.
     AdEmaMix = sys::ZERO_OPTIMIZER_ADEMAMIX,
 }
 
 /// The assignment of state to owners.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Partition {
-    /// Buckets split evenly, in blocks of 1,024 elements.
+    /// Buckets are split evenly, in blocks of 1,024 elements.
     #[default]
     Even,
-    /// Whole tensors, largest first, to the least loaded rank.
+    /// Whole tensors are assigned to the least loaded rank, largest first.
     Greedy,
-    /// The same without the sort.
+    /// Whole tensors are assigned to the least loaded rank, in order.
     GreedyInOrder,
-    /// Whole tensors, to [`Shape::owner`](crate::Shape::owner).
+    /// Whole tensors are assigned to [`Shape::owner`](crate::Shape::owner).
     Manual,
 }
 
 /// The treatment of infinities and NaNs in the reduced gradient of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Nonfinite {
-    /// They reach the parameters, as in torch.optim.
+    /// Infinities and NaNs reach the parameters, as in torch.optim.
     #[default]
     Ignore,
     /// All ranks skip the update.
@@ -75,17 +76,17 @@ pub enum Nonfinite {
     Error,
 }
 
-/// The master weights of 16-bit parameters. A step updates the master, and the parameter is the
-/// rounded master. Masters are part of the state.
+/// The master weights of 16-bit parameters. A step updates the master weights, and rounds them to
+/// the parameter. Master weights are part of the state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Master {
-    /// A whole f32. Ties are rounded to even.
+    /// Master weights are stored as f32. Ties are rounded to even.
     #[default]
     Float32,
-    /// Only the 16 bits that a [`Bf16`](crate::Bf16) parameter lacks. The state is 2 bytes smaller
-    /// per element, and ties are rounded away from zero.
+    /// Only the 16 bits that a [`Bf16`](crate::Bf16) parameter lacks are stored. The state is 2
+    /// bytes smaller per element, and ties are rounded away from zero.
     Remainder,
-    /// No master: the bits that rounding to nearest cuts off are lost.
+    /// No master weights are stored. Each step loses the bits that rounding to nearest cuts off.
     None,
 }
 
@@ -93,7 +94,7 @@ pub enum Master {
 /// [`Optim::join`](crate::Optim::join).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnevenInputs {
-    /// Ranks cannot join: every rank makes every call.
+    /// Ranks cannot join, and every rank must make every call.
     #[default]
     Off,
     /// Ranks may join. A mean divides by the number of all ranks.
@@ -104,7 +105,7 @@ pub enum UnevenInputs {
     Error,
 }
 
-/// The reduction of the ranks' gradients.
+/// The reduction of gradients over the ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reduction {
     /// The sum, divided by the number of ranks.
@@ -112,15 +113,16 @@ pub enum Reduction {
     Mean,
     /// The sum.
     Sum,
-    /// No reduction: the caller has reduced the gradients, and each owner uses its own.
+    /// No reduction. The caller has already reduced the gradients, and each owner uses its own
+    /// gradients.
     None,
 }
 
 impl Reduction {
-    /// Makes owners keep the sum and add it to the sums of earlier calls with the same reduction.
+    /// Adds the result of the reduction to the sums of earlier calls with the same reduction.
     ///
     /// Call [`Optim::reduce_grads`](crate::Optim::reduce_grads) once per micro-batch. For the last
-    /// one, you can pass this to [`Optim::step_with`](crate::Optim::step_with) instead.
+    /// micro-batch, you can pass this to [`Optim::step_with`](crate::Optim::step_with) instead.
     pub fn accumulate(self) -> Reduce {
         Reduce(self.flags() | sys::ZERO_REDUCE_ACCUMULATE)
     }
@@ -134,8 +136,8 @@ impl Reduction {
     }
 }
 
-/// The way in which gradients are reduced: a [`Reduction`], once or
-/// [accumulated](Reduction::accumulate).
+/// The way in which gradients are reduced, which is a [`Reduction`], optionally
+/// [accumulated](Reduction::accumulate) over several calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reduce(i32);
 
@@ -151,8 +153,8 @@ impl From<Reduction> for Reduce {
     }
 }
 
-/// The options of an optimizer. They are the same on every rank, except for `threads`. A number
-/// that is 0 means its default.
+/// The options of an optimizer. They must be the same on every rank, except for `threads`. If a
+/// number is 0, the default is used.
 ///
 /// ```
 /// # fn main() -> libzero::Result<()> {
@@ -178,42 +180,44 @@ pub struct Options {
     pub partition: Partition,
     /// The size of one transfer in bytes, at least 4,096. Default: 33,554,432.
     pub bucket_bytes: i64,
-    /// The limit to which [`Optim::step`](crate::Optim::step) clips the total norm of gradients.
+    /// The value to which [`Optim::step`](crate::Optim::step) limits the total norm of gradients.
     /// Default: no clipping.
     pub max_grad_norm: f64,
-    /// The p of that norm, above 0 or infinite. Default: 2.
+    /// The order p of that norm, which is above 0 or infinite. Default: 2.
     pub grad_norm_type: f64,
     /// The treatment of gradients that are not finite. Default: ignore.
     pub nonfinite: Nonfinite,
-    /// The number of threads that update on this rank. Default: the rank's part of the cores.
+    /// The number of threads that update parameters on this rank. Default: this rank's part of the
+    /// cores.
     pub threads: i32,
     /// The master weights of 16-bit parameters. Default: an f32.
     pub master: Master,
     /// The type to which gradients are rounded before they are summed: [`Dtype::Bf16`] or
     /// [`Dtype::F16`]. Default: no rounding.
     pub wire_dtype: Option<Dtype>,
-    /// A power of two. Gradients are divided by it before they travel, and their sum is multiplied
-    /// by it. Default: 1.
+    /// A power of two by which gradients are divided before they are sent, and by which their sum
+    /// is multiplied. Default: 1.
     pub predivide_factor: f64,
     /// The type to which a step rounds f32 parameters on every rank: [`Dtype::Bf16`] or
-    /// [`Dtype::F16`]. The parameters then have masters. Default: no rounding.
+    /// [`Dtype::F16`]. The parameters then have master weights. Default: no rounding.
     pub share_dtype: Option<Dtype>,
-    /// The first scale of dynamic loss scaling, like torch's GradScaler: 2^-100 to 2^100. Default:
-    /// no loss scaling.
+    /// The initial loss scale, in the range from 2^-100 to 2^100. Dynamic loss scaling works like
+    /// torch's GradScaler. Default: no loss scaling.
     pub loss_scale: f64,
-    /// The factor by which that scale grows, at least 1. Default: 2.
+    /// The factor by which the loss scale grows, at least 1. Default: 2.
     pub growth_factor: f64,
-    /// The number of steps without a skip after which it grows. Default: 2,000.
+    /// The number of steps without a skip after which the loss scale grows. Default: 2,000.
     pub growth_interval: i64,
-    /// The factor that reduces it after a skipped step, above 0 and at most 1. Default: 0.5.
+    /// The factor by which a skipped step reduces the loss scale, above 0 and at most 1. Default:
+    /// 0.5.
     pub backoff_factor: f64,
     /// The behavior when some ranks run out of inputs. Default: ranks cannot
     /// [join](crate::Optim::join).
     pub uneven_inputs: UnevenInputs,
-    /// True if [`Optim::step`](crate::Optim::step) returns before parameters are new: see
-    /// [`Optim::param_wait`](crate::Optim::param_wait).
+    /// True if [`Optim::step`](crate::Optim::step) returns before parameters have been updated, as
+    /// [`Optim::param_wait`](crate::Optim::param_wait) describes.
     pub overlap_gather: bool,
-    /// The number of copies of the state. Each copy is divided over world / instances neighbouring
+    /// The number of copies of the state. Each copy is divided over world / instances consecutive
     /// ranks. Default: 1.
     pub instances: i32,
     /// The settings of every group, for example `("lr", 3e-4)`. [`Optimizer`] lists the settings of
@@ -222,7 +226,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Adds this setting, or replaces its earlier value.
+    /// Adds a setting, or replaces its earlier value.
     pub fn set(mut self, name: &str, value: f64) -> Options {
         self.settings.retain(|(earlier, _)| earlier != name);
         self.settings.push((name.to_owned(), value));
@@ -276,7 +280,7 @@ impl Options {
     }
 }
 
-/// Settings in C's form.
+/// Settings in the form that C needs.
 pub(crate) struct CSettings {
     _names: Vec<CString>,
     pointers: Vec<*const c_char>,
@@ -316,7 +320,7 @@ impl CSettings {
 ///
 /// # Safety
 ///
-/// Zero bytes are a value of it, and its first field is `struct_size`.
+/// Zero bytes must be a valid value of the struct, and its first field must be `struct_size`.
 pub(crate) unsafe trait CStruct: Sized {}
 
 macro_rules! c_struct {

@@ -13,29 +13,30 @@ use crate::options::init;
 /// The description of a parameter, without memory.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    /// Unique in the optimizer.
+    /// The name, which is unique in the optimizer.
     pub name: String,
-    /// The dimensions; empty for a scalar.
+    /// The dimensions, which are empty for a scalar.
     pub dims: Vec<i64>,
-    /// The position in the forward pass; None uses the position in registration.
+    /// The position in the forward pass. None selects the position in registration order.
     pub order: Option<i64>,
-    /// The rank that owns it, with [`Partition::Manual`](crate::Partition::Manual).
+    /// The rank that owns the parameter with [`Partition::Manual`](crate::Partition::Manual).
     pub owner: i32,
     /// The element type.
     pub dtype: Dtype,
-    /// The element type of its gradient; None uses the parameter's.
+    /// The element type of the gradient. None selects the type of the parameter.
     pub grad_dtype: Option<Dtype>,
-    /// True if it is not trained until [`Optim::set_trainable`](crate::Optim::set_trainable) trains
-    /// it.
+    /// True if the parameter is not trained until
+    /// [`Optim::set_trainable`](crate::Optim::set_trainable) enables training.
     pub frozen: bool,
-    /// A factor for the group's lr. It is not saved.
+    /// A factor for the group's lr, which is not saved.
     pub lr_scale: Option<f64>,
-    /// A weight decay that replaces the group's value. It is not saved.
+    /// A weight decay that replaces the group's value, and is not saved.
     pub weight_decay: Option<f64>,
 }
 
 impl Shape {
-    /// Describes a parameter of [`f32`] that is registered in the order of its forward pass.
+    /// Describes a parameter with [`f32`] elements that is registered in the order of the forward
+    /// pass.
     pub fn new(name: &str, dims: &[i64]) -> Shape {
         Shape {
             name: name.to_owned(),
@@ -50,19 +51,19 @@ impl Shape {
         }
     }
 
-    /// Changes the element type: `Shape::new("w", &[3]).of(Dtype::Bf16)`.
+    /// Changes the element type, as in `Shape::new("w", &[3]).of(Dtype::Bf16)`.
     pub fn of(mut self, dtype: Dtype) -> Shape {
         self.dtype = dtype;
         self
     }
 
-    /// Gives the gradient another element type than the parameter's.
+    /// Sets the element type of the gradient, if it differs from the parameter's.
     pub fn with_grads(mut self, dtype: Dtype) -> Shape {
         self.grad_dtype = Some(dtype);
         self
     }
 
-    /// Freezes the parameter, so that it is not trained yet.
+    /// Freezes the parameter, so that it is not trained at first.
     pub fn frozen(mut self) -> Shape {
         self.frozen = true;
         self
@@ -98,22 +99,22 @@ impl Shape {
     }
 }
 
-/// A parameter in the caller's memory; see [`Optim::register_raw`](crate::Optim::register_raw).
+/// A parameter in the caller's memory, for [`Optim::register_raw`](crate::Optim::register_raw).
 #[derive(Clone, Debug)]
 pub struct RawParam {
-    /// Name, shape and element types.
+    /// The name, shape and element types.
     pub shape: Shape,
-    /// The parameter; null if it is bound later.
+    /// The address of the parameter, or null if it is bound later.
     pub data: *mut c_void,
-    /// The gradient; null if each call gives it.
+    /// The address of the gradient, or null if each call gives it.
     pub grad: *mut c_void,
-    /// True if libzero may read and write both past their end, up to the next multiple of 16
-    /// elements.
+    /// True if libzero may read and write the parameter and the gradient past their end, up to the
+    /// next multiple of 16 elements.
     pub padded: bool,
 }
 
 impl RawParam {
-    /// Describes a parameter whose element types are the pointers'.
+    /// Describes a parameter that has the element types of the pointers.
     pub fn new<T: Element, G: Element>(
         name: &str,
         dims: &[i64],
@@ -125,7 +126,7 @@ impl RawParam {
     }
 }
 
-/// Parameters in C's form.
+/// Parameters in the form that C needs.
 pub(crate) struct CParams<'a> {
     _names: Vec<CString>,
     params: Vec<sys::zero_param>,
@@ -133,7 +134,7 @@ pub(crate) struct CParams<'a> {
 }
 
 impl<'a> CParams<'a> {
-    /// Converts shapes, each with its data and gradient.
+    /// Converts shapes, each with its data and its gradient.
     pub(crate) fn new(
         given: impl Iterator<Item = (&'a Shape, (*mut c_void, *mut c_void))>,
         padded: impl Fn(usize) -> bool,

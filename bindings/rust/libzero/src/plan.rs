@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The owners that an optimizer would choose, computed without any rank.
+//! Computes the owners that an optimizer would choose, without any ranks.
 use std::ptr;
 
 use libzero_sys as sys;
@@ -11,33 +11,34 @@ use crate::params::{CParams, Shape};
 /// The way in which an optimizer would divide some parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// The byte offset of each parameter in an arena that travels unpacked on every comm.
+    /// The byte offset of each parameter in an arena. Parameters with this layout are sent without
+    /// packing on every comm.
     pub offsets: Vec<i64>,
-    /// The rank that owns each parameter; None if several ranks own a part.
+    /// The rank that owns each parameter, or None if several ranks own parts of the parameter.
     pub owners: Vec<Option<i32>>,
     /// The number of elements that each rank owns.
     pub elements: Vec<i64>,
     /// The size of an arena with that layout.
     pub arena_bytes: i64,
-    /// The optimizer state of the busiest rank, in bytes.
+    /// The size of the optimizer state on the rank with the largest state, in bytes.
     pub state_bytes: i64,
-    /// The byte offset of each gradient in a separate arena. It differs from `offsets` if dtypes
-    /// do.
+    /// The byte offset of each gradient in a separate arena, which differs from `offsets` if the
+    /// dtypes differ.
     pub grad_offsets: Vec<i64>,
-    /// The size of that arena.
+    /// The size of the arena of gradients.
     pub grad_arena_bytes: i64,
 }
 
-/// Computes how an optimizer of these options would divide these parameters over `world` ranks.
+/// Computes how an optimizer with these options would divide these parameters over `world` ranks.
 ///
-/// The layout suits any comm. If whole tensors have one owner, each owner's part has the size of
-/// the longest part, because parts that travel have equal sizes. Local.
+/// The layout works for any comm. If every tensor has a single owner, the part of each owner is
+/// padded to the size of the largest part, because ranks exchange parts of equal size. Local.
 pub fn partition_plan(shapes: &[Shape], world: i32, options: &Options) -> Result<Plan> {
     plan_for(ptr::null(), shapes, world, options)
 }
 
-/// Does the same with a layout for `comm`, which may need less memory. If `comm` is null, the
-/// layout suits any comm.
+/// Does the same as [`partition_plan`] with a layout for `comm`, which may need less memory. If
+/// `comm` is null, the layout works for any comm.
 pub(crate) fn plan_for(
     comm: *const sys::zero_comm,
     shapes: &[Shape],

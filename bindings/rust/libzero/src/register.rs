@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Optim: adding parameters, in the optimizer's arenas and in the caller's memory.
+//! The methods of Optim that add parameters, in the optimizer's arenas or in the caller's memory.
 use std::ffi::c_void;
 
 use libzero_sys as sys;
@@ -16,9 +16,9 @@ use crate::slices::{Place, Slot};
 impl Optim {
     /// Adds parameters as one group and allocates their memory.
     ///
-    /// The ranks of a host share the parameters, or each rank has a copy if there are several
-    /// instances. Each rank has its gradients. Parameters and gradients are zero at first, and
-    /// their layout needs no copies. Collective.
+    /// The ranks of a host share one copy of the parameters. If there are several instances, each
+    /// rank has its own copy. Each rank has its own gradients. Parameters and gradients are zeros
+    /// at first, and their layout avoids copies. Collective.
     pub fn add(&mut self, shapes: &[Shape], settings: &[(&str, f64)]) -> Result<Group> {
         // SAFETY: the token is checked.
         let world = check(unsafe { sys::zero_comm_world(self.seat.token()) })?;
@@ -48,10 +48,13 @@ impl Optim {
     ///
     /// # Safety
     ///
-    /// Until the optimizer is dropped, or gets other addresses by [`bind_raw`](Optim::bind_raw):
-    /// - `data` and `grad`, if not null, are valid for reads and writes of the shape's elements of its
-    ///   `dtype` and `grad_dtype`, and if `padded`, up to the next multiple of 16 elements;
-    /// - no other code reads or writes them while a collective call of this optimizer runs.
+    /// The following conditions must hold until the optimizer is dropped, or gets other addresses
+    /// from [`bind_raw`](Optim::bind_raw):
+    /// - `data` and `grad` are null, or valid for reads and writes of the shape's elements of its
+    ///   `dtype` and `grad_dtype`. If `padded` is set, they are valid up to the next multiple of 16
+    ///   elements.
+    /// - No other code reads or writes these elements while a collective call of this optimizer
+    ///   runs.
     pub unsafe fn register_raw(
         &mut self,
         params: &[RawParam],
@@ -87,13 +90,13 @@ impl Optim {
         Ok(Group(group))
     }
 
-    /// Gives new addresses to all parameters, gradients or both, in order of registration. It
-    /// copies no contents. A null in `data` keeps that parameter's address. Local.
+    /// Sets new addresses for all parameters, all gradients or both, in registration order.
+    /// Contents are not copied. A null in `data` keeps the address of that parameter. Local.
     ///
     /// # Safety
     ///
-    /// The conditions of [`register_raw`](Optim::register_raw) hold, with the element types given
-    /// there.
+    /// The conditions of [`register_raw`](Optim::register_raw) must hold, with the element types
+    /// given there.
     pub unsafe fn bind_raw(
         &mut self,
         data: Option<&[*mut c_void]>,
@@ -112,8 +115,8 @@ impl Optim {
     }
 }
 
-/// Returns the place of `len` elements at byte `offset` of an arena. They must be inside the arena
-/// and aligned.
+/// Returns the place of `len` elements at the byte `offset` of an arena. The elements must be
+/// inside the arena and aligned.
 pub(crate) fn place(arena: &Arena<u8>, offset: i64, dtype: Dtype, len: usize) -> Place {
     let offset = usize::try_from(offset).unwrap_or(usize::MAX);
     let end = len.checked_mul(dtype.bytes()).and_then(|bytes| bytes.checked_add(offset));

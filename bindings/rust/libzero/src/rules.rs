@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The C library's description of its update rules.
+//! Descriptions of the update rules of the C library.
 use std::slice;
 
 use libzero_sys as sys;
@@ -10,11 +10,11 @@ use crate::options::Optimizer;
 /// A setting of an update rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting {
-    /// The name that [`Options::set`](crate::Options::set) takes.
+    /// The name of the setting in [`Options::set`](crate::Options::set).
     pub name: &'static str,
-    /// The value unless it is set.
+    /// The default value.
     pub default: f64,
-    /// The values that it may have, in words.
+    /// A description of the values that the setting may take.
     pub range: &'static str,
 }
 
@@ -23,7 +23,8 @@ pub struct Setting {
 pub struct Slot {
     /// The name in checkpoints.
     pub name: &'static str,
-    /// The setting that must not be 0 for this tensor to exist. None if it always exists.
+    /// The setting that must not be 0 for this tensor to exist, or None if the tensor always
+    /// exists.
     pub setting: Option<&'static str>,
 }
 
@@ -39,8 +40,8 @@ pub struct Rule {
 }
 
 impl Optimizer {
-    /// Returns the rule's settings and the state of each parameter. Fails if the C library has no
-    /// such rule.
+    /// Returns the settings of the rule, and the state of each parameter. Fails if the C library
+    /// does not have this rule.
     pub fn rule(self) -> Result<Rule> {
         load()?;
         // SAFETY: zero bytes are a value of this struct.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The comm handle that arenas and optimizers keep, and the device of its memory.
+//! The comm handle that arenas and optimizers keep, and the device of their memory.
 use std::ptr::NonNull;
 
 use libzero_sys as sys;
@@ -7,18 +7,20 @@ use libzero_sys as sys;
 /// The device of the parameters, gradients and state of a comm's optimizers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Device {
-    /// The host's memory.
+    /// The memory of the host.
     #[default]
     Host,
-    /// One GPU, by its number within CUDA_VISIBLE_DEVICES. Parameters are registered by pointers,
-    /// because arenas, which lend slices, are on the host.
+    /// The GPU with this number within CUDA_VISIBLE_DEVICES. Parameters must be registered with
+    /// pointers, because arenas, which lend slices, are only on the host.
     Cuda(i32),
-    /// For [`from_env_on`](crate::Comm::from_env_on): the only GPU that this process sees. If it
-    /// sees several, the GPU whose number is this rank's position among the ranks of its host.
+    /// The only GPU that this process sees, for [`from_env_on`](crate::Comm::from_env_on). If the
+    /// process sees several GPUs, this selects the GPU whose number is this rank's position among
+    /// the ranks of its host.
     CudaOfLocalRank,
 }
 
-/// The library's token for a comm. It is freed with the last Comm, Optim and Watcher that has it.
+/// The library's token for a comm. The token is freed with the last Comm, Optim or Watcher that has
+/// it.
 #[derive(Debug)]
 pub(crate) struct Seat {
     token: NonNull<sys::zero_comm>,

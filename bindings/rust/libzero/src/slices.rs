@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Parameters and gradients in an optimizer's own arenas, as slices that it lends.
+//! Slices of parameters and gradients that an optimizer lends from its own arenas.
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::ops::{Index, IndexMut};
@@ -16,8 +16,8 @@ pub(crate) struct Place {
     pub(crate) dtype: Dtype,
 }
 
-/// A parameter and its gradient, or a buffer, which has no gradient. Null and of length 0 if it is
-/// in the caller's memory.
+/// A parameter and its gradient, or a buffer, which has no gradient. A slot is null and has length
+/// 0 if the tensor is in the caller's memory.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) weights: Place,
@@ -51,7 +51,7 @@ fn elements<T: Element>(slots: &[Slot], at: usize, pick: Pick) -> (*mut T, usize
     (place.memory.cast(), slot.len)
 }
 
-/// The parameters, or buffers, of an [`Optim`](crate::Optim), by their number. The index operator
+/// The parameters or buffers of an [`Optim`](crate::Optim), indexed by number. The index operator
 /// returns [`f32`] elements.
 #[derive(Clone, Copy, Debug)]
 pub struct Slices<'a> {
@@ -59,18 +59,19 @@ pub struct Slices<'a> {
 }
 
 impl<'a> Slices<'a> {
-    /// The slots belong to an optimizer that `'a` borrows, and no code writes parameters meanwhile.
+    /// The slots belong to an optimizer that `'a` borrows. No code writes parameters during this
+    /// time.
     pub(crate) fn new(slots: &'a [Slot]) -> Slices<'a> {
         Slices { slots }
     }
 
-    /// Returns the element type of one parameter. Panics if it does not exist.
+    /// Returns the element type of one parameter. Panics if the parameter does not exist.
     pub fn dtype(self, at: usize) -> Dtype {
         self.slots[at].weights.dtype
     }
 
-    /// Returns one parameter. Panics if it does not exist, has another element type, or is in the
-    /// caller's memory.
+    /// Returns one parameter. Panics if the parameter does not exist, has another element type, or
+    /// is in the caller's memory.
     pub fn get<T: Element>(self, at: usize) -> &'a [T] {
         let (memory, len) = elements(self.slots, at, WEIGHTS);
         // SAFETY: the slot is inside an arena of the optimizer, which `'a` borrows, and has elements of
@@ -87,8 +88,8 @@ impl Index<usize> for Slices<'_> {
     }
 }
 
-/// The gradients or buffers of an [`Optim`](crate::Optim), by their number; or its parameters,
-/// while they may be written. The index operator returns [`f32`] elements.
+/// The gradients or buffers of an [`Optim`](crate::Optim), indexed by number. They may also be its
+/// parameters, while these may be written. The index operator returns [`f32`] elements.
 #[derive(Debug)]
 pub struct MutSlices<'a> {
     slots: &'a [Slot],
@@ -97,13 +98,13 @@ pub struct MutSlices<'a> {
 }
 
 impl<'a> MutSlices<'a> {
-    /// The slots belong to an optimizer that `'a` borrows exclusively, and no other code uses the
-    /// memory that `pick` picks meanwhile.
+    /// The slots belong to an optimizer that `'a` borrows exclusively. No other code uses the
+    /// memory that `pick` selects during this time.
     pub(crate) fn new(slots: &'a [Slot], pick: Pick) -> MutSlices<'a> {
         MutSlices { slots, pick, _exclusive: PhantomData }
     }
 
-    /// Returns the element type of one tensor. Panics if it does not exist.
+    /// Returns the element type of one tensor. Panics if the tensor does not exist.
     pub fn dtype(&self, at: usize) -> Dtype {
         (self.pick)(&self.slots[at]).dtype
     }
@@ -116,14 +117,14 @@ impl<'a> MutSlices<'a> {
         unsafe { slice::from_raw_parts(memory, len) }
     }
 
-    /// Returns one tensor, to write. Panics like [`Slices::get`].
+    /// Returns one tensor for writing. Panics like [`Slices::get`].
     pub fn get_mut<T: Element>(&mut self, at: usize) -> &mut [T] {
         let (memory, len) = elements(self.slots, at, self.pick);
         // SAFETY: as in get, and `self` is borrowed exclusively.
         unsafe { slice::from_raw_parts_mut(memory, len) }
     }
 
-    /// Returns all tensors that are in arenas. They may be written at the same time.
+    /// Returns all tensors that are in arenas, which may be written at the same time.
     pub fn split(self) -> Vec<AnyMut<'a>> {
         let pick = self.pick;
         let own = self.slots.iter().enumerate().filter(|(_, slot)| !slot.is_elsewhere());
@@ -144,7 +145,7 @@ impl<'a> MutSlices<'a> {
 
 /// # Safety
 ///
-/// As long as the slice lives, these elements are valid, and no other code uses them.
+/// As long as the slice lives, these elements must be valid, and no other code may use them.
 unsafe fn whole<'a, T: Element>((memory, len): (*mut T, usize)) -> &'a mut [T] {
     // SAFETY: the caller's promise.
     unsafe { slice::from_raw_parts_mut(memory, len) }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Optim: single tensors of the state, and steps by hand.
+//! The methods of Optim for single tensors of the state, and for manual steps.
 //!
-//! A parameter has its number in order of registration. State has torch's names, and "master" for
-//! 16-bit parameters. The name None means the values that are updated: the master, or the parameter
-//! itself. Elements are f64 for parameters of f64, and f32 for all others.
+//! Parameters are identified by their numbers in registration order. Tensors of state have the
+//! names that torch uses. The master weights of 16-bit parameters are called "master". The name
+//! None selects the values that a step updates, which are the master weights, or the parameter
+//! itself if it has no master weights. Elements are f64 for f64 parameters, and f32 for all other
+//! parameters.
 use std::ffi::{CString, c_char};
 use std::ptr;
 
@@ -16,8 +18,8 @@ use crate::optim::Optim;
 const MOST_NAMES: usize = 16;
 
 impl Optim {
-    /// Returns the names of the state that a parameter has now, which is the state that a save
-    /// would write. Local.
+    /// Returns the names of the tensors of state that a parameter has now. A save would write these
+    /// tensors. Local.
     pub fn state_names(&self, param: usize) -> Result<Vec<&'static str>> {
         let (mut names, mut count) = ([ptr::null(); MOST_NAMES], 0);
         let room = names.as_mut_ptr();
@@ -36,8 +38,8 @@ impl Optim {
         Ok(names[..count].iter().map(|name| static_text(*name)).collect())
     }
 
-    /// Reads `out.len()` elements, beginning with element `first`. This rank must own them all.
-    /// Local.
+    /// Reads `out.len()` elements, starting at index `first`. This rank must own all of these
+    /// elements. Local.
     pub fn state_get<T: Element>(
         &self,
         param: usize,
@@ -56,9 +58,10 @@ impl Optim {
         .map(drop)
     }
 
-    /// Sets the elements that this rank owns, beginning with element `first`. Every rank makes this
-    /// call for the same parameters and names, with the whole tensor, any part, or an empty slice.
-    /// To set masters, use [`set_values`](Optim::set_values). Local.
+    /// Sets the elements that this rank owns, among the elements starting at index `first`. Every
+    /// rank must make this call for the same parameters and names, with the whole tensor, any part
+    /// of it, or an empty slice. To set master weights, use [`set_values`](Optim::set_values).
+    /// Local.
     pub fn state_set<T: Element>(
         &mut self,
         param: usize,
@@ -73,12 +76,14 @@ impl Optim {
         unsafe { self.set_tensor(param, Some(name), first, values) }
     }
 
-    /// Sets the values that are updated and that this rank owns: masters, and the parameters in its
-    /// own memory. [`share_params`](Optim::share_params) then copies them to all ranks. Local.
+    /// Sets the values that a step updates, for the elements that this rank owns. This sets the
+    /// master weights and the parameters of this rank. [`share_params`](Optim::share_params) then
+    /// copies the parameters to all ranks. Local.
     ///
     /// # Safety
     ///
-    /// Until then, no rank has a slice of the parameters.
+    /// No rank may have a slice of the parameters until [`share_params`](Optim::share_params) has
+    /// been called.
     pub unsafe fn set_values<T: Element>(
         &mut self,
         param: usize,
@@ -107,8 +112,8 @@ impl Optim {
         .map(drop)
     }
 
-    /// Reads a parameter's "step", or "mu_product" with NAdam. None reads the optimizer's own
-    /// value. Local.
+    /// Reads the scalar "step" of a parameter, or "mu_product" with NAdam. None reads the
+    /// optimizer's own value. Local.
     pub fn state_scalar(&self, param: Option<usize>, name: &str) -> Result<f64> {
         let (name, mut value) = (c_text(name, "name")?, 0.0);
         let param = param.map_or(sys::ZERO_ALL_PARAMS.into(), number);
@@ -120,8 +125,8 @@ impl Optim {
         Ok(value)
     }
 
-    /// Sets that value. Every rank must set the same one. None sets every parameter's value and the
-    /// optimizer's own. Local.
+    /// Sets such a scalar. Every rank must set the same value. None sets the value of every
+    /// parameter and the optimizer's own value. Local.
     pub fn set_state_scalar(&mut self, param: Option<usize>, name: &str, value: f64) -> Result<()> {
         let name = c_text(name, "name")?;
         let param = param.map_or(sys::ZERO_ALL_PARAMS.into(), number);
@@ -134,7 +139,7 @@ impl Optim {
     }
 
     /// Copies a whole sealed tensor into `out` on rank `to`, or on all ranks if `to` is None. On
-    /// other ranks `out` may be empty. Collective.
+    /// all other ranks, `out` may be empty. Collective.
     pub fn state_gather<T: Element>(
         &mut self,
         param: usize,
@@ -154,8 +159,8 @@ impl Optim {
         .map(drop)
     }
 
-    /// Reads the reduced gradient as a step would use it: `out.len()` elements, beginning with
-    /// element `first`. This rank must own them all. Local.
+    /// Reads `out.len()` elements of the reduced gradient, starting at index `first`, as a step
+    /// would use them. This rank must own all of these elements. Local.
     pub fn grad_get<T: Element>(&self, param: usize, first: i64, out: &mut [T]) -> Result<()> {
         self.check_elements::<T>(param)?;
         let (count, memory) = (length(out), out.as_mut_ptr().cast());
@@ -164,8 +169,8 @@ impl Optim {
             .map(drop)
     }
 
-    /// Copies the ranges that this rank owns from its parameters to every rank. It replaces
-    /// [`step`](Optim::step) in a step by hand. Pass `keep_masters` after
+    /// Copies the ranges that this rank owns from its parameters to every rank. This replaces
+    /// [`step`](Optim::step) in a manual step. Pass `keep_masters` after
     /// [`set_values`](Optim::set_values). Collective.
     pub fn share_params(&mut self, keep_masters: bool) -> Result<()> {
         let flags = if keep_masters { sys::ZERO_SHARE_KEEP_MASTERS } else { 0 };
@@ -174,7 +179,7 @@ impl Optim {
             .map(drop)
     }
 
-    /// Fails unless T is the type of a parameter's state.
+    /// Fails unless T is the element type of a parameter's state.
     fn check_elements<T: Element>(&self, param: usize) -> Result<()> {
         let (mut dtype, mut count) = (0, 0);
         // SAFETY: the token is checked, `dtype` and `count` live for the call.
@@ -190,7 +195,8 @@ impl Optim {
     }
 }
 
-/// A number that does not fit becomes one that no parameter has, which C refuses.
+/// Converts a number for C. A number that does not fit becomes a number that no parameter has,
+/// which C refuses.
 fn number(param: usize) -> i64 {
     i64::try_from(param).unwrap_or(i64::MAX)
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! GPU streams that an engine makes.
+//! GPU streams that an engine creates.
 use std::ffi::c_void;
 use std::ptr;
 
-/// A queue of work on a GPU: a `cudaStream_t`.
+/// A queue of work on a GPU, which is a `cudaStream_t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream(*mut c_void);
 
@@ -20,8 +20,8 @@ impl Stream {
     ///
     /// # Safety
     ///
-    /// `stream` is a `cudaStream_t` of the GPU of every comm that it is used with, and is valid as
-    /// long as an optimizer uses it.
+    /// `stream` must be a `cudaStream_t` of the GPU of every comm with which it is used. It must be
+    /// valid as long as an optimizer uses it.
     pub unsafe fn from_raw(stream: *mut c_void) -> Stream {
         Stream(stream)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Collectives that the caller implements, called through the C library's vtable.
+//! Collectives that the caller implements. The C library calls them through a vtable.
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
@@ -16,24 +16,25 @@ use crate::options::init;
 /// The functions must return, because libzero cannot interrupt them. A failure or a panic breaks
 /// the comm. A panic continues in the call that ran the function.
 pub trait Collectives: Send {
-    /// Gathers small control messages. `pieces` has `world` pieces of equal size in rank order.
-    /// This rank's piece is filled in: fill in the others.
+    /// Gathers small control messages. `pieces` has `world` pieces of equal size in rank order. The
+    /// piece of this rank contains its data. Fill in all other pieces.
     fn exchange(&mut self, pieces: &mut [u8]) -> std::result::Result<(), Failed>;
 
-    /// Does the same for parameters.
+    /// Does the same as `exchange` for parameters.
     fn all_gather(&mut self, pieces: &mut [u8]) -> std::result::Result<(), Failed>;
 
-    /// Sends piece r of `send` to rank r, and receives one piece from each rank into `recv`. Both
-    /// have `world` pieces of equal size, in rank order.
+    /// Sends piece number r of `send` to rank r, and receives one piece from each rank into `recv`.
+    /// Both buffers have `world` pieces of equal size, in rank order.
     fn all_to_all(&mut self, send: &[u8], recv: &mut [u8]) -> std::result::Result<(), Failed>;
 
-    /// Returns whether [`split`](Collectives::split) works. The answer is the same on every rank.
+    /// Returns whether [`split`](Collectives::split) works. The result must be the same on every
+    /// rank.
     fn can_split(&self) -> bool {
         false
     }
 
-    /// Returns the collectives of the sub-group of the ranks that pass the same color, or None for
-    /// a negative color. Every rank of the parent calls it.
+    /// Returns the collectives of the sub-group of ranks that pass the same color, or None for a
+    /// negative color. This is called on every rank of the parent group.
     fn split(
         &mut self,
         _color: i32,
@@ -44,8 +45,8 @@ pub trait Collectives: Send {
     }
 }
 
-/// The object that C's `ctx` points to, with a reference count. The lock is never contended:
-/// libzero calls one function of a comm at a time.
+/// The object to which the `ctx` of C points, with a reference count. The lock is never contended,
+/// because libzero calls one function of a comm at a time.
 struct Context {
     collectives: Mutex<Box<dyn Collectives>>,
     rank: usize,
@@ -100,11 +101,12 @@ pub(crate) fn create(
     check(status).map(|_| out)
 }
 
-/// Runs a callback with its context. Its failure is kept for the call that is running.
+/// Runs a callback with its context. If the callback fails, the failure is kept for the call that
+/// is running.
 ///
 /// # Safety
 ///
-/// `ctx` is a result of Context::into_raw, and its comm is not freed yet.
+/// `ctx` must be a result of Context::into_raw, and its comm must not have been freed.
 unsafe fn guarded(
     ctx: *mut c_void,
     run: impl FnOnce(&Context, &mut dyn Collectives) -> std::result::Result<(), Failed>,
@@ -128,7 +130,8 @@ unsafe fn guarded(
 
 /// # Safety
 ///
-/// `data` is NULL with `len` 0, or has `len` bytes that no code writes as long as the slice lives.
+/// `data` must be NULL with a `len` of 0, or point to `len` bytes that no code writes as long as
+/// the slice lives.
 unsafe fn bytes<'a>(data: *const c_void, len: usize) -> &'a [u8] {
     if len == 0 {
         return &[];
@@ -139,8 +142,8 @@ unsafe fn bytes<'a>(data: *const c_void, len: usize) -> &'a [u8] {
 
 /// # Safety
 ///
-/// `data` is NULL with `len` 0, or has `len` bytes that no other code uses as long as the slice
-/// lives.
+/// `data` must be NULL with a `len` of 0, or point to `len` bytes that no other code uses as long
+/// as the slice lives.
 unsafe fn bytes_mut<'a>(data: *mut c_void, len: usize) -> &'a mut [u8] {
     if len == 0 {
         return &mut [];
@@ -149,11 +152,12 @@ unsafe fn bytes_mut<'a>(data: *mut c_void, len: usize) -> &'a mut [u8] {
     unsafe { slice::from_raw_parts_mut(data.cast(), len) }
 }
 
-/// Copies `send` to its place in `recv`, unless it is there already, so that no two slices overlap.
+/// Copies `send` to its place in `recv` unless it is already at that place, so that no two slices
+/// overlap.
 ///
 /// # Safety
 ///
-/// `send` has `size` bytes, and `recv` has `size` bytes for each rank.
+/// `send` must have `size` bytes, and `recv` must have `size` bytes for each rank.
 unsafe fn gathered<'a>(
     context: &Context,
     send: *const c_void,

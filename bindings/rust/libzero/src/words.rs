@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Translates the names of zero.h in the library's messages to the names of this crate.
+//! Replaces the names of zero.h with the names of this crate in messages of the library.
 
-/// Functions whose method has another name. The rule for all others: `zero_comm_create_local` is
-/// `Comm::local`, `zero_comm_barrier` is `Comm::barrier`, `zero_step` is `Optim::step`.
+/// Functions whose method has an irregular name. Regular names are, for example, `Comm::local` for
+/// `zero_comm_create_local`, `Comm::barrier` for `zero_comm_barrier`, and `Optim::step` for
+/// `zero_step`.
 const CALLS: &[(&str, &str)] = &[
     ("zero_arena_alloc", "Comm::arena"),
     ("zero_arena_free", "Arena::drop"),
@@ -95,8 +96,8 @@ const CONSTANTS: &[(&str, &str)] = &[
     ("ZERO_UNEVEN_WORLD", "UnevenInputs::World"),
 ];
 
-/// Returns the message in this crate's words. Quoted text and paths belong to the program and are
-/// kept.
+/// Returns the message with the names of this crate. Quoted text and paths belong to the program,
+/// and are not changed.
 pub(crate) fn in_rust(text: &str) -> String {
     let mut told = String::with_capacity(text.len());
     let mut rest = text;
@@ -143,7 +144,7 @@ fn word_of(word: &str) -> String {
     }
 }
 
-/// Returns whether it is a call that has a method.
+/// Returns whether a word is the name of a call that has a method.
 fn is_call(word: &str) -> bool {
     word.starts_with("zero_") && !word.ends_with("_options") && !OTHERS.contains(&word)
 }

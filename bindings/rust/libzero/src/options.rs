@@ -32,7 +32,7 @@ pub enum Optimizer {
     Adadelta = sys::ZERO_OPTIMIZER_ADADELTA,
     /// The settings are lr, beta1, beta2, eps, weight_decay, decoupled_weight_decay and maximize.
     RAdam = sys::ZERO_OPTIMIZER_RADAM,
-    /// Has the same settings as RAdam, and also momentum_decay.
+    /// Has the settings of RAdam and the setting momentum_decay.
     NAdam = sys::ZERO_OPTIMIZER_NADAM,
     /// The settings are lr (the first step size), eta_minus, eta_plus, step_size_min, step_size_max
     /// and maximize.

@@ -70,9 +70,9 @@ class Optimizer(Gradients, Checkpoints, Closing):
                       summed, and by which their sum is multiplied
     share_dtype       the dtype, "bfloat16" or "float16", to which a step rounds float32 parameters
                       on every rank. These parameters then have master weights
-    master            the storage of master weights. With "remainder", only the 16 bits of a master
-                      weight that its bfloat16 parameter lacks are stored. The state is smaller, and
-                      ties are rounded away from zero instead of to even. With "none", no master
+    master            the storage of master weights. With "remainder", only the 16 low-order bits,
+                      which a bfloat16 parameter does not have, are stored. The state is smaller,
+                      and ties are rounded away from zero instead of to even. With "none", no master
                       weights are stored, and each step loses the bits that rounding cuts off
     uneven_inputs     uneven_inputs the treatment of ranks that run out of inputs, which join()
                       describes

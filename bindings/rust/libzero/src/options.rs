@@ -83,8 +83,8 @@ pub enum Master {
     /// Master weights are stored as f32. Ties are rounded to even.
     #[default]
     Float32,
-    /// Only the 16 bits that a [`Bf16`](crate::Bf16) parameter lacks are stored. The state is 2
-    /// bytes smaller per element, and ties are rounded away from zero.
+    /// Only the 16 low-order bits, which a [`Bf16`](crate::Bf16) parameter does not have, are
+    /// stored. The state is 2 bytes smaller per element, and ties are rounded away from zero.
     Remainder,
     /// No master weights are stored. Each step loses the bits that rounding to nearest cuts off.
     None,

@@ -274,7 +274,7 @@ RULES = [
         r"(?i)\b(?:the|a|no) possibility (?:to|for)\b",
         r"(?i)\b(?:allows?|permits?|enables|suggests?|recommends?|demands) to (?!the|a|all|each|this)\w+",
         r"(?i)\b(?:independent(?:ly)? from|divisible on|for to|in case if|must (?:not )?to|by hand of"
-        r"|(?:is|are|has) already been|(?:firstly|secondly|thirdly)|never came|also not|no more \w+able)\b",
+        r"|(?:is|are) already been|(?:firstly|secondly|thirdly)|never came|also not|no more \w+able)\b",
         r"(?i)\b(?:reports? error|comes? to an? \w+ion|cares? (?:for|about) that|lets? (?:itself|themselves))\b",
         r"(?i), (?:generally |usually )?no need|\bplease check[.;]|\bcan refer to\b|\bit is to \w+ that\b",
         r"(?i)\b(?:informations|datas|softwares|hardwares|equipments|advices)\b",

@@ -215,7 +215,8 @@ Status Control::broadcast(std::span<std::byte> data, int32_t root, Patience firs
 /// Returns how exchange k ended, or nothing if it has not; also OK if all have come and that is
 /// what the wait is for. Ends the exchange if the comm is broken.
 std::optional<Status> Control::look(uint64_t k, For what) {
-  const Decision standing = Decision::of(header().decision.load(std::memory_order_acquire));
+  // In one order with the leader's store to header().out, which comes before.
+  const Decision standing = Decision::of(header().decision.load(std::memory_order_seq_cst));
   if (standing.sequence > k) return Status();  // others are further on, so k was committed
   if (standing.sequence == k) {
     if (standing.aborted_by == 0) return Status();

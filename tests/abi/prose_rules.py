@@ -105,14 +105,22 @@ RULES = [
         r"^(?:As soon as|As long as|When|If|Because)\b[^,;.]*, so (?!that\b|far\b)"],
         "one conjunction", kinds="text item"),
     Rule("if will", [
-        r"^(?:If|When|In case) (?!you\b|this\b)[^,.;]{3,60} will (?!not\b)\w+[^,.;]*, "],
+        r"^(?:If|When|In case|After|Before|Until|Once|As soon as) (?!you\b|this\b)[^,.;]{3,60} will (?!not\b)\w+"
+        r"[^,.;]*, "],
         "the present tense after 'if' and 'when'", kinds="text item"),
     Rule("missing article", [
         r"^(?:Function|Method|Library|User|Parameter|Object|Process|Program|Argument|Variable|Thread|Rank) (?:returns?"
         r"|is|are|has|must|takes?|allows?|can|will|should|needs?|was)\b",
         r"\b(?:inside of|inside|build|of|use|load) (?:library|function|program|communicator|kernel)(?=[.,;:)]|$"
         r"| (?:is|has|must|with|in)\b)",
-        r"\b(?:moved?|copied|copy|sent?|transferred) to (?:GPU|host|device)(?=[.,;:)]|$| (?:is|has|in)\b)"],
+        r"\b(?:moved?|copied|copy|sent?|transferred) to (?:GPU|host|device)(?=[.,;:)]|$| (?:is|has|in)\b)",
+        r"(?:^|, |\b(?:that|if|when|because|so|otherwise) )(?:user|caller|library|function|program|compressor|decoder"
+        r"|encoder|server|client|thread|process|buffer|pointer|system|checksum|file|GPU|optimizer) (?:must|will|can"
+        r"|should|is|has|needs|returns|does|may)\b",
+        r"(?i)\b(?:before|after|from|until|during|with|of|to|on) (?:first|next|same|previous|current) (?!\w+s\b)"
+        r"(?!and\b|or\b|to\b|then\b|in\b)[a-z]+",
+        r"\bmost of (?!the|this|these|those|that|its|our|your|their|which|them|it|all|us|an?\b|CODE)[a-z]",
+        r"(?i)\b(?:with|by) help of\b|\bon system\b|\bat the runtime\b|\bper each\b"],
         "'the' or 'a'", kinds="text item"),
     Rule("label", [
         r"^[A-Z][a-z]+: (?:by|to|from|with|of) (?:the|a|an|each|every|its|all)\b[^.]*\.$"],
@@ -276,6 +284,10 @@ RULES = [
         r"(?i)\b(?:independent(?:ly)? from|divisible on|for to|in case if|must (?:not )?to|by hand of"
         r"|(?:is|are) already been|(?:firstly|secondly|thirdly)|never came|also not|no more \w+able)\b",
         r"(?i)\b(?:reports? error|comes? to an? \w+ion|cares? (?:for|about) that|lets? (?:itself|themselves))\b",
+        r"\b(?:can|could|may|might|must|will|should) to (?!do\b)\w+|\bto (?:don't|not to)\b|\bsupports? to \w+",
+        r"(?i)\bin case of (?:the|a) \w+ (?:is|are|was|has)\b|\beach time when\b|\bas long until\b|\bit comes to"
+        r"\b|\bhimself\b|\bherself\b|\brepresents itself\b|\b(?:not|does not|do not) more (?!than)[a-z]+",
+        r"^By default (?:uses|is|takes|has|returns|writes|creates)\b|^How to [^,]*, (?:please|see|refer)\b",
         r"(?i), (?:generally |usually )?no need|\bplease check[.;]|\bcan refer to\b|\bit is to \w+ that\b",
         r"(?i)\b(?:informations|datas|softwares|hardwares|equipments|advices)\b",
         r"(?i)\b(?:in dependence (?:of|on)|depend(?:s|ing|ent)? (?:from|of)|on (?:the )?bas(?:e|is) of"

@@ -105,7 +105,7 @@ RULES = [
         r"^(?:As soon as|As long as|When|If|Because)\b[^,;.]*, so (?!that\b|far\b)"],
         "one conjunction", kinds="text item"),
     Rule("if will", [
-        r"^(?:If|When|In case|After|Before|Until|Once|As soon as) (?!you\b|this\b)[^,.;]{3,60} will (?!not\b)\w+"
+        r"^(?:If|When|In case|After|Before|Until|Once|As soon as) (?!this\b)[^,.;]{3,60} will (?!not\b)\w+"
         r"[^,.;]*, "],
         "the present tense after 'if' and 'when'", kinds="text item"),
     Rule("missing article", [
@@ -287,6 +287,10 @@ RULES = [
         r"\b(?:can|could|may|might|must|will|should) to (?!do\b)\w+|\bto (?:don't|not to)\b|\bsupports? to \w+",
         r"(?i)\bin case of (?:the|a) \w+ (?:is|are|was|has)\b|\beach time when\b|\bas long until\b|\bit comes to"
         r"\b|\bhimself\b|\bherself\b|\brepresents itself\b|\b(?:not|does not|do not) more (?!than)[a-z]+",
+        r"(?i)\bpointers? on (?:the|an?)\b|\b(?:no any|the another|is exist|able of|there exists? no|foreseen for"
+        r"|CODE respectively CODE|not (?:possible|allowed|necessary|enough) to not)\b|\bcan not open\b",
+        r"^When \w+ing [^,]*, (?:need|please|can|should|must|it will)\b|^About (?:the|an?) [^,]*, |^Since version "
+        r"\S+ (?:it|the|there|this)\b|\b(?:after how many|how many|how much|which) [^,.;]* should the\b",
         r"^By default (?:uses|is|takes|has|returns|writes|creates)\b|^How to [^,]*, (?:please|see|refer)\b",
         r"(?i), (?:generally |usually )?no need|\bplease check[.;]|\bcan refer to\b|\bit is to \w+ that\b",
         r"(?i)\b(?:informations|datas|softwares|hardwares|equipments|advices)\b",

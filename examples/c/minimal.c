@@ -42,14 +42,14 @@ int main(int argc, char **argv) {
   zero_param param;  ZERO_INIT(param);
   param.name = "weights"; param.data = weights; param.grad = grads; param.shape = shape; param.ndim = 1;
   check(zero_register_params(optim, NULL, &param, 1, NULL));
-  check(zero_broadcast_params(optim, 0, NULL));                 /* all ranks start from rank 0's parameters   */
+  check(zero_broadcast_params(optim, 0, NULL));
   for (int step = 0; step < steps; step++) {
     forward_backward(weights, grads, step, zero_comm_rank(comm));
-    check(zero_step(optim, NULL));                              /* reduce, agree, update the own share, share */
+    check(zero_step(optim, NULL));                              /* reduce, update 1/N, share parameters       */
   }
   zero_save_options save; ZERO_INIT(save);
-  save.flags = ZERO_SAVE_REPLACE;                               /* what an earlier run has saved              */
-  check(zero_state_save(optim, directory, &save));              /* loads again on any number of ranks         */
+  save.flags = ZERO_SAVE_REPLACE;                               /* replace an earlier checkpoint              */
+  check(zero_state_save(optim, directory, &save));
   /* clang-format on */
 
   const int rank = zero_comm_rank(comm), world = zero_comm_world(comm);

@@ -41,8 +41,8 @@ optimizer.register(memory.params)
 optimizer.broadcast_params()
 loss_and_grads = jax.jit(jax.value_and_grad(loss_of))
 for inputs, targets in batches_of(comm.rank, comm.world):
-    # A copy: jnp.asarray may keep the memory itself, which the next step changes.
+    # jnp.asarray might not copy the memory, which the next step changes.
     params = unflatten_dict({name: jnp.array(value) for name, value in memory.data.items()}, sep=".")
     loss, grads = loss_and_grads(params, inputs, targets)
-    optimizer.step(flatten_dict(grads, sep="."))  # only read, where JAX keeps them
+    optimizer.step(flatten_dict(grads, sep="."))  # only read
 print(f"loss {comm.all_reduce(float(loss)) / comm.world:.5f}")

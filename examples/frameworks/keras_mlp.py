@@ -35,9 +35,9 @@ optimizer.register(memory.params)
 optimizer.broadcast_params()
 for inputs, targets in batches_of(comm.rank, comm.world):
     for name, variable in variables.items():
-        variable.assign(memory.data[name].copy())  # TensorFlow may keep the memory itself
+        variable.assign(memory.data[name].copy())  # TensorFlow may keep the memory
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean((model(inputs) - targets) ** 2)
     grads = tape.gradient(loss, [variable.value for variable in variables.values()])
-    optimizer.step([tf.convert_to_tensor(grad) for grad in grads])  # of IndexedSlices a dense one
+    optimizer.step([tf.convert_to_tensor(grad) for grad in grads])  # makes IndexedSlices dense
 print(f"loss {comm.all_reduce(float(loss)) / comm.world:.5f}")

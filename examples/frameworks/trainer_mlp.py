@@ -41,7 +41,7 @@ class WithLibzero(Trainer):
         return self.optimizer
 
     def _save_optimizer_and_scheduler(self, output_dir):
-        self.optimizer.optimizer.consolidate_state_dict()  # on every rank; one is asked for it
+        self.optimizer.optimizer.consolidate_state_dict()  # on every rank
         super()._save_optimizer_and_scheduler(output_dir)
 
 

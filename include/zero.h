@@ -6,7 +6,7 @@
  *
  * Every rank of a group holds the same parameters and computes its own gradients. libzero splits
  * the optimizer state over the ranks. It reduces each gradient to the rank that owns it, updates
- * the owned share, and copies the new parameters to every rank:
+ * the owned shard, and copies the new parameters to every rank:
  *
  *     zero_comm *comm;    zero_comm_create_env(&comm, NULL);
  *     zero_optim *optim;  zero_create(&optim, comm, NULL);
@@ -15,30 +15,30 @@
  *     for (int step = 0; step < 1000; step++) { forward_backward(); zero_step(optim, NULL); }
  *     zero_state_save(optim, "run/step-1000", NULL);
  *
- * The comments in this header are the contract of each call. docs/calls.md adds details, and
+ * The comments in this header define the contract of each call. docs/calls.md adds details, and
  * docs/gpu.md describes what differs on GPUs, in CUDA graphs and over NCCL. A call named
  * zero_VERB[_THINGS] works on a whole optimizer. A call named zero_THING_VERB works on a comm,
  * group, parameter, gradient or state.
  *
  *  1. A call that can fail returns a zero_status. ZERO_OK is 0. A positive status reports success
-  *     with additional information, and a negative status reports failure. zero_last_error() then
- *     names the call, the cause and the remedy.
+ *     with additional information, and a negative status reports failure. zero_last_error() then
+ *     gives the call, the cause and the remedy.
  *  2. A call that failed has changed nothing and has written no results, unless its comment names
  *     an exception. A call that aborted its comm may have written some of its results.
  *  3. Handles are opaque, and each call checks them. A handle returned through `**out` is freed
-  *     with its _free call, which is local and ignores NULL. Handles may be freed in any order.
- *     With a handle of another copy of the library, a call returns ZERO_ERR_ARGUMENT.
+ *     with its _free call, which is local and ignores NULL. Handles may be freed in any order. With
+ *     a handle from another copy of the library, a call returns ZERO_ERR_ARGUMENT.
  *  4. Structs begin with struct_size. ZERO_INIT(object) fills a struct with zeros and sets its
  *     size; set the other fields after that. A field that is 0 selects the default, which the
- *     field's comment shows in parentheses. A struct_size that is larger than the library knows
- *     is accepted if the rest of the struct is zero. All structs of an array have the size of the
- *     first.
+ *     field's comment shows in parentheses. A struct_size that is larger than the library knows is
+ *     accepted if the rest of the struct is zero. All structs in an array must have the same size
+ *     as the first.
  *  5. Every rank of the comm must make its "collective" calls in the same order, and one at a time
  *     across all optimizers of the comm. "Local" calls wait for no other rank.
  *  6. Only one thread at a time may use a handle. A call from a second thread returns
  *     ZERO_ERR_BUSY and has no effect. Any thread may call zero_comm_abort, zero_comm_failure,
  *     zero_param_wait and zero_grad_ready at any time.
-  *  7. libzero uses a pointer only until the call returns, unless the comment names a later time.
+ *  7. libzero uses a pointer only until the call returns, unless the comment names a later time.
  *     Arrays are copied.
  *  8. No call waits without a deadline (zero_comm_options), except inside your own functions.
  *     On the host, `stream` is NULL, and the work of a call is complete when the call returns. On
@@ -147,7 +147,7 @@ ZERO_API zero_status zero_set_log_callback(zero_log_fn log, void *ctx, int32_t m
  * and no call is in flight. */
 ZERO_API zero_status zero_set_interrupt_callback(zero_interrupt_fn ask, void *ctx);
 
-/* ---- Comm: one rank's handle on a group of ranks ------------------------------------ */
+/* ---- Comm: one rank's handle to a group of ranks ------------------------------------ */
 
 typedef struct zero_comm zero_comm;
 
@@ -235,8 +235,8 @@ ZERO_API zero_status zero_comm_create_user(zero_comm **out, const zero_comm_func
 
 /* Write a new id of ZERO_NCCL_ID_BYTES bytes to `id`. One rank of a group makes this call, and your
  * own code sends the id to the other ranks. The ranks that pass the id to zero_comm_create_nccl
- * form the group. Each group needs its own id. ZERO_ERR_UNSUPPORTED names the places where libzero
- * looked for NCCL (2.27.3 or later). Local. */
+ * form the group. Each group needs its own id. The message of ZERO_ERR_UNSUPPORTED lists the places
+ * where libzero looked for NCCL (2.27.3 or later). Local. */
 enum { ZERO_NCCL_ID_BYTES = 128 };
 ZERO_API zero_status zero_nccl_unique_id(void *id);
 
@@ -265,8 +265,8 @@ ZERO_API zero_status zero_comm_wrap_nccl(zero_comm **out, void *nccl_comm,
  *
  * The call returns ZERO_ERR_STATE if MPI is not initialized or has been finalized, or if another
  * thread must make the call. It returns ZERO_ERR_ARGUMENT for MPI_COMM_NULL, an intercommunicator
- * or a wrong size. ZERO_ERR_UNSUPPORTED names the missing part. The text of ZERO_ERR_COMM includes
- * MPI's own message. Collective. */
+ * or a wrong size. The message of ZERO_ERR_UNSUPPORTED names the missing part. The text of
+ * ZERO_ERR_COMM includes MPI's own message. Collective. */
 ZERO_API zero_status zero_comm_create_mpi(zero_comm **out, const void *mpi_comm,
                                           size_t mpi_comm_bytes, const zero_comm_options *options);
 
@@ -358,10 +358,10 @@ enum {
  * this costs copies, which zero_stats counts. Collective. */
 ZERO_API zero_status zero_arena_alloc(zero_comm *comm, size_t bytes, int32_t kind, void **out);
 
-/* Release this rank's hold on memory from zero_arena_alloc. If ranks are threads, each thread frees
- * the pointer that it got. The memory is freed once no optimizer has a tensor registered in it. If
- * this rank owns a parameter that another rank keeps in the arena, a step returns ZERO_ERR_STATE
- * once the memory has been freed on this rank. NULL is ignored. Local. */
+/* Release this rank's reference to memory from zero_arena_alloc. If ranks are threads, each thread
+ * frees the pointer that it got. The memory is freed once no optimizer has a tensor registered in
+ * it. If this rank owns a parameter that another rank keeps in the arena, a step returns
+ * ZERO_ERR_STATE once the memory has been freed on this rank. NULL is ignored. Local. */
 ZERO_API zero_status zero_arena_free(void *arena);
 
 /* ---- Build an optimizer ------------------------------------------------------------- */
@@ -504,7 +504,7 @@ typedef struct zero_options {
     const double *values;          /* ... and values                                              */
     size_t setting_count;
     int32_t master;                /* ZERO_MASTER_*                                  (FLOAT32)    */
-    int32_t wire_dtype;            /* type in which gradients travel: bf16 or fp16  (unchanged)   */
+    int32_t wire_dtype;            /* gradients are sent in this type: bf16 or fp16 (unchanged)   */
     double loss_scale;             /* initial dynamic loss scale, 2^-100 to 2^100        (off)    */
     double growth_factor;          /* multiplies the scale when it grows, at least 1 (2)          */
     double backoff_factor;         /* multiplies it after a skipped step, in (0, 1]  (0.5)        */
@@ -518,11 +518,11 @@ typedef struct zero_options {
 } zero_options;
 
 /* With k instances, each block of world / k consecutive ranks forms one instance. Rank r owns the
- * same share as rank r % (world / k), so k ranks hold each share. The gradients of all ranks are
+ * same shard as rank r % (world / k), so k ranks hold each shard. The gradients of all ranks are
  * summed, and an owner sends parameters only within its instance. Results and checkpoints match
  * those of a single instance.
  *
- * All copies of a share must stay bitwise identical. Your own functions, the state that you set,
+ * All copies of a shard must stay bitwise identical. Your own functions, the state that you set,
  * and gradients that you pass as already reduced must therefore be the same on all ranks that hold
  * a copy. A save compares the copies, and returns ZERO_ERR_MISMATCH on ranks whose copies differ.
  * libzero refuses more than one instance (ZERO_ERR_UNSUPPORTED) for parameters in
@@ -559,7 +559,7 @@ typedef struct zero_param {
     int32_t dtype;        /* a floating-point type; any type if frozen (FLOAT32)                  */
     int32_t owner;        /* its rank, in the first instance, with ZERO_PARTITION_MANUAL          */
     int32_t flags;        /* ZERO_PARAM_*                                                         */
-    int64_t order;        /* position in the forward pass; later ones travel first (registration) */
+    int64_t order;        /* place in the forward pass; later ones are sent first (registration)  */
     int32_t grad_dtype;   /* a floating-point type; set it if the parameter's differs    (dtype)  */
     int32_t reserved;     /* zero                                                                 */
     double lr_scale;      /* with its flag: multiplies the group's lr                             */
@@ -569,8 +569,9 @@ typedef struct zero_param {
 /* Add `count` parameters as one group, and write the number of the group to `*group` unless `group`
  * is NULL. Names, shapes and order must be the same on every rank. Parameters stay registered until
  * zero_free. You may call this again, even after steps. If the call fails, no parameter is added.
- * ZERO_ERR_ARGUMENT names the parameter and the fault. The call returns ZERO_ERR_UNSUPPORTED if a
- * parameter is not frozen and has a dtype that cannot be trained. Local. */
+ * The message of ZERO_ERR_ARGUMENT gives the parameter and the fault. The call returns
+ * ZERO_ERR_UNSUPPORTED if a parameter is not frozen and has a dtype that cannot be trained.
+ * Local. */
 ZERO_API zero_status zero_register_params(zero_optim *optim, const zero_group_options *options,
                                           const zero_param *params, size_t count, int32_t *group);
 
@@ -626,8 +627,8 @@ ZERO_API zero_status zero_group_set(zero_optim *optim, int32_t group, const char
 ZERO_API zero_status zero_group_get(const zero_optim *optim, int32_t group, const char *name,
                                     double *value);
 
-/* On a GPU, let each step read a setting from `data`, which is one number of type `dtype`
- * (ZERO_FLOAT32 or ZERO_FLOAT64) in device memory. NULL restores the value of zero_group_set.
+/* On a GPU, let each step read a setting from device memory. `data` points to one number of type
+ * `dtype`, which is ZERO_FLOAT32 or ZERO_FLOAT64. NULL restores the value of zero_group_set.
  * Local. */
 ZERO_API zero_status zero_group_set_from(zero_optim *optim, int32_t group, const char *name,
                                          const void *data, int32_t dtype);
@@ -683,11 +684,11 @@ enum {
 /* Announce during the backward pass that this rank's gradient of parameter number `param` is final.
  * `grad` is the gradient, or NULL if there is no gradient. On local comms on the host, libzero sums
  * the gradient once every rank has announced it. The sum is bitwise identical to the sum of
- * zero_reduce_grads. The next call that reduces uses the announced gradients, and zero_drop_grads
- * discards them. Until either call returns, do not change the gradient or the parameter.
- * zero_grad_ready returns ZERO_ERR_STATE if the gradient has already been announced, and
- * ZERO_ERR_BUSY while another call on this optimizer runs. Local; any number of threads may call it
- * at once. */
+ * zero_reduce_grads. The announced gradients are used by the next call that reduces gradients, or
+ * are discarded by zero_drop_grads. Until one of these calls returns, do not change the gradient or
+ * the parameter. zero_grad_ready returns ZERO_ERR_STATE if the gradient has already been announced,
+ * and ZERO_ERR_BUSY while another call on this optimizer runs. Local; any number of threads may
+ * call it at once. */
 ZERO_API zero_status zero_grad_ready(zero_optim *optim, int64_t param, void *grad, void *stream);
 
 /* Sum every gradient over the ranks, in rank order, and give each sum to its owners. Sums are fp32,
@@ -734,7 +735,7 @@ typedef struct zero_step_options {
 } zero_step_options;
 
 /* Reduce the gradients if they have not been reduced, agree with all ranks to take the step, clip
- * (max_grad_norm), update the owned share, and copy the new parameters to every rank. Gradients and
+ * (max_grad_norm), update the owned shard, and copy the new parameters to every rank. Gradients and
  * parameters belong to libzero until the call returns. If the call fails before the ranks have
  * agreed, nothing has changed, and a later zero_step may continue. ZERO_ERR_CALLBACK also discards
  * the reduced gradients. A failure after the agreement aborts the comm, and zero_comm_failure
@@ -815,9 +816,9 @@ typedef struct zero_join_options {
 
 /* Call this on a rank that has run out of inputs. It matches the other ranks' collective calls on
  * this optimizer, contributing zero gradients, until every rank has called zero_join. It then
- * copies buffers to all ranks from the highest of the ranks that joined last, and writes the number
- * of that rank to `*last_rank` unless `last_rank` is NULL. It returns ZERO_ERR_STATE without
- * zero_options.uneven_inputs. Calls that need data from a rank that has joined return
+ * copies buffers to all ranks from the highest-numbered of the ranks that joined last, and writes
+ * the number of that rank to `*last_rank` unless `last_rank` is NULL. It returns ZERO_ERR_STATE
+ * without zero_options.uneven_inputs. Calls that need data from a rank that has joined return
  * ZERO_ERR_STATE on all ranks. Collective with any call on this optimizer. */
 ZERO_API zero_status zero_join(zero_optim *optim, const zero_join_options *options,
                                int32_t *last_rank);
@@ -839,9 +840,10 @@ typedef struct zero_save_options {
  *
  * ZERO_SAVE_REPLACE replaces the checkpoint that was there when the save began. The call returns
  * ZERO_ERR_STATE if that checkpoint has been replaced meanwhile, if `directory` exists and
- * ZERO_SAVE_REPLACE is not set, or if `directory` holds other files. ZERO_ERR_CKPT_IO names the
- * file, the operation and the reason. An old checkpoint is then untouched, unless the text reports
- * that the new one is complete, and the comm remains usable. Collective. */
+ * ZERO_SAVE_REPLACE is not set, or if `directory` holds other files. The message of
+ * ZERO_ERR_CKPT_IO gives the file, the operation and the reason. An old checkpoint is then
+ * untouched, unless the text reports that the new one is complete, and the comm remains usable.
+ * Collective. */
 ZERO_API zero_status zero_state_save(zero_optim *optim, const char *directory,
                                      const zero_save_options *options);
 
@@ -883,7 +885,7 @@ typedef struct zero_load_options {
 /* Load the checkpoint `directory` or, if `directory` is a folder of checkpoints, the checkpoint
  * with the highest step in it. Any world size and any partition can load a checkpoint, bit for bit.
  * All files are verified before anything changes. ZERO_ERR_CKPT_INVALID reports where the damage
- * is, and ZERO_ERR_CKPT_MISMATCH names every difference. If reading fails after the verification,
+ * is, and ZERO_ERR_CKPT_MISMATCH lists every difference. If reading fails after the verification,
  * parameters, buffers and state are undefined, and steps and saves return ZERO_ERR_NOT_LOADED until
  * a load succeeds. Collective. */
 ZERO_API zero_status zero_state_load(zero_optim *optim, const char *directory,
@@ -950,7 +952,8 @@ ZERO_API zero_status zero_state_prune(const char *directory, int64_t keep_last, 
  * are the master weights or, without them, the parameter itself. Elements are double for
  * ZERO_FLOAT64 parameters, integers for integer parameters, and float for all others. The entry
  * "step" is the number of updates of a parameter or, with ZERO_ALL_PARAMS, of the optimizer. The
- * entries "step", and "mu_product" of NADAM, are one double each: `first` is 0 and `count` is 1. */
+ * entries "step" and, for NADAM, "mu_product" each hold one double, so `first` must be 0 and
+ * `count` must be 1. */
 
 /* Write the names of the existing state entries of a parameter to `names` (at most `capacity` of
  * them), and the number of names to `*count`. Write the element type to `*dtype` unless `dtype` is
@@ -976,8 +979,8 @@ ZERO_API zero_status zero_state_set(zero_optim *optim, int64_t param, const char
                                     int64_t first, int64_t count, const void *values);
 
 #define ZERO_ALL_RANKS (-1)
-/* Copy a whole tensor from its owners into `values` on the rank that `to` gives, or on every rank
- * if `to` is ZERO_ALL_RANKS. `values` must have room for all `count` elements of the tensor. Ranks
+/* Copy a whole tensor from its owners into `values` on the rank given by `to`, or on every rank if
+ * `to` is ZERO_ALL_RANKS. `values` must have room for all `count` elements of the tensor. Ranks
  * that receive nothing ignore `values` and `count`. All ranks return ZERO_ERR_STATE if the entry
  * does not exist yet. Collective. */
 ZERO_API zero_status zero_state_gather(zero_optim *optim, int64_t param, const char *name,
@@ -1009,11 +1012,11 @@ typedef struct zero_plan {
     const zero_comm *comm;    /* in:  the comm of the plan, which may need less room (any)        */
 } zero_plan;
 
-/* Compute how an optimizer with these options would divide these parameters as one group, and a
- * memory layout that travels without packing. To use the layout, put parameter i at offsets[i] of
- * an arena and its gradient at grad_offsets[i] of another arena, and register the parameter with
- * ZERO_PARAM_PADDED (docs/memory.md explains padding). The call does not read `data`, `grad` and
- * `name`. plan->comm must have `world` ranks. Local. */
+/* Compute how an optimizer with these options would divide these parameters as one group. Also
+ * compute a memory layout that can be sent without packing. To use the layout, put parameter i at
+ * offsets[i] of an arena and its gradient at grad_offsets[i] of another arena, and register the
+ * parameter with ZERO_PARAM_PADDED (docs/memory.md explains padding). The call does not read
+ * `data`, `grad` and `name`. plan->comm must have `world` ranks. Local. */
 ZERO_API zero_status zero_partition_plan(const zero_param *params, size_t count, int32_t world,
                                          const zero_options *options, zero_plan *plan);
 

@@ -37,7 +37,7 @@
 
 namespace libzero {
 
-/// The failure of a call. what() returns the text of zero_last_error(), which names the call, the
+/// The failure of a call. what() returns the text of zero_last_error(), which gives the call, the
 /// cause and the remedy.
 class Error : public std::runtime_error {
  public:
@@ -178,7 +178,7 @@ using Element =
 
 }  // namespace detail
 
-/// One rank's handle on a group of ranks.
+/// One rank's handle to a group of ranks.
 class Comm {
  public:
   static Comm solo(const CommOptions &options = {}) {
@@ -365,8 +365,7 @@ class Optimizer {
     with.reduce_flags = reduce_flags;
     check(zero_step_begin(get(), &with));
   }
-  /// The `status` of the result may be the error of the latest step. This error is not thrown
-  /// again.
+  /// The returned `status` may be the error from the latest step. This error is not thrown again.
   zero_result result() const {
     Defaults<zero_result> result;
     const zero_status status = zero_step_result(get(), &result);
@@ -380,7 +379,7 @@ class Optimizer {
   void share_params(int32_t flags = 0, void *stream = nullptr) {
     check(zero_share_params(get(), flags, stream));
   }
-  /// Returns the highest of the ranks that joined last.
+  /// Returns the highest-numbered of the ranks that joined last.
   int32_t join(const std::vector<void *> &grads = {}, void *stream = nullptr) {
     Defaults<zero_join_options> with;
     with.grads = detail::pointer(grads);
@@ -552,7 +551,8 @@ inline size_t prune_checkpoints(const std::string &folder, int64_t keep_last,
   return deleted;
 }
 
-/// A division of parameters over `world` ranks, and a memory layout that travels without packing.
+/// A division of parameters over `world` ranks, and a memory layout that can be sent without
+/// packing.
 struct Plan {
   Plan(const std::vector<Param> &params, int32_t world, const Options &options = {},
        const Comm *comm = nullptr)

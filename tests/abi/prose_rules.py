@@ -397,7 +397,7 @@ class OwnWord:
 
 
 OWN_WORDS = [
-    OwnWord("comm", r"comms?", "one rank's handle on a group of ranks"),
+    OwnWord("comm", r"comms?", "one rank's handle to a group of ranks"),
     OwnWord("arena", r"arenas?", "memory that libzero allocates and reduces in"),
     OwnWord("seal", r"seals?|sealed|sealing", "the first collective call: it fixes the owners and allocates the state"),
     OwnWord("remainder", r"remainders?(?! of)", "the 16 bits that a bfloat16 parameter lacks of its fp32 master"),

@@ -24,7 +24,7 @@ class Checkpoints:
         """Save the parameters, rank 0's buffers, the state, the settings and the step number as the
         checkpoint `directory`, which is the same path on every rank. The checkpoint is either
         complete and on stable storage, or it does not exist. If `replace` is set, an existing
-        checkpoint is replaced. Collective. On failure, CheckpointError names the file, the
+        checkpoint is replaced. Collective. On failure, CheckpointError gives the file, the
         operation and the reason.
 
         >>> optimizer.save("run/step-1000")

@@ -51,12 +51,12 @@ class Overlap(StateAccess):
         self, param: Union[str, int], grad: Array | None = REGISTERED, *, stream: Any = None
     ) -> None:
         """Announce during the backward pass that this rank's gradient for a parameter is final. By
-        default, this is the registered gradient. `grad` passes another array of the parameter's
-        shape, or None if there is no gradient. The next reduce_grads, clip or step uses the
-        gradient. Do not change the gradient until that call has returned, because it may be summed
-        earlier on a local comm. `stream` is the stream whose queued work produces the gradient.
-        Local. This method may be called from any thread. Raises ValueError if `grad` is not given
-        and no gradient is registered.
+        default, this is the registered gradient. `grad` is another array of the parameter's shape,
+        or None if there is no gradient. The next reduce_grads, clip or step uses the gradient. Do
+        not change the gradient until that call has returned, because it may be summed earlier on a
+        local comm. `stream` is the stream whose queued work produces the gradient. Local. This
+        method may be called from any thread. Raises ValueError if `grad` is not given and no
+        gradient is registered.
 
         >>> optimizer.grad_ready("w", np.zeros(3, np.float32))
         """

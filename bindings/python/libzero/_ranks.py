@@ -59,8 +59,8 @@ class Ranks:
     ) -> None:
         """Assign all parameters to owners again according to the partition. Parameters that are
         trained now are assigned first, and frozen parameters after them. State moves to the new
-        owners bit for bit, and training gives bitwise the same results as without this call. Owners
-        never change in any other way.
+        owners bit for bit, and the results of training remain bitwise identical. Owners never
+        change in any other way.
 
         `owners` is allowed only with partition="manual" and raises ArgumentError otherwise. It
         gives one rank per parameter, in registration order, or maps the name of every parameter to

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Comm: one rank's handle on a group of ranks."""
+"""Comm: one rank's handle to a group of ranks."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Failure:
 
 
 class Comm(Closing):
-    """One rank's handle on a group of ranks. The class methods create it.
+    """One rank's handle to a group of ranks. The class methods create it.
 
     Every rank must call the collective methods in the same order, from one thread at a time.
     abort() and failure() may be called from any thread. A closed comm remains in use until its
@@ -281,8 +281,8 @@ class Comm(Closing):
         rendezvous_ms: int = 0,
     ) -> Comm:
         """Join the ranks of an MPI communicator, on any number of hosts. `mpi_comm` is an mpi4py
-        communicator, or the Fortran integer of a communicator, which py2f() returns. None stands
-        for all ranks. The communicator is duplicated, and the original still belongs to the caller.
+        communicator, or the Fortran integer of a communicator, which py2f() returns. None selects
+        all ranks. The communicator is duplicated, and the original still belongs to the caller.
         Collective. If MPI cannot be used, ZeroError (ZERO_ERR_UNSUPPORTED) names the missing part.
         If the communicator is not valid, ArgumentError gives the reason.
 
@@ -385,8 +385,8 @@ class Comm(Closing):
         return value.value
 
     def abort(self, reason: str = "") -> None:
-        """Break the comm on every rank. Calls of all ranks then raise CommError with `reason`. This
-        method may be called from any thread at any time.
+        """Break the comm on every rank. Collective calls on all ranks then raise CommError with the
+        given reason. This method may be called from any thread at any time.
 
         >>> comm.abort("the disk is full")
         """

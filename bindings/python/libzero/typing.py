@@ -43,14 +43,14 @@ class Tensor(Protocol):
 
 
 class HostArray(Protocol):
-    """A numpy array, or an array of another library that offers its interface."""
+    """A numpy array, or an array from another library that provides numpy's array interface."""
 
     @property
     def __array_interface__(self) -> Any: ...
 
 
 class CudaArray(Protocol):
-    """A GPU array from CuPy, Numba and others."""
+    """A GPU array from a library such as CuPy or Numba."""
 
     @property
     def __cuda_array_interface__(self) -> Any: ...

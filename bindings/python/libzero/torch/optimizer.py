@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The optimizer of libzero for a torch training loop. It needs no wrapper around the model."""
+"""libzero's optimizer for a torch training loop. It needs no wrapper around the model."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Optimizer(Checkpoints):
         optimizer.save("run/step-1000")
 
     `params` lists tensors, (name, tensor), or groups, as in torch.optim. Parameters may be float32,
-    float64, bfloat16 or float16, in any mixture. Frozen parameters may also be int32 or int64.
+    float64, bfloat16 or float16, in any combination. Frozen parameters may also be int32 or int64.
     Parameters must be dense, and may have any memory format. Either all parameters are on the CPU,
     or all are on this rank's GPU. Checkpoints identify parameters by name, or by number if they
     have no names. `optimizer` is the name of a rule, such as "adamw", "sgd" or "lion", a class from
@@ -62,14 +62,15 @@ class Optimizer(Checkpoints):
     may write to these tensors, for example in batch norm, but must not replace them. `reduction` is
     "mean" over the ranks, or "sum".
 
-    `arenas` is True to move parameters and gradients to memory that libzero updates in place. A
+    Set `arenas` to True to move parameters and gradients to memory that libzero updates in place. A
     step then sets .grad to None. With "shared", all ranks of a host also share one copy of the
     parameters. If a program writes to a shared parameter, all ranks see the change. All ranks must
     therefore write the same values, and no rank may read a parameter while another rank writes it.
-    `overlap` is True to announce gradients as they are computed, and to sum them during the
-    backward pass. False leaves the sums to the step. None chooses False if the torch threads of all
-    ranks leave no core idle. Results are bitwise identical in all cases. `others` are torch's
-    options for the rule, and any other option of libzero.Optimizer except overlap_gather.
+    Set `overlap` to True to announce gradients as they are computed and to sum them during the
+    backward pass, or to False to sum them in the step. If `overlap` is None, False is selected if
+    the torch threads of all ranks on this host leave no core idle. Results are bitwise identical in
+    all cases. `others` are torch's options for the rule, and any other option of libzero.Optimizer
+    except overlap_gather.
 
     The constructor, add_param_group, clip_grad_norm, clip_grad_value, step, save, load, the
     broadcasts, consolidate_state_dict and load_state_dict are collective. Every rank must make
@@ -81,8 +82,8 @@ class Optimizer(Checkpoints):
     works on the averaged gradients. A program may change gradients before the step, which then uses
     the changed gradients without overlap. A change after a clip raises RuntimeError unless all
     gradients are replaced. Do not wrap the model in DistributedDataParallel, because it would
-    reduce gradients a second time. Do not use torch.amp.GradScaler, because it decides on each rank
-    separately; use loss_scale instead.
+    reduce gradients a second time. Do not use torch.amp.GradScaler, because it decides
+    independently on each rank whether to skip a step. Use loss_scale instead.
 
     >>> model = torch.nn.Linear(4, 3)
     >>> optimizer = libzero.torch.Optimizer(model.parameters(), "sgd", lr=0.1, momentum=0.9)
@@ -167,8 +168,8 @@ class Optimizer(Checkpoints):
         )
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear gradients like the method of torch, and discard the gradients that the backward
-        pass has announced or a clip has reduced.
+        """Clear gradients like torch's method, and discard the gradients that the backward pass has
+        announced or a clip has reduced.
 
         >>> optimizer.zero_grad()
         """
@@ -336,7 +337,7 @@ class Optimizer(Checkpoints):
 
     @property
     def comm(self) -> Comm:
-        """The comm of the ranks of this optimizer."""
+        """The comm of this optimizer's ranks."""
         return self._comm
 
     def close(self) -> None:

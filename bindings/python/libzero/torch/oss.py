@@ -28,21 +28,22 @@ class OSS(ShardedOptimizer):
         optimizer = OSS(model.parameters(), optim=torch.optim.AdamW, lr=1e-3)
 
     `params` lists tensors, (name, tensor), or groups. Parameters may be float32, float64, bfloat16
-    or float16, in any mixture. Frozen parameters may have any dtype. Parameters must be dense, and
-    may have any memory format. Either all parameters are on the CPU, or all are on this rank's GPU.
-    Each parameter belongs to one rank. Parameters are assigned in order, each to the rank that owns
-    the fewest elements up to then. `optim` is the optimizer class. For ten classes of torch.optim
-    (Adam, AdamW, SGD, RMSprop, Adagrad, Adadelta, Adamax, NAdam, RAdam, Rprop), kernels of libzero
-    perform the updates. For any other class, and for options that libzero does not support, an
-    instance of the class updates the tensors that this rank owns.
+    or float16, in any combination. Frozen parameters may have any dtype. Parameters must be dense,
+    and may have any memory format. Either all parameters are on the CPU, or all are on this rank's
+    GPU. Each parameter belongs to one rank. Parameters are assigned in order, each to the rank that
+    owns the fewest elements at that point. `optim` is the optimizer class. For ten classes of
+    torch.optim (Adam, AdamW, SGD, RMSprop, Adagrad, Adadelta, Adamax, NAdam, RAdam, Rprop),
+    libzero's kernels perform the updates. For any other class, and for options that libzero does
+    not support, an instance of the class updates the tensors that this rank owns.
 
     A step uses .grad on the owner of each parameter. These gradients must be averaged over the
     ranks. DistributedDataParallel provides averaged gradients on every rank, and
-    ShardedDataParallel provides them on the owner only. Each step follows changes of requires_grad.
+    ShardedDataParallel provides them on the owner only. Each step takes changes to requires_grad
+    into account.
 
     With `broadcast_fp16`, a step rounds float32 parameters to float16 on every rank. Owners keep
-    the values before rounding, which state_dict() contains as "master". A step raises ValueError if
-    a parameter exceeds the range of float16. The option has no effect for classes that libzero does
+    the unrounded values, which state_dict() returns as "master". A step raises ValueError if a
+    parameter exceeds the range of float16. The option has no effect for classes that libzero does
     not implement. `broadcast_buffer_size` and `force_broadcast_object` are accepted and have no
     effect.
 
@@ -89,8 +90,8 @@ class OSS(ShardedOptimizer):
         pass a closure. If a closure raises an exception on one rank, the other ranks raise an error
         that names that rank. A parameter that has no gradient on its owner is not updated. If
         parameters have moved to another device, or have changed their dtype or memory format, the
-        step also converts their state. Raises TypeError for arguments that the step of the class
-        does not accept.
+        step also converts their state. Raises TypeError for arguments that the step method of the
+        class does not accept.
 
         >>> optimizer.step()
         """

@@ -31,11 +31,11 @@ class ZeroRedundancyOptimizer(ShardedOptimizer, Joinable):
         optimizer = ZeroRedundancyOptimizer(ddp.parameters(), torch.optim.AdamW, lr=1e-3)
 
     `params` lists tensors, (name, tensor), or groups. Parameters may be float32, float64, bfloat16
-    or float16, in any mixture. Frozen parameters may have any dtype. Parameters must be dense, and
-    may have any memory format. Either all parameters are on the CPU, or all are on this rank's GPU.
-    `optimizer_class` is the class of the optimizer. For ten classes of torch.optim (Adam, AdamW,
-    SGD, RMSprop, Adagrad, Adadelta, Adamax, NAdam, RAdam, Rprop), kernels of libzero perform the
-    updates, and parameters are split evenly over the ranks. For any other class, for complex
+    or float16, in any combination. Frozen parameters may have any dtype. Parameters must be dense,
+    and may have any memory format. Either all parameters are on the CPU, or all are on this rank's
+    GPU. `optimizer_class` is the class of the optimizer. For ten classes of torch.optim (Adam,
+    AdamW, SGD, RMSprop, Adagrad, Adadelta, Adamax, NAdam, RAdam, Rprop), libzero's kernels perform
+    the updates, and parameters are split evenly over the ranks. For any other class, for complex
     parameters, or with the option differentiable, an instance of the class updates whole tensors.
     The options foreach, fused and capturable have no effect.
 
@@ -174,12 +174,12 @@ class ZeroRedundancyOptimizer(ShardedOptimizer, Joinable):
 
     @property
     def join_device(self) -> torch.device:
-        """The device of the parameters, which Join reads."""
+        """The device of the parameters. Join reads this property."""
         return self._device
 
     @property
     def join_process_group(self) -> Any:
-        """The process group of the ranks, which Join reads."""
+        """The process group that the ranks belong to. Join reads this property."""
         return self.process_group
 
 

@@ -255,9 +255,9 @@ impl Optim {
     /// assigned first, and frozen parameters after them.
     ///
     /// With [`Partition::Manual`](crate::Partition::Manual), `owners` has one rank for each
-    /// parameter, in registration order. State moves to the new owners, and training gives bitwise
-    /// the same results as without this call. No other call changes owners. If the call fails,
-    /// nothing has changed. Collective.
+    /// parameter, in registration order. State moves to the new owners, and the results of training
+    /// remain bitwise identical. No other call changes owners. If the call fails, nothing has
+    /// changed. Collective.
     pub fn rebalance(&mut self, owners: Option<&[i32]>) -> Result<()> {
         let (first, count) = owners.map_or((ptr::null(), 0), |all| (all.as_ptr(), all.len()));
         // SAFETY: the token is checked, and there are `count` owners.

@@ -117,7 +117,7 @@ int main(void) {
   int64_t tracked = 0;
   const int64_t param = 0;
   begin();
-#include "integrate/a-comm-one-seat-per-rank-1.c"
+#include "integrate/create-a-comm-on-each-rank-1.c"
 #include "integrate/memory-and-registration-1.c"
   {
 #include "integrate/the-loop-1.c"

@@ -15,6 +15,7 @@ namespace {
 
 constexpr size_t kMountsBytes = 256 * 1024;  // of which the table of mounts has at most so many
 constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
+constexpr uint64_t kNoLimit = uint64_t{1} << 62;  // version 1 has a number for "max"
 
 std::vector<std::string_view> split(std::string_view text, char at) {
   std::vector<std::string_view> parts;
@@ -60,7 +61,7 @@ struct ControlGroup {
   uint64_t left(const char* first_name, const char* second_name, const char* first_used,
                 const char* second_used) const {
     const auto limit = number_in(read(first_name, second_name));
-    if (!limit) return kUnlimited;
+    if (!limit || *limit >= kNoLimit) return kUnlimited;
     return *limit - std::min(*limit, number_in(read(first_used, second_used)).value_or(0));
   }
 };
@@ -108,10 +109,10 @@ std::vector<ControlGroup> groups_by(std::string_view controller) {
 uint64_t memory_left(const ControlGroup& group, uint64_t swap_left) {
   const uint64_t left =
       group.left("memory.limit_in_bytes", "memory.max", "memory.usage_in_bytes", "memory.current");
+  if (left == kUnlimited) return kUnlimited;
   // Of version 1 the limit is that of memory and swap together.
   const uint64_t swap = group.left("memory.memsw.limit_in_bytes", "memory.swap.max",
                                    "memory.memsw.usage_in_bytes", "memory.swap.current");
-  if (left == kUnlimited) return kUnlimited;
   const std::string statistics = group.read("memory.stat", "memory.stat");
   const char* const kinds[] = {group.second ? "active_file" : "total_active_file",
                                group.second ? "inactive_file" : "total_inactive_file"};

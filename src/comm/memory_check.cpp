@@ -13,6 +13,10 @@
 namespace zero {
 namespace {
 
+/// The bytes of one rank below which limits are not read, which takes some 20 files. A process that
+/// starts takes more: 1,024 ranks want at most 64 MiB uncompared.
+constexpr uint64_t kWorthReading = 64 * 1024;
+
 uint64_t add(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
 
 /// What all ranks want, and what the tightest limit of any leaves.
@@ -60,7 +64,7 @@ Status check_limit(const MemoryLimit& limit, std::span<const std::string> all,
 
 Status check_memory_of_ranks(Call& call, uint64_t bytes, std::string_view what) {
   std::vector<MemoryLimit> limits;
-  if (bytes > 0) limits = memory_limits();
+  if (bytes >= kWorthReading) limits = memory_limits();
   uint64_t least = UINT64_MAX;
   for (const MemoryLimit& limit : limits) least = std::min(least, limit.left);
   const Wanted all = ZERO_TRY(call.combine("memory", Wanted{bytes, least}));

@@ -64,17 +64,23 @@ class Machine {
   const ReplacedCall opens_{&SystemCalls::openat, open};
 };
 
-/// What ranks are told that want `mib` each, and are in these groups.
-std::vector<std::string> want(const std::vector<uint64_t>& mib,
-                              const std::vector<std::string>& groups = {}) {
-  const auto world = static_cast<int32_t>(mib.size());
+/// What ranks are told that want so many bytes each, and are in these groups.
+std::vector<std::string> want_bytes(const std::vector<uint64_t>& bytes,
+                                    const std::vector<std::string>& groups) {
+  const auto world = static_cast<int32_t>(bytes.size());
   return run_sound_ranks(RankKind::threads, world, [&, name = unique_name()](int rank) {
     const auto me = static_cast<size_t>(rank);
     group = groups.empty() ? "" : groups[me];
     const std::shared_ptr<Comm> seat = made(create_local(name, rank, world, {}));
     Call call = std::move(seat->begin(Operation::step)).value();
-    return outcome(check_memory_of_ranks(call, mib[me] * kMiB, "copies"));
+    return outcome(check_memory_of_ranks(call, bytes[me], "copies"));
   });
+}
+
+std::vector<std::string> want(std::vector<uint64_t> mib,
+                              const std::vector<std::string>& groups = {}) {
+  for (uint64_t& wanted : mib) wanted *= kMiB;
+  return want_bytes(mib, groups);
 }
 
 using Told = std::vector<std::string>;
@@ -99,6 +105,12 @@ TEST(MemoryCheck, each_group_is_compared_with_what_its_own_ranks_want) {
               "/sys/fs/cgroup/one/memory.max leaves 104857600");
   for (const size_t rank : {1, 3})
     EXPECT_TRUE(contains(said[rank], "ZERO_ERR_PEER: rank 0 in zero_step: ZERO_ERR_MEMORY"));
+}
+
+TEST(MemoryCheck, limits_are_not_read_for_less_than_64_KiB) {
+  const Machine machine(1000, {{"full", 0}});
+  EXPECT_EQ(want_bytes({64 * 1024 - 1, 0}, {"full", "full"}), Told(2, "ok"));
+  EXPECT_TRUE(contains(want_bytes({64 * 1024, 0}, {"full", "full"})[0], "memory.max leaves 0"));
 }
 
 TEST(MemoryCheck, sums_that_overflow_are_too_much) {

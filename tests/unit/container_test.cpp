@@ -131,6 +131,16 @@ TEST(Container, limits_of_version_1_are_found_by_their_controllers) {
 constexpr const char* kPart =
     "35 31 0:32 /docker/a1b2 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n";
 
+TEST(Container, the_number_that_version_1_has_for_no_limit_is_none) {
+  const System system(
+      Files{{"/proc/meminfo", kMeminfo},
+            {"/proc/self/mountinfo", kFirst},
+            {"/proc/self/cgroup", "4:memory:/\n"},
+            {"/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"},
+            {"/sys/fs/cgroup/memory/memory.usage_in_bytes", "4096\n"}});
+  EXPECT_EQ(memory_limits().size(), 1u);  // the machine's
+}
+
 TEST(Container, a_group_whose_part_alone_is_mounted_is_found) {
   const System system({{"/proc/meminfo", kMeminfo},
                        {"/proc/self/mountinfo", kPart},

@@ -158,7 +158,8 @@ Finding mpi_library() {
              (*found)->shim)};
   const bool needed = on_several_hosts() || value_of(getenv, "ZERO_MPI_PATH") != nullptr;
   return {"MPI", !needed,
-          text(needed ? "" : "only ranks on several hosts need it: ", found.failure().text())};
+          text(needed ? "" : "only zero_comm_create_mpi and ranks on several hosts need it: ",
+               found.failure().text())};
 }
 
 Finding network() {

@@ -22,6 +22,11 @@ class Batches:
         return ((torch.ones(2, 4), torch.zeros(2, 3)) for _ in range(3))
 
 
+def batches_of(rank, world):
+    assert (rank, world) == (0, 1)
+    return batches
+
+
 batches = Batches()
 #include "readme/pytorch-1.py"
 assert optimizer.result().step == 3

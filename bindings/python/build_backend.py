@@ -31,12 +31,12 @@ def _from_root(hook: str, folder: str, *arguments: Any) -> Any:
 def _need_compiler() -> None:
     if sys.platform != "linux":
         raise SystemExit(
-            f"libzero runs on Linux, and this system is {sys.platform}: install it in a Linux machine, container or WSL 2"
+            f"libzero runs on Linux, but this system is {sys.platform}: install it on a Linux machine, container or WSL 2"
         )
     if "CXX" not in os.environ and not any(map(shutil.which, ("c++", "g++", "clang++"))):
         raise SystemExit(
-            "libzero is compiled here, and there is no C++ compiler: install GCC 11 or Clang 14 or newer "
-            "(apt install g++, dnf install gcc-c++), or take a wheel of scripts/wheels, which needs none"
+            "libzero is compiled here, but there is no C++ compiler: install GCC 11 or Clang 14 or newer "
+            "(apt install g++, dnf install gcc-c++), or use a wheel from scripts/wheels, which needs none"
         )
 
 

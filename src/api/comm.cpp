@@ -27,7 +27,7 @@ struct GivenOptions {
 
   Status check_host(const char* what) const {
     if (device == ZERO_DEVICE_HOST) return {};
-    return unsupported(what, " is on the host, and device is ZERO_DEVICE_CUDA");
+    return unsupported(what, " runs on the host, but device is ZERO_DEVICE_CUDA");
   }
   /// Opens the device. Returns nullptr for the host.
   Result<std::shared_ptr<Device>> open() const {
@@ -46,19 +46,19 @@ struct GivenOptions {
 
 Status check_device(int32_t device, int32_t ordinal) {
   if (device != ZERO_DEVICE_HOST && device != ZERO_DEVICE_CUDA)
-    return bad_argument("device is ", device, ", which is no ZERO_DEVICE_*");
+    return bad_argument("device is ", device, ", which is not a ZERO_DEVICE_* value");
   const int32_t least = device == ZERO_DEVICE_HOST ? 0 : ZERO_ORDINAL_LOCAL_RANK;
   if (ordinal < least || (device == ZERO_DEVICE_HOST && ordinal != 0))
     return bad_argument(
         "device_ordinal is ", ordinal,
-        device == ZERO_DEVICE_HOST ? "; on the host it must be 0" : "; they begin with 0");
+        device == ZERO_DEVICE_HOST ? "; on the host it must be 0" : "; ordinals start at 0");
   return Status();
 }
 
 Status read_nccl_options(const zero_comm_options& read, CommOptions& options) {
   constexpr int32_t kMost = 64;  // of NCCL's channels
   if (read.reduce_ctas < 0 || read.reduce_ctas > kMost)
-    return bad_argument("reduce_ctas is ", read.reduce_ctas, "; it must be 1 to ", kMost);
+    return bad_argument("reduce_ctas is ", read.reduce_ctas, "; it must be from 1 to ", kMost);
   if (read.gather_on_kernels != 0 && read.gather_on_kernels != 1)
     return bad_argument("gather_on_kernels is ", read.gather_on_kernels, "; it must be 0 or 1");
   if (read.reduce_ctas > 0) options.reduce_ctas = read.reduce_ctas;
@@ -86,7 +86,7 @@ Result<GivenOptions> read_comm_options(const zero_comm_options* given,
               {"rendezvous_ms", read.rendezvous_ms, options.rendezvous_ms}};
   for (const auto& row : rows) {
     if (row.value < 0 || row.value > int64_t{1} << 40)
-      return bad_argument(row.name, " is ", row.value, "; it must be a number of milliseconds");
+      return bad_argument(row.name, " is ", row.value, "; it must be from 0 to 2^40 milliseconds");
     if (row.value > 0) row.out = row.value;
   }
   return all;
@@ -256,7 +256,7 @@ zero_status zero_comm_create_user(zero_comm** out, const zero_comm_functions* fu
                             .reduce_scatter = read.reduce_scatter,
                             .split = read.split,
                             .free = read.free};
-    ZERO_TRY(given.check_host("a comm of your own collectives"));
+    ZERO_TRY(given.check_host("a user comm"));
     return create_user(own, ctx, rank, world, given.deadlines);
   });
 }
@@ -284,7 +284,7 @@ zero_status zero_comm_create_nccl(zero_comm** out, const void* id, int32_t rank,
   return create(out, options, [&](const GivenOptions& given) -> MadeComm {
     ZERO_TRY(check_out(id, "id"));
     if (given.device != ZERO_DEVICE_CUDA)
-      return bad_argument("an nccl comm is on a GPU: device is not ZERO_DEVICE_CUDA");
+      return bad_argument("an nccl comm runs on a GPU: set device to ZERO_DEVICE_CUDA");
     ZERO_TRY(check_seat(rank, world));
     NcclId own;
     std::memcpy(own.data(), id, sizeof own);
@@ -327,7 +327,7 @@ zero_status zero_comm_broadcast(zero_comm* comm, void* data, size_t bytes, int32
     ZERO_TRY(call.vote(
         "arguments",
         is_rank ? check_data(data, bytes)
-                : bad_argument("root ", root, " is no rank of a world of ", call.world())));
+                : bad_argument("root ", root, " is not a rank in a world of ", call.world())));
     ZERO_TRY(
         call.agree("arguments", "zero_comm_broadcast", text("bytes ", bytes, "\troot ", root)));
     if (bytes == 0) return Status();

@@ -40,7 +40,7 @@ Status enter_state(Made& made, Status local) {
 Status save(Made& made) {
   Status local = check_no_save(made.optim);
   if (made.optim.not_loaded)
-    local = Status(ZERO_ERR_NOT_LOADED, "a load failed half way: there is no state to save");
+    local = Status(ZERO_ERR_NOT_LOADED, "a load failed halfway: there is no state to save");
   ZERO_TRY(enter_state(made, std::move(local)));
   return (made.call.operation() == Operation::save ? save_state : begin_save)(
       made.call, made.optim, made.with.words, made.with.flags);
@@ -131,8 +131,8 @@ Result<Call> open_call(Optimizer& optim, Operation operation, const Arguments& w
 Result<Perform> get_ready(Made& made, Operation operation) {
   const Command* const command = find_command(operation);
   if (command == nullptr)
-    return made.call.abort(
-        {ZERO_ERR_DESYNC, "another rank made a call that is none on an optimizer"}, "roll call");
+    return made.call.abort({ZERO_ERR_DESYNC, "another rank's call is not a call on an optimizer"},
+                           "roll call");
   Status local = made.own.local;
   if (local.ok()) local = take_stream(made.call, made.optim, command->streams, made.own.stream);
   if (!local.ok()) return refuse(made.call, made.optim, std::move(local));

@@ -115,7 +115,7 @@ Status call_update(const zero_custom_optimizer& custom, const CustomRule& rule,
     return failed("threw", is_utf8(what) ? what : "an exception whose text is not UTF-8");
   } catch (...) {
     exceptions.caught();
-    return failed("threw", "something that is no std::exception");
+    return failed("threw", "something that is not a std::exception");
   }
   if (status == ZERO_OK) return {};
   const char* const name = code_name(status);

@@ -74,8 +74,9 @@ class Turn {
 
   Status check() const {
     if (taken_) return Status();
-    return Status(ZERO_ERR_BUSY, again() ? "this optimizer is in the call that called this function"
-                                         : "another thread is inside this optimizer");
+    return Status(ZERO_ERR_BUSY,
+                  again() ? "this optimizer is still inside the call that invoked this callback"
+                          : "another thread is inside this optimizer");
   }
 
  private:
@@ -168,7 +169,8 @@ inline Result<GivenSetting> read_given(const Optimizer& optim, const void* data,
                                        std::string_view what) {
   Device* const device = optim.comm->device().get();
   if (device == nullptr)
-    return unsupported(what, " is read from memory by steps on a GPU; on the host set its value");
+    return unsupported(what,
+                       " is read from memory only by steps on a GPU; on the host, set its value");
   if (dtype != ZERO_FLOAT32 && dtype != ZERO_FLOAT64)
     return bad_argument(what, ": dtype is ", dtype, "; it must be ZERO_FLOAT32 or ZERO_FLOAT64");
   const GivenSetting given{data, static_cast<DType>(dtype)};
@@ -196,7 +198,7 @@ inline Status check_stream(const Optimizer& optim, void* stream) {
   if (ZERO_TRY(find_capture(optim, stream)) == 0) return Status();
   return unsupported(
       "the stream is being captured, and this call cannot be part of a graph: make it "
-      "outside of the capture");
+      "outside the capture");
 }
 
 }  // namespace zero::api

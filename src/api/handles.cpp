@@ -75,13 +75,13 @@ Result<std::shared_ptr<void>> find(Type type, const void* handle, bool take) {
   const auto given = static_cast<Type>(token >> 56);
   if (given != type) {
     const bool other = given == Type::comm || given == Type::optim;
-    return bad_handle(type, other ? "is of another kind" : "is not one of libzero's");
+    return bad_handle(type, other ? "is of the wrong type" : "was not created by libzero");
   }
   Entry nothing;
   Entry& entry = table != nullptr && place < table->size() ? (*table)[place] : nothing;
   if (entry.object == nullptr || entry.type != type ||
       token != token_of(type, entry.generation, place)) {
-    return bad_handle(type, "was freed already, or is that of another copy of libzero");
+    return bad_handle(type, "was already freed, or belongs to another copy of libzero");
   }
   if (!take) return entry.object;
   open_handles--;

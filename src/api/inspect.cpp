@@ -19,7 +19,7 @@ using namespace zero::api;
 
 Result<PlanParam> plan_param(const Param& param, size_t index) {
   const auto count = shape_elements(param.shape);
-  if (!count) return bad_argument("parameter ", index, " has an impossible shape");
+  if (!count) return bad_argument("parameter ", index, " has an invalid shape");
   return PlanParam{
       .count = *count,
       .order = (param.flags & ZERO_PARAM_ORDER) != 0 ? param.order : static_cast<int64_t>(index),
@@ -153,7 +153,8 @@ zero_status zero_owned_ranges(const zero_optim* optim, int32_t rank, int64_t* ra
   return on_query(optim, [&](Optimizer& found) -> Status {
     ZERO_TRY(check_out(count, "count"));
     if (ranges == nullptr && capacity > 0) return bad_argument("ranges is NULL");
-    if (found.sealed_params() == 0) return wrong_state("nothing is sealed yet");
+    if (found.sealed_params() == 0)
+      return wrong_state("no parameter is sealed yet: call zero_seal first");
     if (rank < 0 || rank >= found.world())
       return bad_argument("rank ", rank, " is not in a world of ", found.world());
     std::vector<Segment> segments = found.plan.segments(found.place_of(rank));
@@ -174,7 +175,7 @@ zero_status zero_partition_plan(const zero_param* params, size_t count, int32_t 
     ZERO_TRY(check_out(plan, "plan"));
     zero_plan out = ZERO_TRY(read_struct(plan));
     if (world < 1 || world > 1'000'000)
-      return bad_argument("world is ", world, "; 1 to 1,000,000 are allowed");
+      return bad_argument("world is ", world, "; it must be from 1 to 1,000,000");
     const std::shared_ptr<Comm> comm =
         out.comm == nullptr ? nullptr : ZERO_TRY(find_handle(out.comm));
     if (comm != nullptr && comm->world() != world)

@@ -30,7 +30,7 @@ Status apply_settings(const Rule& rule, std::vector<double>& settings, const cha
     const int at = find_setting(rule, names[i]);
     if (at < 0) return no_setting(rule, names[i]);
     if (std::exchange(given[static_cast<size_t>(at)], true))
-      return bad_argument("setting '", names[i], "' is given twice");
+      return bad_argument("setting '", names[i], "' was given twice");
     const Setting& setting = rule.settings[static_cast<size_t>(at)];
     if (!setting.range.allows(values[i]))
       return bad_argument("setting '", names[i], "' is ", values[i], "; it must be ",
@@ -49,15 +49,15 @@ Result<DType> read_dtype(int32_t number, DType initial, bool kept, std::string_v
   if (is_floating(dtype) || (kept && size_of(dtype) > 0)) return dtype;
   if (size_of(dtype) == 0) return bad_argument(tensor, ": ", field, ' ', number, " is unknown");
   return unsupported(tensor, ": ", field, ' ', dtype_name(dtype),
-                     " cannot be trained: it must be a floating type");
+                     " cannot be trained: it must be a floating-point type");
 }
 
 Result<std::vector<int64_t>> read_shape(int32_t ndim, const int64_t* shape,
                                         std::string_view tensor) {
   if (ndim < 0 || ndim > 16)
-    return bad_argument(tensor, ": ndim is ", ndim, "; 0 to 16 are allowed");
+    return bad_argument(tensor, ": ndim is ", ndim, "; it must be from 0 to 16");
   if (ndim > 0 && shape == nullptr)
-    return bad_argument(tensor, ": ndim is ", ndim, " and shape is NULL");
+    return bad_argument(tensor, ": ndim is ", ndim, ", but shape is NULL");
   return std::vector<int64_t>(shape, shape + ndim);
 }
 
@@ -109,14 +109,14 @@ Status read_rule(const zero_options& read, OptimizerOptions& options) {
     if (options.rule == nullptr)
       return bad_argument("optimizer is ", read.optimizer, "; no ZERO_OPTIMIZER_* has that number");
     if (read.custom == nullptr) return {};
-    return bad_argument("custom is given, but optimizer is ", read.optimizer, " (",
+    return bad_argument("custom is set, but optimizer is ", read.optimizer, " (",
                         options.rule->name, "), not ZERO_OPTIMIZER_CUSTOM");
   }
   options.custom = ZERO_TRY(read_custom(read.custom));
   options.rule = &options.custom->rule();
   if (!options.custom->whole_tensors() || read.partition != ZERO_PARTITION_EVEN) return {};
   return bad_argument(
-      options.rule->name, " updates whole tensors, which ZERO_PARTITION_EVEN cuts: take ",
+      options.rule->name, " updates whole tensors, which ZERO_PARTITION_EVEN splits: use ",
       "ZERO_PARTITION_GREEDY, ZERO_PARTITION_GREEDY_IN_ORDER or ZERO_PARTITION_MANUAL");
 }
 
@@ -132,13 +132,13 @@ Steps steps_of(const char* name) {
 
 Status check_all_groups(int32_t group) {
   if (group == ZERO_ALL_GROUPS) return Status();
-  return bad_argument("group is ", group, "; loss_scale is a setting of ZERO_ALL_GROUPS");
+  return bad_argument("group is ", group, "; loss_scale can only be set for ZERO_ALL_GROUPS");
 }
 
 Status set_loss_scale(Optimizer& optim, int32_t group, double scale) {
   ZERO_TRY(check_all_groups(group));
   if (!loss_scale_allowed(scale))
-    return bad_argument("the loss scale is ", scale, "; 2^-100 to 2^100 are allowed");
+    return bad_argument("the loss scale is ", scale, "; it must be from 2^-100 to 2^100");
   ZERO_TRY(optim.check_open());
   optim.set_loss_scale({.scale = scale});
   optim.loss_scale_given = scale;
@@ -148,7 +148,7 @@ Status set_loss_scale(Optimizer& optim, int32_t group, double scale) {
 Status set_loss_scale_from(Optimizer& optim, int32_t group, const GivenSetting& given) {
   ZERO_TRY(check_all_groups(group));
   if (optim.options.loss_scale.dynamic())
-    return wrong_state("the loss scale is dynamic: it is on the device already");
+    return wrong_state("the loss scale is dynamic: it is already on the device");
   ZERO_TRY(optim.check_open());
   optim.loss_scale_from = given;
   optim.layout++;
@@ -160,7 +160,7 @@ Status set_loss_scale_from(Optimizer& optim, int32_t group, const GivenSetting& 
 namespace zero::api {
 
 Result<std::vector<Param>> read_params(const zero_param* params, size_t count, bool with_names) {
-  if (params == nullptr || count == 0) return bad_argument("no parameters are given");
+  if (params == nullptr || count == 0) return bad_argument("no parameters were given");
   return read_array<Param>(params, count, [with_names](const zero_param* param) {
     return read_param(param, with_names);
   });
@@ -174,7 +174,7 @@ Result<ReadOptions> read_optim_options(const zero_options* given, int32_t world)
   ZERO_TRY(read_options(read, options));
   if (world % options.instances != 0)
     return bad_argument("instances is ", options.instances, ", which does not divide a world of ",
-                        world, " ranks: take one that does");
+                        world, " ranks: choose one that does");
   if (options.threads == 0) options.threads = default_threads(world);
   for (const Setting& setting : options.rule->settings) out.settings.push_back(setting.initial);
   ZERO_TRY(
@@ -223,7 +223,7 @@ zero_status zero_register_params(zero_optim* optim, const zero_group_options* op
 zero_status zero_register_buffers(zero_optim* optim, const zero_buffer* buffers, size_t count) {
   return on_optim(optim, [&](Optimizer& found) -> Status {
     ZERO_TRY(found.check_open());
-    if (buffers == nullptr || count == 0) return bad_argument("no buffers are given");
+    if (buffers == nullptr || count == 0) return bad_argument("no buffers were given");
     return found.register_buffers(ZERO_TRY(read_array<Buffer>(buffers, count, read_buffer)));
   });
 }

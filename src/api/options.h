@@ -85,8 +85,9 @@ Result<std::vector<Item>> read_array(const Struct* given, size_t count, const Re
   for (size_t i = 0; i < count; i++) {
     const auto* one = reinterpret_cast<const Struct*>(bytes + i * stride);
     if (one->struct_size != stride)
-      return bad_argument(Sized<Struct>::kName, ".struct_size is ", one->struct_size, " at place ",
-                          i, " of an array, and ", stride, " at place 0: call ZERO_INIT on each");
+      return bad_argument(Sized<Struct>::kName, ".struct_size is ", one->struct_size, " at index ",
+                          i, " of an array, but ", stride,
+                          " at index 0: call ZERO_INIT on each element");
     items.push_back(ZERO_TRY(read(one)));
   }
   return items;

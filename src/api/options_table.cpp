@@ -80,7 +80,7 @@ constexpr Option kOptions[] = {
     option<&Given::partition, &Kept::partition, up_to<ZERO_PARTITION_MANUAL>>(
         "partition", "no ZERO_PARTITION_* has that number"),
     option<&Given::bucket_bytes, &Kept::bucket_bytes, is_bucket>("bucket_bytes",
-                                                                 "4,096 to 2^40 are allowed"),
+                                                                 "it must be from 4,096 to 2^40"),
     option<&Given::max_grad_norm, &Kept::max_grad_norm, is_limit>(
         "max_grad_norm", "it must be positive, or 0 for off"),
     option<&Given::grad_norm_type, &Kept::grad_norm_type, is_positive>(
@@ -94,11 +94,11 @@ constexpr Option kOptions[] = {
     option<&Given::uneven_inputs, &Kept::uneven_inputs, up_to<ZERO_UNEVEN_ERROR>>(
         "uneven_inputs", "no ZERO_UNEVEN_* has that number"),
     option<&Given::wire_dtype, &Kept::wire, is_half>("wire_dtype",
-                                                     "ZERO_BFLOAT16 and ZERO_FLOAT16 are allowed"),
+                                                     "it must be ZERO_BFLOAT16 or ZERO_FLOAT16"),
     option<&Given::predivide_factor, &Kept::predivide_factor, is_power_of_two>(
-        "predivide_factor", "powers of two from 2^-64 to 2^63 are allowed"),
-    option<&Given::share_dtype, &Kept::share, is_half>(
-        "share_dtype", "ZERO_BFLOAT16 and ZERO_FLOAT16 are allowed"),
+        "predivide_factor", "it must be a power of two from 2^-64 to 2^63"),
+    option<&Given::share_dtype, &Kept::share, is_half>("share_dtype",
+                                                       "it must be ZERO_BFLOAT16 or ZERO_FLOAT16"),
     option<&Given::growth_factor, growth_factor, is_growth>("growth_factor",
                                                             "it must be at least 1"),
     option<&Given::backoff_factor, backoff_factor, is_backoff>("backoff_factor",
@@ -106,9 +106,10 @@ constexpr Option kOptions[] = {
     option<&Given::growth_interval, growth_interval, is_positive>("growth_interval",
                                                                   "it must be positive"),
     option<&Given::loss_scale, initial, is_scale>(
-        "loss_scale", "2^-100 to 2^100 are allowed, and 0 for off", tell_dynamic),
+        "loss_scale", "it must be from 2^-100 to 2^100, or 0 for off", tell_dynamic),
     option<&Given::instances, &Kept::instances, is_positive>("instances", "it must be positive"),
-    option<&Given::threads, &Kept::threads, up_to<64>>("threads", "1 to 64 are allowed", nullptr)};
+    option<&Given::threads, &Kept::threads, up_to<64>>("threads", "it must be from 1 to 64",
+                                                       nullptr)};
 
 }  // namespace
 
@@ -120,7 +121,7 @@ Status read_options(const zero_options& given, OptimizerOptions& options) {
   }
   if (options.loss_scale.dynamic() && options.nonfinite == ZERO_NONFINITE_ERROR)
     return bad_argument("nonfinite is ", options.nonfinite,
-                        "; with loss_scale such steps are skipped");
+                        "; with loss_scale, such steps are skipped");
   options.line = text("optimizer ", options.rule->name);
   for (const Option& option : kOptions)
     if (option.tell != nullptr) options.line += text("\t", option.name, " ", option.tell(options));

@@ -30,7 +30,7 @@ Own own_step(const zero_step_options* options) {
 Status get_grads(Optimizer& optim, const Range& range, void* values) {
   ZERO_TRY(check_sealed(optim, range.param));
   if (optim.phase != Phase::reduced)
-    return wrong_state("no gradients are reduced: zero_reduce_grads comes first");
+    return wrong_state("no gradients have been reduced: call zero_reduce_grads first");
   ZERO_TRY(queued::check_capture(optim, 0));
   ZERO_TRY(check_range(optim, range, values));
   ZERO_TRY(check_owned(optim, range));
@@ -52,8 +52,8 @@ bool is_scalar(const Optimizer& optim, std::string_view name) {
 Status check_scalar(const char* name, int64_t first, int64_t count, const void* value) {
   ZERO_TRY(check_out(value, "values"));
   if (first == 0 && count == 1) return Status();
-  return bad_argument("'", name, "' is one number: first is 0 and count 1, not ", first, " and ",
-                      count);
+  return bad_argument("'", name, "' is a single number: first must be 0 and count 1, not ", first,
+                      " and ", count);
 }
 
 }  // namespace
@@ -97,7 +97,7 @@ zero_status zero_clip_grad_norm(zero_optim* optim, const int64_t* params, size_t
   return guard(command(optim, Operation::clip_grad_norm, with, [&] {
     Own own{.stream = stream, .norm = norm};
     if (params == nullptr && count > 0)
-      own.local = bad_argument("params is NULL; count is ", count);
+      own.local = bad_argument("count is ", count, ", but params is NULL");
     return own;
   }));
 }
@@ -112,8 +112,8 @@ zero_status zero_step_begin(zero_optim* optim, const zero_step_options* options)
     Own own = own_step(options);
     if (own.local.ok() && (own.grads != nullptr || own.grad_count != 0))
       own.local = bad_argument(
-          "zero_step_begin takes no gradients: zero_grad_ready announces them, and "
-          "zero_step is given the rest");
+          "zero_step_begin takes no gradients: announce them with zero_grad_ready, and "
+          "pass the rest to zero_step");
     return own;
   }));
 }
@@ -173,7 +173,7 @@ zero_status zero_rebalance(zero_optim* optim, const int32_t* owners, size_t coun
   return guard(command(optim, Operation::rebalance, {.list = std::as_bytes(list)}, [&] {
     Own own{.stream = stream};
     if (owners == nullptr && count > 0)
-      own.local = bad_argument(count, " owners are announced, but owners is NULL");
+      own.local = bad_argument("count is ", count, ", but owners is NULL");
     return own;
   }));
 }

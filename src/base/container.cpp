@@ -131,7 +131,7 @@ std::vector<MemoryLimit> memory_limits() {
   const uint64_t available = number_behind(machine, "MemAvailable:") * 1024;
   const uint64_t swap = number_behind(machine, "SwapFree:") * 1024;
   if (available > 0)
-    limits.push_back({id("machine"), available + swap, "what this machine has available is"});
+    limits.push_back({id("machine"), available + swap, "the memory available on this machine is"});
   for (const ControlGroup& group : groups_by("memory")) {
     const uint64_t left = memory_left(group, swap);
     if (left == kUnlimited) continue;

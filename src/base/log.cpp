@@ -63,7 +63,7 @@ int32_t read_variable() {
     return ZERO_LOG_ERROR + static_cast<int32_t>(found - std::begin(kWords));
   const auto shown = static_cast<int>(utf8_prefix(word, 100).size());
   char said[200];  // not in a string: memory may have run out
-  std::snprintf(said, sizeof said, "ZERO_LOG is '%.*s', and can be error, warning or info", shown,
+  std::snprintf(said, sizeof said, "ZERO_LOG is '%.*s'; it must be error, warning or info", shown,
                 given);
   print(ZERO_LOG_WARNING, said);
   return 0;

@@ -75,7 +75,7 @@ Result<std::shared_ptr<Arena>> Call::allocate(size_t bytes, int32_t kind, Side s
     return Status(
         ZERO_ERR_ARGUMENT,
         text(operation_name(operation_), ": ", bytes, " bytes of kind ", kind,
-             ": bytes must not be 0 and kind is ZERO_MEMORY_PER_RANK or ZERO_MEMORY_SHARED"));
+             ": bytes must not be 0, and kind must be ZERO_MEMORY_PER_RANK or ZERO_MEMORY_SHARED"));
   const uint32_t number = comm_->next_arena();
   std::shared_ptr<Arena> made =
       ZERO_TRY(vote("allocated", comm_->allocate(*this, number, bytes, kind, side)));

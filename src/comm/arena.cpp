@@ -58,7 +58,7 @@ Status give_up_arena(const void* data) {
   const auto found = registry().find(reinterpret_cast<uintptr_t>(data));
   if (found == registry().end())
     return Status(ZERO_ERR_ARGUMENT,
-                  "this address is not the start of an arena, or of one that was freed");
+                  "this address is not the start of an arena, or the arena was already freed");
   // A rank that is a thread gives up its own claim on a shared arena, not that of a rank that goes
   // on.
   auto& claims = found->second.claims;

@@ -71,7 +71,7 @@ Comm::Comm(int32_t rank, int32_t world, const CommOptions& options, std::shared_
 }
 
 Status Comm::combine_bytes(std::span<std::byte>, const Combine&, const Patience&) {
-  return Status(ZERO_ERR_INTERNAL, text("a ", kind(), " comm combines nothing"));
+  return Status(ZERO_ERR_INTERNAL, text("a ", kind(), " comm cannot combine records"));
 }
 
 // ---- Call.
@@ -233,18 +233,18 @@ Status Call::check_rows() {
   for (int32_t r = 0; r < world(); ++r) {
     const ExchangeHeader& header = all[r].header;
     if (header.magic != ExchangeHeader::kMagic)
-      return abort_with(ZERO_ERR_COMM, -1, phase,
-                        text("rank ", r, "'s record in ", operation_name(operation_),
-                             " is unreadable: the exchange is broken, or it has another libzero"));
-    if (header.lowest.rank != r)
       return abort_with(
           ZERO_ERR_COMM, -1, phase,
-          text("the exchange put rank ", header.lowest.rank, "'s record in the place of rank ", r));
+          text("rank ", r, "'s record in ", operation_name(operation_),
+               " is unreadable: the exchange is broken, or that rank runs another libzero"));
+    if (header.lowest.rank != r)
+      return abort_with(ZERO_ERR_COMM, -1, phase,
+                        text("the exchange returned rank ", header.lowest.rank,
+                             "'s record in place of rank ", r, "'s"));
   }
   if (memcmp(&all[rank()], &own(), sizeof(ExchangeRecord)) != 0)
-    return abort_with(
-        ZERO_ERR_COMM, -1, phase,
-        text("the exchange did not return rank ", rank(), "'s own record as it was sent"));
+    return abort_with(ZERO_ERR_COMM, -1, phase,
+                      text("the exchange did not return rank ", rank(), "'s own record unchanged"));
   return {};
 }
 
@@ -258,9 +258,9 @@ Status Call::compare() {
   const bool sound = all.magic == ExchangeHeader::kMagic && all.failed < world() &&
                      !all.lowest.differs_from(own().header.lowest);
   if (!sound)
-    return abort_with(ZERO_ERR_COMM, -1, phase,
-                      text("the records of the ranks in ", operation_name(operation_),
-                           " are not what they have sent"));
+    return abort_with(
+        ZERO_ERR_COMM, -1, phase,
+        text("the ranks' records in ", operation_name(operation_), " are not what the ranks sent"));
   return {};
 }
 
@@ -358,7 +358,7 @@ Result<std::vector<std::string>> Call::gather(std::string_view phase, std::strin
 Status Call::broadcast(std::string_view phase, std::span<std::byte> data, int32_t root) {
   if (root < 0 || root >= world())
     return Status(ZERO_ERR_ARGUMENT, text(operation_name(operation_), ": root is rank ", root,
-                                          ", the comm has ranks 0 to ", world() - 1));
+                                          ", but the comm has ranks 0 to ", world() - 1));
   const bool inside = data.size() <= ExchangeRecord::kPayloadBytes;
   const bool gives = inside && root == rank();
   ZERO_TRY(meet(phase, {.bytes = data.size(), .kind = kBroadcast, .root = root}, {.gives = gives},
@@ -386,7 +386,7 @@ Result<std::string> Call::broadcast_text(std::string_view phase, std::string_vie
 Status Call::check_text(uint64_t bytes) const {
   if (bytes <= kTextBytes) return {};
   return unsupported(operation_name(operation_), ": a rank sends ", bytes,
-                     " bytes to the other ranks, at most ", kTextBytes, " are possible");
+                     " bytes to the other ranks; at most ", kTextBytes, " are allowed");
 }
 
 Status Call::abort_with(Code code, int32_t culprit, std::string_view phase, std::string sentence) {

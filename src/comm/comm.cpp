@@ -153,8 +153,9 @@ Status Comm::await_background(Operation operation) {
   }
   if (!in_background_) return {};
   lock.unlock();
-  abort(steps.fail(ZERO_ERR_TIMEOUT, rank_, where,
-                   text(where, ": the step before did not end within ", options_.late_ms, " ms")));
+  abort(steps.fail(
+      ZERO_ERR_TIMEOUT, rank_, where,
+      text(where, ": the previous step did not finish within ", options_.late_ms, " ms")));
   return failure_status();
 }
 

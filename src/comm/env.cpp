@@ -55,10 +55,11 @@ Status name_job(Launched& launch) {
     if (!job.empty()) launch.job = std::move(job);
   }
   if (!launch.job.empty()) return {};
-  return {ZERO_ERR_ARGUMENT,
-          text("rank ", launch.rank, " of ", launch.world, ": no variable of ", launch.launcher,
-               " tells this job from others on this host; set ZERO_JOB to the same word on all "
-               "its ranks, and to another for every job")};
+  return {
+      ZERO_ERR_ARGUMENT,
+      text("rank ", launch.rank, " of ", launch.world, ": no variable of ", launch.launcher,
+           " distinguishes this job from others on this host; set ZERO_JOB to the same word on all "
+           "its ranks, and to a different word for each job")};
 }
 
 // ---- Ranks of one host.
@@ -75,14 +76,15 @@ Result<Seat> create_over_mpi(const Launched& launch, const CommOptions& options)
   if (!started.ok())
     return Status(started.code(),
                   text(launch.launcher, " started ranks on several hosts (", launch.evidence,
-                       "), which libzero joins on GPUs, or by MPI: ", started.text(),
-                       "; or start them all on one host, set device to ZERO_DEVICE_CUDA, or bring "
-                       "collectives of your own with zero_comm_create_user"));
+                       "), which libzero joins only on GPUs or through MPI: ", started.text(),
+                       "; or start them all on one host, set device to ZERO_DEVICE_CUDA, or supply "
+                       "your own collectives with zero_comm_create_user"));
   Seat seat = ZERO_TRY(create_mpi(nullptr, 0, options));
   if (seat->rank() == launch.rank && seat->world() == launch.world) return seat;
-  return Status(ZERO_ERR_ARGUMENT, text("to MPI this is rank ", seat->rank(), " of ", seat->world(),
-                                        ", and to ", launch.launcher, " rank ", launch.rank, " of ",
-                                        launch.world, ": is the launcher that of this MPI?"));
+  return Status(ZERO_ERR_ARGUMENT, text("this is rank ", seat->rank(), " of ", seat->world(),
+                                        " according to MPI, but rank ", launch.rank, " of ",
+                                        launch.world, " according to ", launch.launcher,
+                                        ": start the ranks with the launcher of this MPI"));
 }
 
 Result<Seat> create_on_host(Launched launch, const CommOptions& options) {
@@ -95,8 +97,7 @@ Result<Seat> create_on_host(Launched launch, const CommOptions& options) {
 /// come.
 Status named(const Launched& launch, const Status& own, const Status& all) {
   return Status(own.ok() ? all : own)
-      .within(
-          text("rank ", launch.rank, " of ", launch.world, " that ", launch.launcher, " started"));
+      .within(text("rank ", launch.rank, " of ", launch.world, ", started by ", launch.launcher));
 }
 
 /// Returns what a rank brings to NCCL's meeting: a failure if it cannot go on, and from rank 0 the
@@ -173,7 +174,7 @@ Result<tcp::Root> listen(const tcp::Offer& offer, int64_t limit_ms) {
     if (root.ok() || root.failure().code() != ZERO_ERR_RENDEZVOUS) return root;
     if (deadline.passed() || interrupted())
       return Status(ZERO_ERR_RENDEZVOUS,
-                    text(root.failure().text(), ": set ZERO_MASTER_PORT to one that is free"));
+                    text(root.failure().text(), ": set ZERO_MASTER_PORT to a free port"));
     // Wait: a slice of kPortMs.
     os().poll(nullptr, 0, kPortSliceMs);
   }

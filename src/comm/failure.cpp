@@ -45,7 +45,7 @@ Failure unpack(std::span<const std::byte> bytes) {
   if (bytes.size() == sizeof cause) memcpy(&cause, bytes.data(), sizeof cause);
   if (cause.code >= 0)
     return {ZERO_ERR_COMM, -1, 0,
-            true,          {}, "a rank aborted the comm for a cause that could not be read"};
+            true,          {}, "a rank aborted the comm for a reason that could not be read"};
   return {cause.code,           cause.rank,         cause.step, cause.params_consistent != 0,
           text_in(cause.phase), text_in(cause.text)};
 }

@@ -114,7 +114,7 @@ Status check_alone(const Lookup& lookup, const Source& source) {
           text(source.world, " is 1 (", source.launcher, "), but ", more->world, " is ",
                value_of(lookup, more->world), " (", more->launcher, "): unset ", source.rank,
                " and ", source.world, ", or ", more->rank, " and ", more->world,
-               ", or set ZERO_RANK and ZERO_WORLD_SIZE, which come before both")};
+               ", or set ZERO_RANK and ZERO_WORLD_SIZE, which take precedence over both")};
 }
 
 /// Returns "torchrun:<value>:<value>" of the variables that are set, or "" if none is.
@@ -177,7 +177,7 @@ Result<Launched> read_launch(const Lookup& lookup) {
     return Status(ZERO_ERR_ARGUMENT,
                   text("SLURM_NTASKS is ", launch.world,
                        ", but SLURM_STEP_ID is not set: this process "
-                       "is in a Slurm job and in none of its steps; start the ranks with srun"));
+                       "is in a Slurm job, but not in a job step; start the ranks with srun"));
   }
   ZERO_TRY(read_hosts(lookup, *source, launch));
   ZERO_TRY(read_local_rank(lookup, *source, launch));
@@ -248,12 +248,12 @@ Status read_port(const Lookup& lookup, const Launched& launch, Meetpoint& point)
   }
   if (launch.job_of_all_hosts.empty()) {
     return {ZERO_ERR_ARGUMENT, text(point.origin,
-                                    ", but no variable says at which port the ranks meet: set "
-                                    "ZERO_MASTER_PORT to one that is free on that host")};
+                                    ", but no variable gives the port where the ranks meet: set "
+                                    "ZERO_MASTER_PORT to a free port on that host")};
   }
   point.port =
       static_cast<uint16_t>(kFirstPort + hash64(bytes_of(launch.job_of_all_hosts)) % kPorts);
-  point.origin += ", and the port is made from the job";
+  point.origin += ", and the port is derived from the job";
   return {};
 }
 
@@ -269,8 +269,8 @@ Result<std::optional<Meetpoint>> read_meetpoint(const Lookup& lookup, const Laun
   if (launch.hosts != Hosts::several) return std::optional<Meetpoint>();
   return Status(ZERO_ERR_ARGUMENT,
                 text(launch.launcher, " started ranks on several hosts (", launch.evidence,
-                     "), and no variable says where rank 0 is: set ZERO_MASTER_ADDR to its host's "
-                     "name or address, and ZERO_MASTER_PORT to a port that is free there"));
+                     "), but no variable says where rank 0 is: set ZERO_MASTER_ADDR to its host's "
+                     "name or address, and ZERO_MASTER_PORT to a free port there"));
 }
 
 std::string first_host(std::string_view list) {

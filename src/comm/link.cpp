@@ -208,15 +208,16 @@ std::optional<Frame> Link::take() {
 }
 
 Status too_many_descriptors() {
-  return Status(ZERO_ERR_SYSTEM,
-                "this process may not open so many descriptors as the ranks need: raise ulimit -n");
+  return Status(
+      ZERO_ERR_SYSTEM,
+      "this process cannot open as many file descriptors as the ranks need: raise ulimit -n");
 }
 
 Status Link::problem() const {
   if (error_ == 0 && !over_) return {};
   if (error_ == EMFILE) return too_many_descriptors();
   if (error_ == ENOMEM || error_ == ENOBUFS)
-    return Status(ZERO_ERR_SYSTEM, text("talking to a rank: ", errno_text(error_)));
+    return Status(ZERO_ERR_SYSTEM, text("communicating with a rank: ", errno_text(error_)));
   return Status(ZERO_ERR_COMM, "the connection is closed");
 }
 

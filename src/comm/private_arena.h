@@ -47,8 +47,8 @@ class PrivateArena final : public Arena {
   static SharedBlock share(const std::shared_ptr<Device>& device, size_t bytes) {
     Result<SharedBlock> made = SharedBlock::allocate_zeroed(device, bytes, "an arena");
     if (made.ok()) return std::move(*made);
-    log(ZERO_LOG_INFO, text("an arena will be memory that no library can map on other ranks: ",
-                            made.failure().text()));
+    log(ZERO_LOG_INFO,
+        text("an arena will use memory that other ranks cannot map: ", made.failure().text()));
     return SharedBlock();
   }
 

@@ -94,8 +94,8 @@ std::string how_it_left(pid_t pid, int pidfd) {
   const bool exited = status && (*status & 0x7f) == 0;  // no signal ended it
   if (!exited) return "died";
   if (const int code = *status >> 8 & 0xff; code != 0)
-    return text("ended with exit code ", code, ": look for the reason in its own output");
-  return "ended before the others: a rank that has no more data calls zero_join, not exit";
+    return text("ended with exit code ", code, ": see its own output for the reason");
+  return "ended before the others: a rank that runs out of data calls zero_join, not exit";
 }
 
 bool pidfd_ended(int pidfd, int timeout_ms) {

@@ -171,9 +171,10 @@ Result<bool> Reception::confirm(Partner& stranger, const Frame& frame) {
   if (!equal_in_constant_time(
           *proof, prove(meeting_.word, Role::guest, said.rank, {said.nonce, stranger.nonce}))) {
     refuse(*stranger.link,
-           meeting_.failed(text(mine_.name(), ", which has this name, is of another job")).text());
+           meeting_.failed(text(mine_.name(), ", which holds this name, belongs to another job"))
+               .text());
     log(ZERO_LOG_WARNING,
-        text(meeting_.title, ": ", said.process(), " of another job was turned away"));
+        text(meeting_.title, ": ", said.process(), " from another job was turned away"));
     return false;
   }
   if (Status odd = disagreement(stranger); !odd.ok()) {
@@ -192,8 +193,8 @@ Status Reception::disagreement(const Partner& stranger) const {
                                 mine_.name(), " says ", meeting_.world));
   const int32_t end = first_ + static_cast<int32_t>(guests_.size());
   if (said.rank != meeting_.rank && (said.rank < first_ || said.rank >= end))
-    return meeting_.failed(text(said.name(), " came, but ", mine_.name(), " knows of ranks ",
-                                meeting_.rank, " to ", end - 1, " only"));
+    return meeting_.failed(text(said.name(), " arrived, but ", mine_.name(), " expects only ranks ",
+                                meeting_.rank, " to ", end - 1));
   if (const std::string device = text_in(said.device); device != meeting_.device)
     return meeting_.failed(text(said.name(), " has its memory on ", device, ", ", mine_.name(),
                                 " on ", meeting_.device));
@@ -201,7 +202,7 @@ Status Reception::disagreement(const Partner& stranger) const {
                           ? std::optional(mine_)
                           : guests_[static_cast<size_t>(said.rank - first_)].said;
   if (!before) return {};
-  return meeting_.failed(text("rank ", said.called_rank(), " came twice: as ", before->process(),
+  return meeting_.failed(text("rank ", said.called_rank(), " arrived twice: as ", before->process(),
                               " and as ", said.process()));
 }
 
@@ -251,7 +252,7 @@ Status Reception::check(const Partner& guest, const Frame& frame, FrameKind kind
   if (frame.kind == kind && !guest.ready) return {};
   return meeting_.failed(frame.kind == FrameKind::refusal
                              ? text(guest.said->name(), ": ", text_of(frame))
-                             : text(guest.said->name(), " sent something that is no answer"));
+                             : text(guest.said->name(), " sent an invalid reply"));
 }
 
 /// Says that a guest has gone; with its own words, if it had some.

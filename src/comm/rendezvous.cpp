@@ -64,7 +64,7 @@ bool Partner::died() const {
 }
 
 std::string Partner::end() const {
-  if (witness == nullptr) return " died: its connection has ended";
+  if (witness == nullptr) return " died: its connection was closed";
   return died() ? " died" : " gave up its rendezvous";
 }
 

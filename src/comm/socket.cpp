@@ -109,7 +109,7 @@ Result<Identity> identity_of(int connection) {
   ucred credentials{};
   socklen_t bytes = sizeof credentials;
   if (os().getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) != 0)
-    return Status(ZERO_ERR_SYSTEM, text("asking who is connected: ", errno_text(errno)));
+    return Status(ZERO_ERR_SYSTEM, text("identifying a connected process: ", errno_text(errno)));
   return Identity{credentials.pid, credentials.uid};
 }
 

@@ -27,7 +27,7 @@ class SoloComm final : public Comm {
   Result<std::byte*> resolve(int32_t rank, const Location& location, size_t bytes) const override {
     if (rank != 0 || location.arena != kAnywhere || bytes > UINT64_MAX - location.offset)
       return Status(ZERO_ERR_INTERNAL,
-                    text("solo: rank ", rank, " has no ", bytes, " bytes at offset ",
+                    text("solo: rank ", rank, " does not have ", bytes, " bytes at offset ",
                          location.offset, " of arena ", location.arena));
     return reinterpret_cast<std::byte*>(static_cast<uintptr_t>(location.offset));
   }

@@ -113,7 +113,7 @@ Result<std::unique_ptr<EventLines>> make(const std::string& temporary, const std
                          0666);
     });
   });
-  if (!fd.valid()) return refused(path, "making the file", errno);
+  if (!fd.valid()) return refused(path, "creating the file", errno);
   (void)fd.lock();  // some file systems have none
   auto file = std::make_unique<EventLines>(std::move(fd), path);
   const auto width = static_cast<int>(text(seat.world - 1).size());  // viewers sort names as texts
@@ -149,7 +149,7 @@ int rename_over(const Fd& old, const std::string& temporary, const std::string& 
 Result<std::unique_ptr<EventLines>> create(const std::string& directory, Trace::Seat seat) {
   if (uninterrupted([&] { return os().mkdirat(AT_FDCWD, directory.c_str(), 0777); }) != 0 &&
       errno != EEXIST)
-    return refused(directory, "making the directory", errno);
+    return refused(directory, "creating the directory", errno);
   uint64_t drawn = 0;
   ZERO_TRY(draw_random(std::as_writable_bytes(std::span(&drawn, 1))));
   const std::string temporary = text(directory, "/.trace-", hex(drawn)), given = seat.group;
@@ -167,11 +167,11 @@ Result<std::unique_ptr<EventLines>> create(const std::string& directory, Trace::
       const int error = errno;
       (void)os().unlinkat(AT_FDCWD, temporary.c_str(), 0);
       if (!file.ok()) return file;
-      if (error != EEXIST) return refused(path, "making the file", error);
+      if (error != EEXIST) return refused(path, "creating the file", error);
     }
     seat.group = text(given, number, ".");
   }
-  return refused(directory, "making a file", EEXIST);
+  return refused(directory, "creating a file", EEXIST);
 }
 
 }  // namespace
@@ -260,7 +260,7 @@ Status Trace::State::run() {
   if (!succeeds([&] { return status = write_all(), true; }))
     status = Status(ZERO_ERR_MEMORY, "out of memory");
   (void)succeeds([&] {
-    if (!status.ok()) log(ZERO_LOG_WARNING, text("the trace ends here: ", status.text()));
+    if (!status.ok()) log(ZERO_LOG_WARNING, text("tracing stopped: ", status.text()));
     return true;
   });
   std::unique_ptr<EventLines> ended;
@@ -279,7 +279,8 @@ Trace::~Trace() {
 Status Trace::start(const std::string& directory, const Seat& seat) {
   State& state = *state_;
   const std::lock_guard lock(state.mutex);
-  if (state.file != nullptr) return wrong_state("'", state.file->path(), "' is being written");
+  if (state.file != nullptr)
+    return wrong_state("'", state.file->path(), "' is already being written");
   const FileSizeSignal held;
   std::unique_ptr<EventLines> file = ZERO_TRY(create(directory, seat));
   state.events.clear();
@@ -307,8 +308,8 @@ Status Trace::stop() {
   state_->wake.notify_one();
   std::optional<Status> end = writer.await(kDiskMs);
   if (end) return *std::move(end);
-  return Status(ZERO_ERR_SYSTEM, text("the trace's last events were not written within ",
-                                      kDiskMs / 1000, " s: its thread is left behind"));
+  return Status(ZERO_ERR_SYSTEM, text("the last events of the trace were not written within ",
+                                      kDiskMs / 1000, " s: its thread is leaked"));
 }
 
 void Trace::add(Kind kind, std::string_view name, int64_t begin_ns, int64_t end_ns, int64_t value) {

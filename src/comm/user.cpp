@@ -186,8 +186,7 @@ class UserComm final : public Comm {
 
 Status check_seat(int32_t rank, int32_t world) {
   if (world >= 1 && rank >= 0 && rank < world) return {};
-  return Status(ZERO_ERR_ARGUMENT,
-                text("rank ", rank, " of a world of ", world, " does not exist"));
+  return Status(ZERO_ERR_ARGUMENT, text("rank ", rank, " does not exist in a world of ", world));
 }
 
 Result<std::shared_ptr<Comm>> create_user(const UserFunctions& functions, void* ctx, int32_t rank,

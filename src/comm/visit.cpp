@@ -104,7 +104,7 @@ class Visit {
       if (holder.uid != os().geteuid())
         return meeting_.failed(text("the name is held by a process of user ", holder.uid,
                                     ": set ZERO_JOB on all ranks to a word that others cannot "
-                                    "guess, which makes a name of its own"));
+                                    "guess, which gives this job its own name"));
       door.root.pid = holder.pid;
       door.pidfd = Fd::open([&] { return os().pidfd_open(holder.pid, 0); });
     }
@@ -129,8 +129,8 @@ class Visit {
     if (Status why = link.problem(); why.code() == ZERO_ERR_SYSTEM) return why;
     if (door.pidfd.valid() && pidfd_ended(door.pidfd.get(), kDeathMs))
       return meeting_.failed(text(name_of(door.root), " died"));
-    return leave(at, text("what answers there closes the connection, as another job's rank ",
-                          meeting_.root, " does"));
+    return leave(at, text("the process there closed the connection, as rank ", meeting_.root,
+                          " of another job does"));
   }
 
   Result<bool> hear(size_t at, Frame frame) {
@@ -145,12 +145,12 @@ class Visit {
     }
     const std::optional<Welcome> welcome = read<Welcome>(frame, FrameKind::welcome);
     if (!welcome || confirmed_)
-      return not_rank_0(at, text(name_of(door.root), " sent something that is no answer"));
+      return not_rank_0(at, text(name_of(door.root), " sent an invalid reply"));
     const Nonces nonces{door.nonce, welcome->root.nonce};
     if (!equal_in_constant_time(welcome->proof,
                                 prove(meeting_.word, Role::root, meeting_.rank, nonces)))
       return not_rank_0(
-          at, text("process ", door.root.pid, ", which has this name, is of another job"));
+          at, text("process ", door.root.pid, ", which holds this name, belongs to another job"));
     door.root.said = welcome->root;
     confirmed_ = at;
     for (size_t i = 0; i < doors_.size(); ++i)
@@ -163,7 +163,7 @@ class Visit {
   /// Leaves a place where rank 0 is not. Fails on one host, where the name is rank 0's alone.
   Result<bool> not_rank_0(size_t at, std::string_view what) {
     if (meeting_.one_host) return meeting_.failed(what);
-    return leave(at, text("what answers there is not rank ", meeting_.root));
+    return leave(at, text("the process there is not rank ", meeting_.root));
   }
 
   /// Leaves a place, to come again soon.
@@ -200,7 +200,7 @@ class Visit {
       return meeting_.failed(meeting_.unreached(obstacles_));
     if (meeting_.rank == 0)
       return meeting_.failed(text("process ", door.root.pid, " (", process_state(door.root.pid),
-                                  ") holds this name: is that another rank 0?"));
+                                  ") holds this name: is it another rank 0?"));
     return explain(meeting_, door.root, Status(ZERO_ERR_TIMEOUT, {}));
   }
 
@@ -222,8 +222,7 @@ Result<Frame> hear_root(const Meeting& meeting, Partner& root, FrameKind kind) {
   Result<Frame> frame = hear(*root.link, until_verdict(meeting, root));
   if (!frame.ok()) return explain(meeting, root, std::move(frame).status());
   if (frame->kind == FrameKind::refusal) return Status(ZERO_ERR_RENDEZVOUS, text_of(*frame));
-  if (frame->kind != kind)
-    return meeting.failed(text(name_of(root), " sent something that is no answer"));
+  if (frame->kind != kind) return meeting.failed(text(name_of(root), " sent an invalid reply"));
   return frame;
 }
 

@@ -74,7 +74,7 @@ bool Watch::warns() {
 
 std::string Watch::late(std::string_view names) const {
   return text(names,
-              patience_.extended_by_progress ? " made no progress for " : " did not come within ",
+              patience_.extended_by_progress ? " made no progress for " : " did not arrive within ",
               patience_.limit_ms, " ms");
 }
 

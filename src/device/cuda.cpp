@@ -48,23 +48,22 @@ Status check_pointer(const CudaContext& context, const void* data, size_t bytes,
   if (data == nullptr) return bad_argument(what, " is NULL");
   cudaPointerAttributes attributes{};
   ZERO_TRY(cuda_status(cudaPointerGetAttributes(&attributes, data), context.ordinal,
-                       text("looking at ", what)));
+                       text("inspecting ", what)));
   switch (attributes.type) {
     case cudaMemoryTypeManaged:
       return {};
     case cudaMemoryTypeHost:
       if (attributes.devicePointer == data) return {};
-      return bad_argument(what,
-                          " is pinned memory of the host that has another address on the device");
+      return bad_argument(what, " is pinned host memory with a different address on the device");
     case cudaMemoryTypeDevice:
       break;
     default:
-      return bad_argument(what, " is memory of the host, not of CUDA device ", context.ordinal,
+      return bad_argument(what, " is host memory, not memory of CUDA device ", context.ordinal,
                           ": allocate it there");
   }
   if (attributes.device != context.ordinal) {
-    return bad_argument(what, " is memory of CUDA device ", attributes.device, ", not of ",
-                        context.ordinal, ", where the comm is");
+    return bad_argument(what, " is memory of CUDA device ", attributes.device,
+                        ", but the comm is on ", context.ordinal);
   }
   const auto start = reinterpret_cast<CUdeviceptr>(data);
   const size_t room = mapped_bytes(context.driver, start, bytes);
@@ -116,7 +115,7 @@ class CudaDevice final : public Device {
   }
   Result<bool> done(EventHandle event) override {
     bool done = true;
-    ZERO_TRY(here("waiting for what was queued", [&] {
+    ZERO_TRY(here("waiting for queued work", [&] {
       const cudaError_t answer = cudaEventQuery(event_of(event));
       if (answer != cudaErrorNotReady) return answer;
       done = false;
@@ -133,7 +132,8 @@ class CudaDevice final : public Device {
   Status check_stream(StreamHandle stream) override {
     if (stream_of(stream) == cudaStreamPerThread) {
       return bad_argument(
-          "cudaStreamPerThread is another stream on each thread: give a stream of your own");
+          "cudaStreamPerThread is a different stream on each thread: pass a stream that you "
+          "created");
     }
     // A stream's capture ends if it is asked for its device, not if for its context.
     if (ZERO_TRY(capturing(stream)) == 0) ZERO_TRY(check_owner(stream));
@@ -143,17 +143,17 @@ class CudaDevice final : public Device {
     if (context_.driver.stream_context(stream_of(stream), &context) != CUDA_SUCCESS ||
         context == nullptr || context == context_.handle)
       return {};
-    return bad_argument("the stream is of another context than the primary one of CUDA device ",
-                        ordinal(), ", where the comm is: make it there");
+    return bad_argument("the stream is not in the primary context of CUDA device ", ordinal(),
+                        ", where the comm is: create it there");
   }
   Result<uint64_t> capturing(StreamHandle stream) override {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     unsigned long long number = 0;
-    ZERO_TRY(here("looking for a capture",
+    ZERO_TRY(here("checking for a capture",
                   [&] { return cudaStreamGetCaptureInfo(stream_of(stream), &status, &number); }));
     if (status == cudaStreamCaptureStatusNone) return uint64_t{0};
     if (status == cudaStreamCaptureStatusActive) return uint64_t{number};
-    return wrong_state("the capture of the stream has failed already: end it, and capture again");
+    return wrong_state("the stream's capture has already failed: end it, and capture again");
   }
   Status run_current(const std::function<Status()>& body) override { return current(body); }
 
@@ -182,7 +182,7 @@ class CudaDevice final : public Device {
   }
   Result<void*> make_stream() override {
     cudaStream_t stream = nullptr;
-    ZERO_TRY(here("making a stream", [&] {
+    ZERO_TRY(here("creating a stream", [&] {
       int least = 0, greatest = 0;
       const cudaError_t error = cudaDeviceGetStreamPriorityRange(&least, &greatest);
       if (error != cudaSuccess) return error;
@@ -192,7 +192,7 @@ class CudaDevice final : public Device {
   }
   Result<void*> make_event() override {
     cudaEvent_t event = nullptr;
-    ZERO_TRY(here("making an event",
+    ZERO_TRY(here("creating an event",
                   [&] { return cudaEventCreateWithFlags(&event, cudaEventDisableTiming); }));
     return static_cast<void*>(event);
   }
@@ -244,14 +244,15 @@ class CudaDevice final : public Device {
   Status check_owner([[maybe_unused]] StreamHandle stream) {
 #if CUDART_VERSION >= 12080
     int owner = ordinal();
-    ZERO_TRY(here("looking at a stream", [&] {
+    ZERO_TRY(here("inspecting a stream", [&] {
       const cudaError_t answer = cudaStreamGetDevice(stream_of(stream), &owner);
       if (answer != cudaErrorCallRequiresNewerDriver) return answer;
       cudaGetLastError();
       return cudaSuccess;
     }));
     if (owner != ordinal()) {
-      return bad_argument("the stream is of CUDA device ", owner, ", the comm is on ", ordinal());
+      return bad_argument("the stream belongs to CUDA device ", owner, ", but the comm is on ",
+                          ordinal());
     }
 #endif
     return {};
@@ -322,8 +323,8 @@ Result<std::shared_ptr<Device>> open_cuda_of(int32_t local_rank) {
   const int32_t count = ZERO_TRY(count_devices());
   if (count > 1 && local_rank < 0) {
     return bad_argument("this process sees ", count,
-                        " CUDA devices, and no variable of the launcher "
-                        "says which of its host's ranks this is: set ZERO_LOCAL_RANK");
+                        " CUDA devices, but no variable of the launcher "
+                        "gives this rank's number on its host: set ZERO_LOCAL_RANK");
   }
   return open_cuda(count == 1 ? 0 : local_rank);
 }

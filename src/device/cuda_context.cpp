@@ -29,7 +29,7 @@ Result<CudaContext> CudaContext::open(int32_t ordinal) {
   ZERO_TRY(context.driver.found());
   CUdevice device = 0;
   ZERO_TRY(cuda_status(as_runtime_error(context.driver.device(&device, ordinal)), ordinal,
-                       "looking for it"));
+                       "finding it"));
   ZERO_TRY(cuda_status(as_runtime_error(context.driver.retain(&context.handle, device)), ordinal,
                        "opening its context"));
   return context;

@@ -37,7 +37,7 @@ std::string words(cudaError_t error) {
 
 std::string_view advice(cudaError_t error) {
   if (ends_device(error))
-    return "; this process cannot use the device any more: end it, and load the last checkpoint";
+    return "; this process can no longer use the device: end it, and load the last checkpoint";
   if (error == cudaErrorNoKernelImageForDevice)
     return "; this libzero was built for other GPUs: add yours to -Dgpu_architectures";
   return "";
@@ -69,12 +69,12 @@ Status cuda_unavailable(cudaError_t error) {
   if (driver == 0) {
     reason = "no CUDA driver is installed";
   } else if (error == cudaErrorInsufficientDriver) {
-    reason = text("the CUDA driver serves CUDA ", version_text(driver), ", this libzero needs ",
-                  version_text(CUDART_VERSION));
+    reason = text("the CUDA driver supports CUDA ", version_text(driver),
+                  ", but this libzero needs ", version_text(CUDART_VERSION));
   } else if (error == cudaErrorNoDevice) {
-    reason = "there is no CUDA device, or CUDA_VISIBLE_DEVICES hides all";
+    reason = "there is no CUDA device, or CUDA_VISIBLE_DEVICES hides them all";
   } else {
-    reason = "CUDA does not start";
+    reason = "CUDA failed to start";
   }
   return unsupported(reason, ": ", words(error));
 }

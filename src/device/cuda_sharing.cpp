@@ -47,9 +47,10 @@ bool CudaSharing::can(CUdevice_attribute what) const {
 Result<size_t> CudaSharing::rounded(size_t bytes, const CUmemAllocationProp& wanted) const {
   size_t unit = 0;
   ZERO_TRY(status(granularity_(&unit, &wanted, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
-                  "asking for the granularity of shared memory"));
+                  "getting the granularity of shared memory"));
   const auto padded = checked_add(bytes, unit - 1);
-  if (!padded) return Status(ZERO_ERR_MEMORY, text("shared memory of ", bytes, " bytes"));
+  if (!padded)
+    return Status(ZERO_ERR_MEMORY, text("shared memory of ", bytes, " bytes is too large"));
   return *padded / unit * unit;
 }
 
@@ -168,14 +169,14 @@ Status open_host_pages(void* memory, size_t bytes, int32_t ordinal) {
   if (first) {
     const unsigned flags = cudaHostRegisterPortable | cudaHostRegisterMapped;
     Status status = cuda_status(cudaHostRegister(memory, bytes, flags), ordinal,
-                                text("opening ", bytes, " bytes of the host's memory"));
+                                text("registering ", bytes, " bytes of host memory"));
     void* seen = nullptr;  // by queued work; it must be the host's own address
     if (status.ok()) {
       status = cuda_status(cudaHostGetDevicePointer(&seen, memory, 0), ordinal,
-                           "looking at the host's memory");
+                           "inspecting host memory");
       if (status.ok() && seen != memory)
         status = unsupported("CUDA device ", ordinal,
-                             " sees the host's memory at other addresses than the host");
+                             " sees host memory at different addresses than the host does");
       if (!status.ok()) cudaHostUnregister(memory);
     }
     if (!status.ok()) {

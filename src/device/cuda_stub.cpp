@@ -6,8 +6,7 @@
 namespace zero {
 
 Result<std::shared_ptr<Device>> open_cuda(int32_t) {
-  return unsupported(
-      "this libzero was built without CUDA: build it where nvcc is, with -Dcuda=enabled");
+  return unsupported("this libzero was built without CUDA: build it with nvcc and -Dcuda=enabled");
 }
 
 Result<std::shared_ptr<Device>> open_cuda_of(int32_t local_rank) { return open_cuda(local_rank); }

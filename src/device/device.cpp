@@ -34,7 +34,7 @@ Status await(Device& device, EventHandle event, int64_t timeout_ms, std::string_
     if (stop) ZERO_TRY(stop());
     if (deadline.passed())
       return Status(ZERO_ERR_TIMEOUT,
-                    text("the device did not end ", what, " within ", timeout_ms, " ms"));
+                    text("the device did not finish ", what, " within ", timeout_ms, " ms"));
     const int64_t waited_ns = now_ns() - start_ns;
     // Wait: a slice of timeout_ms.
     if (waited_ns >= kSpinNs) os().poll(nullptr, 0, waited_ns < 20 * kSpinNs ? 0 : 1);

@@ -54,9 +54,9 @@ Result<std::shared_ptr<Image>> Image::create(std::vector<Bytes> ranges, HostMemo
   image->copies_ = std::move(memory);
   if (image->copies_.bytes() < total) {
     image->copies_ = HostMemory();
-    image->copies_ = ZERO_TRY(HostMemory::reserve(total, "what a save keeps of the state"));
+    image->copies_ = ZERO_TRY(HostMemory::reserve(total, "a save's copy of the state"));
   }
-  image->shown_ = ZERO_TRY(HostMemory::allocate(kBlockBytes, "what a save reads of the state"));
+  image->shown_ = ZERO_TRY(HostMemory::allocate(kBlockBytes, "a save's read buffer"));
   std::byte* copy = image->copies_.data();
   for (const Bytes region : regions) {
     for (size_t at = 0; at < region.size(); at += kBlockBytes)

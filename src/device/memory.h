@@ -22,7 +22,7 @@ Status check_memory(Device* device, const void* data, size_t bytes, const What& 
   if (device != nullptr) return device->check(data, bytes, what());
   if (!is_gpu_memory(data)) return Status();
   return bad_argument(what(),
-                      " is memory of a GPU, and this comm's is the host's: "
+                      " is GPU memory, but this comm is on the host: "
                       "create the comm with ZERO_DEVICE_CUDA");
 }
 
@@ -30,7 +30,7 @@ Status check_memory(Device* device, const void* data, size_t bytes, const What& 
 /// ZERO_ERR_ARGUMENT.
 inline Status check_host_memory(const void* data, std::string_view what) {
   if (!is_gpu_memory(data)) return Status();
-  return bad_argument(what, " is memory of a GPU: give memory of the host");
+  return bad_argument(what, " is GPU memory: pass host memory");
 }
 
 enum class Children { see_it, do_not };

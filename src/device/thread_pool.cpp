@@ -47,7 +47,7 @@ void FutexWord::wait_while(uint32_t old) {
 
 Result<std::unique_ptr<ThreadPool>> ThreadPool::create(int threads) {
   if (threads < 1) {
-    return bad_argument("a thread pool of ", threads, " threads: at least 1");
+    return bad_argument("a thread pool has ", threads, " threads; it must have at least 1");
   }
   std::unique_ptr<ThreadPool> pool(new ThreadPool(threads));
   for (int i = 1; i < threads; i++) {

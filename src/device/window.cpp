@@ -9,7 +9,7 @@ namespace zero {
 Result<Window> Window::create(const std::shared_ptr<Device>& device, int64_t timeout_ms) {
   Window window;
   if (device == nullptr) return window;
-  window.buffer_ = ZERO_TRY(HostBuffer::allocate(device, kBytes, "tensors on their way"));
+  window.buffer_ = ZERO_TRY(HostBuffer::allocate(device, kBytes, "tensors in transit"));
   window.stream_ = ZERO_TRY(make_stream(device));
   window.done_ = ZERO_TRY(make_event(device));
   window.device_ = device;

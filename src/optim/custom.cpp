@@ -66,7 +66,7 @@ Status CustomRule::add_slots(std::vector<std::string> names) {
     ZERO_TRY(check_name("slot", slots_[i], ""));
     if (slots_[i] == kMasterName)
       return bad_argument("custom optimizer: slot '", kMasterName,
-                          "' has the name of masters: take another name");
+                          "' has a reserved name, that of masters: choose another");
     const auto before = slots_.begin() + static_cast<ptrdiff_t>(i);
     if (std::find(slots_.begin(), before, slots_[i]) != before)
       return bad_argument("custom optimizer: slot '", slots_[i], "' is declared twice");
@@ -95,7 +95,7 @@ Status CustomRule::add_settings(const std::vector<std::pair<std::string, double>
   }
   if (settings_.size() > static_cast<size_t>(kMaxSettings))
     return bad_argument("custom optimizer: ", settings_.size(),
-                        " settings with lr and weight_decay; at ", "most ", kMaxSettings,
+                        " settings, including lr and weight_decay; at ", "most ", kMaxSettings,
                         " are allowed");
   for (const Setting& setting : settings_) setting_names_.push_back(setting.name);
   return {};

@@ -56,7 +56,7 @@ Result<Optimizer::Deal> Optimizer::prepare_seal() const {
       idle > 0 && idle < comm->world() && comm->rank() == 0) {
     log(ZERO_LOG_INFO, text(idle, " of ", comm->world(), " ranks will own nothing and hold no ",
                             "optimizer state: the parameters are too few or too small. EVEN ",
-                            "splits them into blocks of ", kBlock, " elements, other partitions ",
+                            "splits them into blocks of ", kBlock, " elements; other partitions ",
                             "do not split them"));
   }
   return allocate_state(std::move(next), state_.size(), slots_used());

@@ -49,7 +49,7 @@ Result<size_t> Optimizer::find_place(int32_t group, std::string_view name) const
 Result<size_t> Optimizer::find_changeable(int32_t group, std::string_view name) const {
   const size_t setting = ZERO_TRY(find_place(group, name));
   if (!options.rule->settings[setting].fixed) return setting;
-  return wrong_state("setting '", name, "' decides which state there is: give it at registration");
+  return wrong_state("setting '", name, "' determines which state exists: set it at registration");
 }
 
 Status Optimizer::set(int32_t group, std::string_view name, double value) {
@@ -77,8 +77,9 @@ Status Optimizer::set_from(int32_t group, std::string_view name, const GivenSett
     return options.rule->slots_used(with);
   };
   if (options.rule->settings[setting].range.flag || uses(0) != uses(0.5))
-    return unsupported("setting '", name, "' decides what an update does or keeps: it must be a ",
-                       "value that the host knows");
+    return unsupported("setting '", name,
+                       "' determines what an update does or stores: it must be a ",
+                       "value known to the host");
   for (size_t i = 0; i < groups.size(); i++) {
     if (group != ZERO_ALL_GROUPS && static_cast<size_t>(group) != i) continue;
     groups[i].given.erase(setting);
@@ -173,9 +174,8 @@ Status Optimizer::check_param(int64_t param) const {
 
 Status Optimizer::check_owner(std::string_view param, int32_t owner) const {
   if (owner >= 0 && owner < places()) return Status();
-  const char* const of = options.instances == 1 ? "a world" : "the first instance";
-  return bad_argument("parameter '", param, "': owner ", owner, " is no rank of ", of, " of ",
-                      places());
+  const char* const of = options.instances == 1 ? "a world of " : "the first instance, which has ";
+  return bad_argument("parameter '", param, "': owner ", owner, " is not a rank in ", of, places());
 }
 
 Status Optimizer::check_params() const {
@@ -187,23 +187,24 @@ Status Optimizer::check_open() const {
   if (phase == Phase::open) return Status();
   if (phase == Phase::begun) return check_ended();
   if (phase == Phase::reducing)
-    return wrong_state("gradients are announced: step, or drop them first");
-  return wrong_state("gradients are reduced: step, or drop them first");
+    return wrong_state("gradients are announced: step or drop them first");
+  return wrong_state("gradients are reduced: step or drop them first");
 }
 
 Status Optimizer::check_ended() const {
   if (phase != Phase::begun) return Status();
-  return wrong_state("a step has begun and some of its updates may be made: zero_step ends it");
+  return wrong_state(
+      "a step has begun, and some of its updates may be made: call zero_step to finish it");
 }
 
 Status Optimizer::check_loaded() const {
   if (!not_loaded) return Status();
-  return Status(ZERO_ERR_NOT_LOADED, "a load failed half way: load a checkpoint first");
+  return Status(ZERO_ERR_NOT_LOADED, "a load failed halfway: load a checkpoint first");
 }
 
 Status Optimizer::check_host(std::string_view call) const {
   if (!on_device) return Status();
-  return unsupported(call, " is not possible on a ", comm->device()->kind(), " device");
+  return unsupported(call, " is not supported on a ", comm->device()->kind(), " device");
 }
 
 std::byte* Optimizer::slot_in(const Plan& of, std::span<const SectionState> state, int slot,

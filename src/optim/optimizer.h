@@ -371,14 +371,14 @@ void Optimizer::say_agreed(auto& say) const {
   if (!on_device)
     say("loss scale ", state.loss_scale, " after ", state.good_steps, " good steps");
   else if (loss_scale_from.data != nullptr)
-    say("loss scale as the device has it");
+    say("loss scale read from the device");
   else
-    say("loss scale given as ", loss_scale_given);
+    say("loss scale set to ", loss_scale_given);
   for (size_t g = 0; g < groups.size(); g++) {
     for (size_t s = 0; s < options.rule->settings.size(); s++) {
       const std::string_view name = options.rule->settings[s].name;
       if (groups[g].given.count(s) != 0)
-        say("group ", g, " ", name, " = as the device has it");
+        say("group ", g, " ", name, " = read from the device");
       else
         say("group ", g, " ", name, " = ", groups[g].settings[s]);
     }

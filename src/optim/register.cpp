@@ -121,7 +121,7 @@ Status Optimizer::add_param(const Param& added) {
   param.group = static_cast<int32_t>(groups.size());
   if ((param.flags & ZERO_PARAM_ORDER) == 0) param.order = index;
   if (buffer_names_.count(param.name) != 0)
-    return bad_argument("parameter '", param.name, "' is a buffer already");
+    return bad_argument("parameter '", param.name, "' is already a buffer");
   if (index_.count(param.name) != 0)
     return bad_argument("parameter '", param.name, "' is registered twice");
   params.push_back(std::move(param));
@@ -158,7 +158,7 @@ class Optimizer::Undo {
 
 Result<int32_t> Optimizer::register_params(std::vector<double> group_settings,
                                            std::span<const Param> added) {
-  if (added.empty()) return bad_argument("no parameters to register");
+  if (added.empty()) return bad_argument("there are no parameters to register");
   const size_t before = params.size();
   Undo undo(*this);
   for (const Param& param : added) ZERO_TRY(add_param(param));
@@ -210,7 +210,7 @@ Status Optimizer::add_buffer(const Buffer& added) {
   const TensorName name{"buffer", buffer.name};
   ZERO_TRY(check_aligned(buffer.data, buffer.dtype, name));
   if (index_.count(buffer.name) != 0)
-    return bad_argument("buffer '", buffer.name, "' is a parameter already");
+    return bad_argument("buffer '", buffer.name, "' is already a parameter");
   const auto begin = reinterpret_cast<uintptr_t>(buffer.data);
   const uintptr_t end = begin + buffer.bytes();
   if (end < begin) return bad("has memory that wraps around");

@@ -58,7 +58,8 @@ Status check_tensor_memory(const Comm& comm, const TensorName& what, const void*
   if (arena == nullptr || whole) return Status();
   const auto* const begin = static_cast<const std::byte*>(memory);
   if (begin < arena->data())
-    return bad_argument(what, " needs ", bytes, " bytes: it begins before an arena and ends in it");
+    return bad_argument(what, " needs ", bytes,
+                        " bytes: it begins before an arena and ends inside it");
   const auto offset = static_cast<size_t>(begin - arena->data());
   return bad_argument(what, " needs ", bytes,
                       " bytes and ends beyond its arena: it begins at byte ", offset, ", where ",
@@ -74,9 +75,9 @@ Status check_not_swapped(const Comm& comm, std::string_view param, const void* d
   if (of_data == nullptr || of_data->kind() != ZERO_MEMORY_PER_RANK) return Status();
   return bad_argument(
       "parameter '", param,
-      "' lies in ZERO_MEMORY_PER_RANK memory and its gradient in ZERO_MEMORY_SHARED "
-      "memory: data and grad are swapped, as each rank has a gradient of its own and "
-      "all have one parameter");
+      "' is in ZERO_MEMORY_PER_RANK memory and its gradient in ZERO_MEMORY_SHARED "
+      "memory: data and grad are swapped, because each rank has its own gradient and "
+      "all ranks share the parameter");
 }
 
 }  // namespace zero

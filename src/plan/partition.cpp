@@ -17,7 +17,7 @@ namespace {
 
 Status too_large(int64_t param, int64_t count) {
   return bad_argument("parameter ", param, " of ", count,
-                      " elements: the total passes the limit of ", kMaxElements,
+                      " elements: the total exceeds the limit of ", kMaxElements,
                       " elements; register fewer or smaller parameters");
 }
 
@@ -85,7 +85,7 @@ Status Plan::deal(std::span<const PlanParam> params, std::span<const int64_t> gr
   const auto check_padded = [&](int64_t begin, int64_t elements) -> Status {
     if (elements <= kMaxElements - begin) return {};
     return bad_argument("parameters ", first, " to ", this->params() - 1, ": laid out for ",
-                        options_.world, " ranks they pass the limit of ", kMaxElements,
+                        options_.world, " ranks, they exceed the limit of ", kMaxElements,
                         " elements; register fewer or smaller parameters");
   };
   for (Section& section : std::span(sections_).subspan(sections)) {
@@ -209,8 +209,8 @@ Status Plan::assign_owners(std::span<const PlanParam> params, std::span<const in
     for (size_t index = 0; index < params.size(); ++index) {
       const int32_t owner = params[index].owner;
       if (owner < 0 || owner >= options_.world)
-        return bad_argument("parameter ", first + index, ": owner ", owner, " is no rank of 0 to ",
-                            options_.world - 1);
+        return bad_argument("parameter ", first + index, ": owner ", owner,
+                            " is not one of ranks 0 to ", options_.world - 1);
       give(index, owner);
     }
     return {};

@@ -95,14 +95,14 @@ Status check_not_saved_elsewhere(const Optimizer& optim, const StateTensor& tens
   return Status(
       ZERO_ERR_BUSY,
       text("parameter '", param.name,
-           "' lies in a ZERO_MEMORY_SHARED arena, which another rank may still read for the "
-           "save that has begun: zero_state_save_wait comes first"));
+           "' is in a ZERO_MEMORY_SHARED arena, which another rank may still read for the "
+           "save in progress: call zero_state_save_wait first"));
 }
 
 Status unknown_scalar(const Optimizer& optim, std::string_view name) {
   return bad_argument(optim.options.rule->name, " has no number '", name,
-                      "' for each parameter: there is step",
-                      optim.options.rule->next_product ? ", and mu_product" : "");
+                      "' per parameter; it has step",
+                      optim.options.rule->next_product ? " and mu_product" : "");
 }
 
 }  // namespace
@@ -113,7 +113,7 @@ Status check_sealed(const Optimizer& optim, int64_t param) {
     return bad_argument("parameter ", param, " does not exist: ", registered, " are registered");
   if (param < static_cast<int64_t>(optim.sealed_params())) return {};
   return wrong_state("parameter '", param_of(optim, param).name,
-                     "' is not sealed yet: zero_seal comes first");
+                     "' is not sealed yet: call zero_seal first");
 }
 
 Result<StateTensor> find_tensor(const Optimizer& optim, int64_t param, const char* name) {
@@ -135,14 +135,14 @@ Status check_live(const Optimizer& optim, const StateTensor& tensor) {
   if (tensor.slot == kParameterItself || (stored_slots(optim, tensor.param) >> tensor.slot & 1))
     return {};
   return wrong_state("state '", slot_name(*optim.options.rule, tensor.slot), "' of parameter '",
-                     param_of(optim, tensor.param).name, "' holds nothing yet");
+                     param_of(optim, tensor.param).name, "' has no values yet");
 }
 
 Status check_range(const Optimizer& optim, const Range& range, const void* values) {
   const auto [param, first, count] = range;
   const Param& of = param_of(optim, param);
   if (first < 0 || count < 0 || first > of.count || count > of.count - first)
-    return bad_argument(count, " elements from ", first, " on of parameter '", of.name,
+    return bad_argument(count, " elements starting at ", first, " of parameter '", of.name,
                         "', which has ", of.count);
   if (count == 0) return {};
   if (values == nullptr) return bad_argument("values is NULL");
@@ -156,8 +156,8 @@ Status check_owned(const Optimizer& optim, const Range& range) {
   for (const Segment& part : owned_parts(optim, range)) owned += part.count;
   if (owned == range.count) return {};
   return bad_argument("rank ", optim.comm->rank(), " owns ", owned, " of the ", range.count,
-                      " elements from ", range.first, " on of parameter '",
-                      param_of(optim, range.param).name, "': zero_owned_ranges tells which");
+                      " elements starting at ", range.first, " of parameter '",
+                      param_of(optim, range.param).name, "': zero_owned_ranges returns which");
 }
 
 Status join_masters(const Optimizer& optim, Windows& windows, const Segment& part,
@@ -272,7 +272,9 @@ Result<double> get_scalar(const Optimizer& optim, int64_t param, std::string_vie
   if (!all) ZERO_TRY(check_sealed(optim, param));
   ZERO_TRY(optim.check_loaded());
   if (all && name == "step") return static_cast<double>(optim.state.steps);
-  if (all) return bad_argument("'", name, "' belongs to single parameters");
+  if (all)
+    return bad_argument("'", name,
+                        "' is a number per parameter: pass one parameter, not ZERO_ALL_PARAMS");
   const ParamProgress& progress = optim.progress[static_cast<size_t>(param)];
   if (name == "step") return static_cast<double>(progress.step);
   if (name == "mu_product" && optim.options.rule->next_product) return progress.product;
@@ -291,10 +293,10 @@ Status set_scalar(Optimizer& optim, int64_t param, std::string_view name, double
   if (!step && !(value >= 0 && value <= 1))
     return bad_argument("mu_product is ", value, "; it must be in [0, 1]");
   if (all && optim.sealed_params() < optim.params.size())
-    return wrong_state("not every parameter is sealed yet: zero_seal comes first");
+    return wrong_state("not every parameter is sealed yet: call zero_seal first");
   if (!all && !is_floating(param_of(optim, param).dtype))
     return bad_argument("parameter '", param_of(optim, param).name,
-                        "' is of integers and makes no steps");
+                        "' has an integer type and takes no steps");
   const auto end = all ? static_cast<int64_t>(optim.params.size()) : param + 1;
   for (int64_t i = all ? 0 : param; i < end; i++) {
     if (!is_floating(param_of(optim, i).dtype)) continue;

@@ -87,7 +87,7 @@ Result<BlockReader> BlockReader::open(const BlockFiles& files, const FileRecord&
   reader.record_ = &record;
   reader.file_ = ZERO_TRY(open_input(files.directory, record.name, Links::refused));
   if (reader.bytes() == record.bytes) return reader;
-  return invalid("'", reader.path(), "': has ", reader.bytes(), " bytes, the manifest says ",
+  return invalid("'", reader.path(), "': has ", reader.bytes(), " bytes, but the manifest says ",
                  record.bytes);
 }
 
@@ -100,7 +100,7 @@ Status BlockReader::verify(uint64_t index) {
   ZERO_TRY(read_fully(file_, block, begin));
   if (hash64(block) != record_->blocks[index])
     return invalid("'", path(), "': bytes ", begin, " to ", begin + block.size() - 1,
-                   " do not have the checksum that the manifest says");
+                   " do not match the checksum in the manifest");
   held_ = index;
   return files_->progress();
 }

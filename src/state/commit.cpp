@@ -124,7 +124,7 @@ Result<std::string> set_aside(const Directory& parent, const std::string& name,
                               Directory& directory) {
   const auto same = is_same_directory(parent, name, directory, Links::refused);
   if (!same) return io_error(directory.path, "stat", errno);
-  if (!*same) return wrong_state("'", directory.path, "' was replaced meanwhile");
+  if (!*same) return wrong_state("'", directory.path, "' was replaced in the meantime");
   std::string aside = text(kPrefix, hex(ZERO_TRY(draw_id())));
   if (rename_entry(parent, name, aside, 0) != 0) return io_error(directory.path, "rename", errno);
   directory.path = parent.path_of(aside);
@@ -141,7 +141,7 @@ void sweep_one(const Directory& parent, const std::string& name, const Progress&
   const auto doomed = set_aside(parent, name, *directory);
   if (!doomed.ok()) return;
   log(ZERO_LOG_INFO,
-      text("removing '", parent.path_of(name), "', which a save that died has left"));
+      text("removing '", parent.path_of(name), "', left by a save whose process died"));
   remove_checkpoint(parent, *doomed, *directory, progress);
 }
 
@@ -160,7 +160,7 @@ Status check_entries(const Directory& directory, const char* wanted) {
   for (const std::string& entry : ZERO_TRY(list_directory(directory))) {
     if (!is_checkpoint_file(entry))
       return wrong_state("'", directory.path, "' holds ", shown(entry),
-                         ", which is no file of a checkpoint: it is not ", wanted);
+                         ", which is not a checkpoint file: it was not ", wanted);
   }
   return {};
 }
@@ -174,7 +174,7 @@ Result<Directory> check_target(const Directory& parent, const std::string& name,
   if (stat_entry(parent, name, info) != 0)
     return errno == ENOENT ? Result<Directory>(Directory()) : io_error(path, "stat", errno);
   if (!replace) return refuse("exists: save elsewhere, or with ZERO_SAVE_REPLACE");
-  if (!S_ISDIR(info.st_mode)) return refuse("is not a directory: it is not replaced");
+  if (!S_ISDIR(info.st_mode)) return refuse("is not a directory: it was not replaced");
   Directory old = ZERO_TRY(open_directory(parent, name, Links::refused));
   ZERO_TRY(check_entries(old, "replaced"));
   return Result<Directory>(std::move(old));
@@ -196,10 +196,10 @@ Result<bool> delete_checkpoint(const Directory& parent, const std::string& name,
     const std::string path = directory.path;
     NameLock lock(parent, name);
     if (!ZERO_TRY(lock.try_take()))
-      return wrong_state("'", path, "' is in use by a save: it is not deleted");
+      return wrong_state("'", path, "' is in use by a save, and was not deleted");
     (void)try_lock(directory);  // so that sweeps leave it to this prune
     if (ZERO_TRY(read_manifest(directory)).manifest.save_id != id)
-      return wrong_state("'", path, "' was replaced meanwhile: it is not deleted");
+      return wrong_state("'", path, "' was replaced in the meantime, and was not deleted");
     ZERO_TRY(check_entries(directory, "deleted"));
     return set_aside(parent, name, directory);
   };
@@ -219,7 +219,7 @@ Result<Staging> Staging::begin(std::string_view directory, bool replace,
                                std::vector<std::string> files, const Progress& progress) {
   SplitPath split = ZERO_TRY(split_path(directory));
   if (is_staging_name(split.name))
-    return bad_argument("'", directory, "' has the name of an unfinished checkpoint");
+    return bad_argument("'", directory, "' has a name reserved for unfinished checkpoints");
   Staging staging;
   staging.target_ = std::move(split.name);
   staging.files_ = std::move(files);
@@ -234,7 +234,7 @@ Status Staging::make() {
   for (int attempt = 0; attempt < kAttempts; attempt++)
     if (ZERO_TRY(take(ZERO_TRY(draw_id())))) return {};
   return {ZERO_ERR_CKPT_IO, text("'", parent_.path, "': another save removed ", kAttempts,
-                                 " temporary directories as soon as they were made")};
+                                 " temporary directories as soon as they were created")};
 }
 
 /// Makes and locks the directory. Returns false if another save's sweep got hold of it before it
@@ -242,7 +242,7 @@ Status Staging::make() {
 Result<bool> Staging::take(const Digest& id) {
   std::string name = text(kPrefix, hex(id));
   left_behind_ = text("'", parent_.path_of(name),
-                      "' cannot be removed now: the next save in that folder does it");
+                      "' could not be removed: the next save in that folder will remove it");
   Directory directory = ZERO_TRY(make_locked(parent_, name));
   if (!directory.fd.valid()) return false;
   save_id_ = id;
@@ -270,9 +270,8 @@ Status Staging::publish(const Progress& progress, int64_t wait_ms,
   const bool exchanges = ZERO_TRY(take_name(progress, wait_ms, commits));
   os().reached("save.renamed");
   if (Status status = sync(parent_); !status.ok())
-    return std::move(status).within(
-        text("the checkpoint '", target_path(),
-             "' is complete, but after a power failure it may be gone"));
+    return std::move(status).within(text("the checkpoint '", target_path(),
+                                         "' is complete, but may be lost in a power failure"));
   os().reached("save.durable");
   // The next save sweeps what is left of the old checkpoint, which has the temporary name now.
   if (exchanges && is_same(parent_, temporary_, replaced_))
@@ -293,7 +292,7 @@ Result<bool> Staging::take_name(const Progress& progress, int64_t wait_ms,
     if (watch.is_late(watch.since_ns(0)))
       return Status(ZERO_ERR_CKPT_IO,
                     text("'", target_path(), "' was locked by another save or prune for ", wait_ms,
-                         " ms: it stays as it is, save again after that has ended"));
+                         " ms, and was not changed: save again after that finishes"));
     ZERO_TRY(progress());
     // Wait: a slice of wait_ms.
     os().poll(nullptr, 0, kLookMs);
@@ -316,7 +315,7 @@ Result<bool> Staging::finds_replaced() const {
     return io_error(target_path(), "stat", errno);
   }
   if (!replaced_.fd.valid())
-    return wrong_state("'", target_path(), "' has come to exist during this save: it stays");
+    return wrong_state("'", target_path(), "' was created during this save, and was not replaced");
   if (!is_same(parent_, target_, replaced_)) return was_replaced();
   ZERO_TRY(check_entries(replaced_, "replaced"));
   return true;
@@ -332,8 +331,9 @@ Status Staging::keep_others() {
 }
 
 Status Staging::was_replaced() const {
-  return wrong_state("'", target_path(), "' was replaced by another one during this save: it ",
-                     "stays, and this save is given up");
+  return wrong_state("'", target_path(),
+                     "' was replaced by another directory during this save: that ",
+                     "one was kept, and this save was given up");
 }
 
 Status Staging::rename_into_place(bool exchanges) {
@@ -346,8 +346,8 @@ Status Staging::rename_into_place(bool exchanges) {
   int error = rename(exchanges ? RENAME_EXCHANGE : RENAME_NOREPLACE);
   if (exchanges && means_no_flag(error)) {
     return {ZERO_ERR_CKPT_IO, text("'", target_path(),
-                                   "': this file system cannot exchange two directories in "
-                                   "one step (",
+                                   "': this file system cannot exchange two directories "
+                                   "atomically (",
                                    errno_text(error), "): remove it, or save elsewhere")};
   }
   if (means_no_flag(error)) {
@@ -357,7 +357,7 @@ Status Staging::rename_into_place(bool exchanges) {
   }
   if (error == 0) return exchanges ? keep_others() : Status();
   if (error == EEXIST || error == ENOTEMPTY || error == ENOTDIR)
-    return wrong_state("'", target_path(), "' has come to exist during this save");
+    return wrong_state("'", target_path(), "' was created during this save");
   Status failed = io_error(directory_.path, text("rename to '", target_path(), "'"), error);
   if (!may_be_done_later(error)) return failed;
   // A request that is still under way does not find the directory by another name.
@@ -365,7 +365,8 @@ Status Staging::rename_into_place(bool exchanges) {
   if (is_ours(target_)) return {};
   outcome_known_ = aside.ok() && is_ours(*aside);
   if (!outcome_known_)
-    return {failed.code(), text(failed.text(), " (outcome unknown: a load tells)")};
+    return {failed.code(),
+            text(failed.text(), " (outcome unknown: load the directory to find out)")};
   temporary_ = *aside;
   return failed;
 }

@@ -24,7 +24,7 @@ class Differences {
 
   void compare_rules() {
     if (saved_.rule != rule_.name)
-      return add("the checkpoint is of optimizer ", shown(saved_.rule), ", but this optimizer is ",
+      return add("the checkpoint is for optimizer ", shown(saved_.rule), ", but this optimizer is ",
                  rule_.name);
     if (optim_.options.custom != nullptr) compare_declared();
     compare_groups();
@@ -128,14 +128,14 @@ class Differences {
             ", which is not declared");
     for (const char* slot : rule_.slots)
       if (std::ranges::find(saved_.slots, slot) == saved_.slots.end())
-        add("state ", shown(slot), " is declared, which the checkpoint's ", shown(saved_.rule),
-            " does not have");
+        add("state ", shown(slot), " is declared, but the checkpoint's ", shown(saved_.rule),
+            " does not have it");
   }
 
   void compare_groups() {
     const size_t saved = saved_.groups.size(), registered = optim_.groups.size();
     if (saved != registered)
-      add("the checkpoint has ", saved, " groups, and this optimizer has ", registered);
+      add("the checkpoint has ", saved, " groups, but this optimizer has ", registered);
     for (size_t g = 0; g < std::min(saved, registered); g++)
       for (const auto& [name, value] : saved_.groups[g]) compare_setting(g, name, value);
   }

@@ -33,11 +33,12 @@ Status name_differing_copy(Call& call, const Optimizer& optim, uint64_t own) {
     const int32_t first = optim.place_of(rank);
     if (all[static_cast<size_t>(rank)] == all[static_cast<size_t>(first)]) continue;
     const bool mine = call.rank() == rank || call.rank() == first;
-    return Status(mine ? ZERO_ERR_MISMATCH : ZERO_ERR_PEER,
-                  text("ranks ", first, " and ", rank, " keep copies of the same state, which ",
-                       "differ: load the last checkpoint, and look for what was not the same on ",
-                       "both, as a function of your own, what zero_state_set set, or gradients ",
-                       "given with ZERO_REDUCE_NONE"));
+    return Status(
+        mine ? ZERO_ERR_MISMATCH : ZERO_ERR_PEER,
+        text("ranks ", first, " and ", rank, " hold copies of the same state, and the copies ",
+             "differ: load the last checkpoint, and look for what was not the same on ",
+             "both, such as your own update function, values set with zero_state_set, or ",
+             "gradients reduced with ZERO_REDUCE_NONE"));
   }
   return internal_error("sums of checksums differ, but no checksums do");
 }

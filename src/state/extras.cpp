@@ -25,7 +25,7 @@ Status check_extra_name(std::string_view name) {
   if (!is_utf8(name)) return bad_argument("the name of an extra is not valid UTF-8");
   if (name != kMetadataKey) return {};
   return bad_argument("'", kMetadataKey,
-                      "' cannot be the name of an extra: safetensors keeps that name for itself");
+                      "' cannot be the name of an extra: safetensors reserves that name");
 }
 
 Result<ExtraViews> parse_file(std::string_view file, const Manifest& manifest) {
@@ -58,18 +58,19 @@ Status set_extra(Optimizer& optim, std::string_view name, const void* bytes, siz
   Extras& extras = optim.extras;
   const auto old = extras.find(name);
   if (bytes == nullptr) {
-    if (count > 0) return bad_argument(count, " bytes are announced, but bytes is NULL");
+    if (count > 0) return bad_argument("count is ", count, ", but bytes is NULL");
     if (old != extras.end()) extras.erase(old);
     return {};
   }
-  if (count == 0) return bad_argument("extra '", name, "' has 0 bytes: NULL removes it");
+  if (count == 0) return bad_argument("extra '", name, "' has 0 bytes: pass NULL to remove it");
   size_t others = 0;
   for (const auto& [other, value] : extras) others += other == name ? 0 : value.size();
   if (count > kMostExtraBytes - std::min(others, kMostExtraBytes))
-    return bad_argument("extra '", name, "' has ", count, " bytes and the others of this rank ",
-                        others, "; all may have ", kMostExtraBytes);
+    return bad_argument("extra '", name, "' has ", count, " bytes and this rank's others ", others,
+                        "; together they may have at most ", kMostExtraBytes);
   if (old == extras.end() && extras.size() >= kMostExtras)
-    return bad_argument("extra '", name, "' is one too many: a rank may have ", kMostExtras);
+    return bad_argument("extra '", name, "' is one too many: a rank may have at most ",
+                        kMostExtras);
   std::string value(static_cast<const char*>(bytes), count);
   extras.insert_or_assign(std::string(name), std::move(value));
   return {};
@@ -80,7 +81,7 @@ Result<std::string_view> find_extra(const Optimizer& optim, int32_t rank, std::s
   if (const auto of = loaded.find(rank); of != loaded.end())
     if (const auto found = of->second.find(name); found != of->second.end()) return found->second;
   return bad_argument("no extra '", name, "' of rank ", rank,
-                      " was loaded: zero_state_extra_list tells which were");
+                      " was loaded: zero_state_extra_list lists those that were");
 }
 
 Result<std::string> extras_file(const Extras& extras, const Digest& save_id, int32_t rank,

@@ -45,7 +45,8 @@ Result<bool> has_manifest(const Directory& directory) {
 Result<FoundCheckpoint> read_manifest(const Directory& directory) {
   const InputFile file = ZERO_TRY(open_input(directory, kManifestName, Links::refused));
   if (file.bytes > kLongestManifest)
-    return invalid("'", file.path, "': has ", file.bytes, " bytes, at most ", kLongestManifest);
+    return invalid("'", file.path, "': has ", file.bytes, " bytes; at most ", kLongestManifest,
+                   " are allowed");
   FoundCheckpoint found{directory.path, std::string(file.bytes, '\0'), {}};
   ZERO_TRY(read_fully(file, std::as_writable_bytes(std::span(found.bytes)), 0));
   found.manifest = ZERO_TRY(parse_manifest(found.bytes).within(text("'", file.path, "'")));
@@ -100,7 +101,7 @@ Result<std::string> visit_checkpoints(const Directory& directory, const Progress
 Result<FoundCheckpoint> find_newest(const Directory& directory, const Progress& progress) {
   std::optional<FoundCheckpoint> best;
   const std::string skipped =
-      ZERO_TRY(visit_checkpoints(directory, progress, "none is loaded: name the one to load",
+      ZERO_TRY(visit_checkpoints(directory, progress, "none was loaded: name the one to load",
                                  [&](const std::string&, FoundCheckpoint found) {
                                    if (!best || found.manifest.step >= best->manifest.step)
                                      best = std::move(found);

@@ -25,14 +25,14 @@ class Gather {
   Status check(int64_t param, const char* name, size_t count) {
     tensor_ = ZERO_TRY(find_tensor(optim_, param, name));
     if (to_ < ZERO_ALL_RANKS || to_ >= call_.world())
-      return bad_argument("to is rank ", to_, ", which a world of ", call_.world(),
-                          " does not have");
+      return bad_argument("to is rank ", to_, ", which does not exist in a world of ",
+                          call_.world());
     ZERO_TRY(optim_.check_loaded());
     ZERO_TRY(optim_.check_ended());
     if (!receives_) return {};
     const Param& of = optim_.params[static_cast<size_t>(param)];
     if (count != static_cast<size_t>(of.count))
-      return bad_argument("values has room for ", count, " elements, parameter '", of.name,
+      return bad_argument("values has room for ", count, " elements, but parameter '", of.name,
                           "' has ", of.count);
     return check_range(optim_, {param, 0, of.count}, values_);
   }

@@ -53,7 +53,7 @@ class Events {
     return at && (!at->type || accept(at->type->take_integer(at->to, static_cast<int64_t>(value))));
   }
   bool string(std::string& value) {
-    if (value.find('\0') != std::string::npos) return fail("a string holds a NUL");
+    if (value.find('\0') != std::string::npos) return fail("a string contains a NUL");
     const auto at = enter(JsonType::string);
     return at && (!at->type || accept(at->type->take_string(at->to, value)));
   }
@@ -73,10 +73,11 @@ class Events {
   bool end_array() { return end(); }
   bool key(std::string& name) {
     top().key.clear();
-    if (name.find('\0') != std::string::npos) return fail("a key holds a NUL");
+    if (name.find('\0') != std::string::npos) return fail("a key contains a NUL");
     if (top().keys.size() >= limits_.most_keys)
       return fail(text("has more than ", limits_.most_keys, " keys"));
-    if (!top().keys.insert(name).second) return fail(text("the key ", shown(name), " comes twice"));
+    if (!top().keys.insert(name).second)
+      return fail(text("the key ", shown(name), " appears twice"));
     top().key = name;
     return true;
   }
@@ -130,9 +131,9 @@ class Events {
     const bool is_item = member == known.end();
     const JsonType* const type = is_item ? frame.place.type->item : &member->type;
     if (!type && limits_.ignore_unknown_keys) return Place{};
-    if (!type) return refuse("the format knows no such key");
+    if (!type) return refuse("the format has no such key");
     if (type->kind != kind)
-      return refuse("is ", kKindNames[kind], ", must be ", kKindNames[type->kind]);
+      return refuse("is ", kKindNames[kind], ", but must be ", kKindNames[type->kind]);
     if (!is_item) {
       frame.seen |= uint64_t{1} << (member - known.begin());
       return Place{type, member->in(frame.place.to)};

@@ -127,7 +127,7 @@ template <std::integral Integer>
 struct JsonForm<Integer> {
   static Status read(Integer& to, int64_t from) {
     if (sizeof to < sizeof from && from > INT32_MAX)
-      return invalid("is ", from, ", must be below 2^31");
+      return invalid("is ", from, ", but must be below 2^31");
     return to = static_cast<Integer>(from), Status();
   }
   static void write(JsonWriter& json, Integer value) { json.value(static_cast<int64_t>(value)); }

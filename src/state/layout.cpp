@@ -192,8 +192,7 @@ Status check_saveable(const Optimizer& optim) {
   bool taken = optim.find(kMetadataKey).ok();
   for (const Buffer& buffer : optim.buffers) taken = taken || buffer.name == kMetadataKey;
   if (!taken) return {};
-  return bad_argument("'", kMetadataKey,
-                      "' cannot be saved: safetensors keeps that name for itself");
+  return bad_argument("'", kMetadataKey, "' cannot be saved: safetensors reserves that name");
 }
 
 }  // namespace zero

@@ -45,9 +45,10 @@ class Load {
       }
       if (!was_replaced()) return status;
       if (attempt == kMostReplacements)
-        return {status.code(), text(status.text(), "; another save has replaced the checkpoint ",
-                                    attempt, " times while it was being loaded")};
-      log(ZERO_LOG_INFO, text("'", directory_, "' was replaced while it was being loaded: again"));
+        return {status.code(), text(status.text(), "; another save replaced the checkpoint ",
+                                    attempt, " times during the load")};
+      log(ZERO_LOG_INFO,
+          text("'", directory_, "' was replaced during the load: loading the new checkpoint"));
     }
   }
 
@@ -113,7 +114,7 @@ class Load {
       const size_t end = chosen.find('\0');
       auto sent = parse_manifest(chosen.substr(end + 1));
       if (!sent.ok())
-        return internal_error("rank 0 sent no proper manifest: ", sent.failure().text());
+        return internal_error("rank 0 sent an invalid manifest: ", sent.failure().text());
       found_.path = chosen.substr(0, end);
       found_.manifest = std::move(*sent);
     }

@@ -39,7 +39,7 @@ struct Product : JsonForm<double> {
 
 struct Steps : JsonForm<int64_t> {
   static Status read(int64_t& to, int64_t from) {
-    if (from > kMostSteps) return invalid("is ", from, ", must be at most 2^53");
+    if (from > kMostSteps) return invalid("is ", from, ", but must be at most 2^53");
     return JsonForm<int64_t>::read(to, from);
   }
 };
@@ -63,7 +63,7 @@ template <int64_t kValue>
 struct Constant {
   static Status read(Manifest&, int64_t from) {
     if (from == kValue) return {};
-    return invalid("is ", from, ", must be ", kValue);
+    return invalid("is ", from, ", but must be ", kValue);
   }
   static void write(JsonWriter& json, const Manifest&) { json.value(kValue); }
 };
@@ -71,8 +71,8 @@ struct Constant {
 struct FormatNumber : Constant<kFormat> {
   static Status read(Manifest&, int64_t from) {
     if (from == kFormat) return {};
-    return unsupported("the checkpoint has format ", from, ", this libzero reads ", kFormat,
-                       from > kFormat ? ": take a newer one" : "");
+    return unsupported("the checkpoint has format ", from, ", but this libzero reads ", kFormat,
+                       from > kFormat ? ": use a newer libzero" : "");
   }
 };
 
@@ -153,11 +153,11 @@ Status check_trailer(std::string_view bytes) {
   constexpr size_t kLongestTrailer = 80;
   const size_t from = bytes.size() - std::min(bytes.size(), kLongestTrailer);
   const size_t at = bytes.substr(from).rfind("\"end\":{");
-  if (at == bytes.npos) return invalid("it does not end as a complete manifest does");
+  if (at == bytes.npos) return invalid("it does not end like a complete manifest");
   const std::string_view body = bytes.substr(0, from + at);
   if (bytes.substr(body.size()) == manifest_trailer(body)) return {};
   return invalid("its first ", body.size(),
-                 " bytes do not have the length and checksum that its end says");
+                 " bytes do not match the length and checksum at its end");
 }
 
 // ---- These check that a manifest is consistent in itself, which no single event of zero.json
@@ -169,8 +169,7 @@ Status check_files(const Manifest& manifest) {
   std::unordered_set<std::string_view> names;
   for (const FileRecord& file : manifest.files) {
     if (!is_file_name(file.name) || file.name == kManifestName)
-      return invalid("file ", shown(file.name),
-                     ": not a name that a file of a checkpoint can have");
+      return invalid("file ", shown(file.name), ": not a valid name for a checkpoint file");
     if (!names.insert(file.name).second)
       return invalid("file ", shown(file.name), " is listed twice");
     if (file.bytes == 0) return invalid("file ", shown(file.name), " has no bytes");
@@ -219,7 +218,7 @@ Status check_tensor(const Manifest& manifest, const char* kind, ManifestBuffer& 
   if (tensor.name.empty() || tensor.name.size() > kLongestTensorName)
     return bad("a name of ", tensor.name.size(), " bytes");
   if (dtype_of_code(tensor.dtype) == DType::none)
-    return bad("dtype ", shown(tensor.dtype), ", must be F32, F64, BF16, F16, I32 or I64");
+    return bad("dtype ", shown(tensor.dtype), ", but must be F32, F64, BF16, F16, I32 or I64");
   const auto elements = shape_elements(tensor.shape);
   if (!elements || *elements > INT64_MAX / 8) return bad("the shape's product overflows");
   tensor.count = *elements;
@@ -236,11 +235,11 @@ Status check_param(const Manifest& manifest, ManifestParam& param) {
   if (!is_floating(dtype_of_code(param.dtype)) && (!param.slots.empty() || param.step != 0))
     return bad("dtype ", param.dtype, " cannot be trained, but it has state");
   if (static_cast<size_t>(param.group) >= manifest.groups.size())
-    return bad("group ", param.group, " of ", manifest.groups.size());
+    return bad("group ", param.group, " does not exist: there are ", manifest.groups.size());
   std::unordered_set<std::string_view> names;
   for (ManifestSlot& slot : param.slots) {
     if (slot.name.empty() || !names.insert(slot.name).second)
-      return bad("slot ", shown(slot.name), " is nameless or comes twice");
+      return bad("slot ", shown(slot.name), " has no name or appears twice");
     ZERO_TRY(check_slices(manifest, param, slot));
   }
   return {};
@@ -258,15 +257,17 @@ Status check_extras(const Manifest& manifest) {
     if (static_cast<size_t>(file) >= manifest.files.size() || holds_tensors(manifest, file))
       return bad("file ", file, " cannot hold extras");
     if (!ranks.insert(rank).second || !files.insert(file).second)
-      return bad("they, or file ", file, ", come twice");
+      return bad("they or file ", file, " appear twice");
     if (const uint64_t bytes = manifest.files[static_cast<size_t>(file)].bytes;
         bytes > kLongestExtrasFile)
-      return bad("file ", file, " has ", bytes, " bytes, at most ", kLongestExtrasFile);
+      return bad("file ", file, " has ", bytes, " bytes; at most ", kLongestExtrasFile,
+                 " are allowed");
     else
       all += bytes;
   }
   if (all <= kMostExtrasBytes) return {};
-  return invalid("files of extras have ", all, " bytes, at most ", kMostExtrasBytes);
+  return invalid("files of extras have ", all, " bytes; at most ", kMostExtrasBytes,
+                 " are allowed");
 }
 
 /// Checks that no tensor of a file is used twice.
@@ -294,7 +295,7 @@ Status check_manifest(Manifest& manifest) {
   for (ManifestBuffer& buffer : manifest.buffers) {
     ZERO_TRY(check_tensor(manifest, "buffer", buffer));
     if (!names.insert(buffer.name).second)
-      return invalid("buffer ", shown(buffer.name), " is listed twice, or is a parameter, too");
+      return invalid("buffer ", shown(buffer.name), " is listed twice, or is also a parameter");
   }
   ZERO_TRY(check_extras(manifest));
   return check_keys(manifest);
@@ -314,13 +315,14 @@ std::string write_manifest(const Manifest& manifest) {
 Status write_manifest_file(const BlockFiles& files, const Manifest& manifest) {
   const std::string bytes = write_manifest(manifest);
   if (bytes.size() > kLongestManifest)
-    return unsupported("the manifest has ", bytes.size(), " bytes, at most ", kLongestManifest);
+    return unsupported("the manifest has ", bytes.size(), " bytes; at most ", kLongestManifest,
+                       " are allowed");
   return write_text(files, kManifestName, bytes).status();
 }
 
 Result<Manifest> parse_manifest(std::string_view bytes) {
   if (bytes.size() > kLongestManifest)
-    return invalid("it has ", bytes.size(), " bytes, at most ", kLongestManifest);
+    return invalid("it has ", bytes.size(), " bytes; at most ", kLongestManifest, " are allowed");
   ZERO_TRY(check_trailer(bytes));
   Manifest manifest;
   ZERO_TRY(parse_json(bytes, kLimits, kJsonType<Manifest>, &manifest));

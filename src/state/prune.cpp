@@ -15,7 +15,7 @@ namespace zero {
 namespace {
 
 Status go_on() {
-  return interrupted() ? Status(ZERO_ERR_ABORTED, "the program ended it") : Status();
+  return interrupted() ? Status(ZERO_ERR_ABORTED, "the program interrupted the prune") : Status();
 }
 
 /// Fails unless the checkpoint is the one that was listed, whole and sound.
@@ -23,7 +23,7 @@ Status verify(const Directory& parent, const ListedCheckpoint& listed) {
   const Directory directory = ZERO_TRY(open_directory(parent, listed.name, Links::refused));
   const FoundCheckpoint found = ZERO_TRY(read_manifest(directory));
   if (found.manifest.save_id != listed.save_id)
-    return wrong_state("'", directory.path, "' was replaced meanwhile");
+    return wrong_state("'", directory.path, "' was replaced in the meantime");
   const HostMemory block = ZERO_TRY(allocate_block());
   return verify_files({directory, block.data(), go_on}, found.manifest, 0, 1);
 }
@@ -41,7 +41,7 @@ Result<size_t> prune_checkpoints(const std::string& folder, int64_t keep_last, i
   }
   if (doomed.empty()) return size_t{0};
   const Directory parent = ZERO_TRY(open_directory(start_of_paths(), folder, Links::followed));
-  ZERO_TRY(verify(parent, listed.front()).within("nothing is deleted"));
+  ZERO_TRY(verify(parent, listed.front()).within("nothing was deleted"));
   os().reached("prune.verified");
   std::ranges::reverse(doomed);  // the oldest first
   size_t deleted = 0;

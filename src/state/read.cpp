@@ -43,8 +43,8 @@ Status check_metadata(const SafetensorsHeader& header, const Manifest& manifest)
         header.metadata, key, [](auto& entry) -> auto& { return entry.first; });
     if (found == header.metadata.end()) return invalid("its header has no ", key);
     if (found->second != value)
-      return invalid("its header has ", key, " ", shown(found->second), ", the manifest says ",
-                     value, ": it is of another save");
+      return invalid("its header has ", key, " ", shown(found->second), ", but the manifest says ",
+                     value, ": it belongs to another save");
   }
   return {};
 }
@@ -54,10 +54,10 @@ namespace {
 Status check_expected(const TensorEntry& tensor, const ManifestTensor& expected) {
   if (tensor.dtype != expected.dtype)
     return invalid("tensor ", shown(tensor.name), " has dtype ", shown(tensor.dtype),
-                   ", the manifest says ", expected.dtype);
+                   ", but the manifest says ", expected.dtype);
   const bool whole = expected.count == expected.all;
   if (tensor.shape == (whole ? *expected.shape : std::vector{expected.count})) return {};
-  return invalid("tensor ", shown(tensor.name), " has another shape than the manifest says");
+  return invalid("tensor ", shown(tensor.name), " has a different shape than in the manifest");
 }
 
 bool holds_extras(const Manifest& manifest, int32_t file) {
@@ -210,7 +210,7 @@ Status locate_jobs(const BlockReader& reader, SafetensorsHeader header, std::spa
     if (tensor == header.tensors.end() || tensor->name != job.key ||
         tensor->end - tensor->begin != bytes)
       return invalid("'", reader.path(), "': has changed since it was verified: tensor ",
-                     shown(job.key), " is not what the manifest says");
+                     shown(job.key), " does not match the manifest");
     job.offset =
         header.data_start + tensor->begin + static_cast<uint64_t>(job.element) * job.element_bytes;
   }

@@ -19,7 +19,7 @@ Status check_owners(const Optimizer& optim, std::span<const int32_t> owners) {
   if (owners.empty()) return {};
   if (optim.options.partition != ZERO_PARTITION_MANUAL)
     return bad_argument(
-        "owners are given, but the partition is not ZERO_PARTITION_MANUAL: pass NULL");
+        "owners were given, but the partition is not ZERO_PARTITION_MANUAL: pass NULL");
   if (owners.size() != optim.params.size())
     return bad_argument(owners.size(), " owners given for ", optim.params.size(),
                         " registered parameters");

@@ -108,7 +108,7 @@ Status check_contiguous(const SafetensorsHeader& header, uint64_t file_bytes) {
   }
   const uint64_t data_bytes = file_bytes - header.data_start;
   if (end == data_bytes || file_bytes == kEndless) return {};
-  return invalid("its tensors hold ", end, " bytes of data, the file has ", data_bytes);
+  return invalid("its tensors hold ", end, " bytes of data, but the file has ", data_bytes);
 }
 
 }  // namespace
@@ -136,7 +136,8 @@ std::optional<int64_t> shape_elements(const std::vector<int64_t>& shape) {
 
 Result<std::string> build_safetensors_header(SafetensorsHeader& header) {
   if (header.tensors.size() > kMostTensors)
-    return unsupported(header.tensors.size(), " tensors for one file, at most ", kMostTensors);
+    return unsupported(header.tensors.size(), " tensors for one file; at most ", kMostTensors,
+                       " are allowed");
   std::ranges::sort(header.tensors, {}, [](const TensorEntry& tensor) {
     return place_in_file(dtype_bytes(tensor.dtype), tensor.name);
   });
@@ -158,7 +159,8 @@ Result<std::string> build_safetensors_header(SafetensorsHeader& header) {
   header.data_start = round_up<uint64_t>(8 + head.size(), kDataAlignment);
   const uint64_t length = header.data_start - 8;
   if (length > kLongestHeader)
-    return unsupported("the names of one file take ", length, " bytes, at most ", kLongestHeader);
+    return unsupported("the names of one file take ", length, " bytes; at most ", kLongestHeader,
+                       " are allowed");
   std::string out(8, '\0');
   for (unsigned i = 0; i < 8; i++) out[i] = static_cast<char>(length >> (8 * i) & 0xff);
   out += head;
@@ -173,8 +175,8 @@ Result<uint64_t> safetensors_header_bytes(std::string_view first_8, uint64_t fil
   for (unsigned i = 0; i < 8; i++)
     length |= static_cast<uint64_t>(static_cast<unsigned char>(first_8[i])) << (8 * i);
   if (length < 2 || length > kLongestHeader)
-    return invalid("a header of ", length, " bytes, must be 2 to ", kLongestHeader,
-                   ": this is no safetensors file");
+    return invalid("a header of ", length, " bytes, but it must be 2 to ", kLongestHeader,
+                   ": this is not a safetensors file");
   if (length > file_bytes - 8)
     return invalid("a header of ", length, " bytes in a file of ", file_bytes);
   return length;

@@ -48,7 +48,7 @@ Status Save::begin(Call& call, Optimizer& optim, const std::function<Status()>& 
   Status begun = prepare(optim, [&] { return call.go_on(); });
   if (wants) {
     Status room =
-        check_memory_of_ranks(call, begun.ok() ? wants() : 0, "what a save keeps of the state");
+        check_memory_of_ranks(call, begun.ok() ? wants() : 0, "a save's copy of the state");
     if (begun.ok()) begun = std::move(room);
   }
   if (begun.ok()) begun = also();
@@ -89,7 +89,7 @@ Status Save::check_present() const {
       return io_error(path, "stat", errno);
     if (!S_ISREG(info.st_mode) || static_cast<uint64_t>(info.st_size) != file.bytes)
       return {ZERO_ERR_CKPT_IO,
-              text("'", path, "': has ", info.st_size, " bytes, its rank wrote ", file.bytes)};
+              text("'", path, "': has ", info.st_size, " bytes, but its rank wrote ", file.bytes)};
   }
   return {};
 }
@@ -99,7 +99,7 @@ Status Save::write_manifest(const Progress& progress) {
     ZERO_TRY(take_record(manifest_, rank, records_[static_cast<size_t>(rank)]));
   if (const uint64_t bytes = extras_bytes(manifest_); bytes > kMostExtrasBytes)
     return bad_argument("the extras of all ranks have ", bytes,
-                        " bytes as files; a checkpoint has ", "at most ", kMostExtrasBytes,
+                        " bytes as files; a checkpoint can have ", "at most ", kMostExtrasBytes,
                         ": set fewer");
   ZERO_TRY(check_present());
   const BlockFiles files{staging_->directory(), block_.data(), progress};
@@ -146,8 +146,8 @@ Status Save::give_up(Status why) {
   if (stands == State::complete) return but("the checkpoint '", target_, "' is complete)");
   const bool stopped = stands == State::given_up && (rank_ == 0 || !may_be_published_);
   if (stopped || stands == State::failed) return why;
-  return but("outcome unknown: rank 0 may have begun to give the checkpoint '", target_,
-             "' its name: a load tells)");
+  return but("outcome unknown: rank 0 may have begun to rename the checkpoint to '", target_,
+             "': load the directory to find out)");
 }
 
 Status agree_save(Call& call, const Optimizer& optim, std::string_view directory, int32_t flags) {

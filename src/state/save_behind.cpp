@@ -93,7 +93,7 @@ Behind::~Behind() {
     return;
   }
   const Status end = give_up({ZERO_ERR_ABORTED, text("the optimizer was freed before the save of '",
-                                                     target(), "' had ended")});
+                                                     target(), "' finished")});
   log(ZERO_LOG_WARNING, end.text());
   if (part_ == Part::written) (void)thread_.await(limit_ms);
 }
@@ -253,13 +253,13 @@ Status Behind::await(Call& call) {
 
 Behind* save_of(Optimizer& optim) { return static_cast<Behind*>(optim.saving.get()); }
 
-Status none_begun() { return wrong_state("no save has begun: zero_state_save_begin comes first"); }
+Status none_begun() { return wrong_state("no save has begun: call zero_state_save_begin first"); }
 
 }  // namespace
 
 Status check_no_save(Optimizer& optim) {
   if (optim.saving == nullptr || save_of(optim)->ended()) return {};
-  return Status(ZERO_ERR_BUSY, "a save has begun: zero_state_save_wait ends it");
+  return Status(ZERO_ERR_BUSY, "a save has begun: call zero_state_save_wait to finish it");
 }
 
 Status begin_save(Call& call, Optimizer& optim, std::string_view directory, int32_t flags) {

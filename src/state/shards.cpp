@@ -140,7 +140,7 @@ Status take_record(Manifest& manifest, int32_t rank, std::string_view record) {
         take_file(files.emplace_back(FileRecord{shard_name(kExtra, rank, manifest.world), 0, {}}));
   }
   if (sound && record.empty()) return {};
-  return internal_error("rank ", rank, " sent no proper record of its files");
+  return internal_error("rank ", rank, " sent an invalid record of its files");
 }
 
 }  // namespace zero

@@ -40,7 +40,7 @@ struct Background::Watch {
 
 Result<std::unique_ptr<Background>> Background::create(Comm& comm) {
   std::unique_ptr<Background> made(new Background(comm));
-  ZERO_TRY(made->thread_.start("the thread that ends steps", [&self = *made] { self.work(); }));
+  ZERO_TRY(made->thread_.start("the thread that finishes steps", [&self = *made] { self.work(); }));
   return Result<std::unique_ptr<Background>>(std::move(made));
 }
 

@@ -39,7 +39,7 @@ Status Backward::announce(int64_t param, std::byte* grad) {
   const auto index = static_cast<size_t>(param);
   const Param& of = optim_.params[index];
   const TensorName what{kGradientOf, of.name};
-  if (announced(index)) return wrong_state(what, " is announced already: step, or drop it first");
+  if (announced(index)) return wrong_state(what, " is already announced: step or drop it first");
   ZERO_TRY(check_aligned(grad, of.grad_dtype, what));
   if (grad != of.grad) ZERO_TRY(check_tensor_memory(*optim_.comm, what, grad, of.grad_bytes()));
   announced_.resize(optim_.params.size());
@@ -74,7 +74,7 @@ Status Backward::begin_sums() {
   if (!can) return Status();
   const auto bytes = static_cast<size_t>(optim_.plan.end().sum_bytes);
   if (sums_.bytes() < bytes) {
-    sums_ = ZERO_TRY(HostMemory::allocate(bytes, "gradients reduced during the backward"));
+    sums_ = ZERO_TRY(HostMemory::allocate(bytes, "gradients reduced during the backward pass"));
     drop_views(memory_);
   }
   norm_type_ = optim_.options.max_grad_norm > 0 ? optim_.options.grad_norm_type : 0;
@@ -90,7 +90,7 @@ Status Backward::begin_updates(double factor) {
 /// Begins a round in which every owned segment that is trained is still to come.
 Status Backward::expect(Makes makes) {
   if (!thread_.started())
-    ZERO_TRY(thread_.start("the thread that works during the backward", [this] { work(); }));
+    ZERO_TRY(thread_.start("the thread that works during the backward pass", [this] { work(); }));
   const std::vector<Segment>& segments = optim_.segments();
   done_.assign(segments.size(), 0);
   pending_.clear();

@@ -14,16 +14,17 @@ namespace {
 /// Refuses options that must know all gradients before the first update.
 Status check_options(const OptimizerOptions& options) {
   const auto refused = [](const auto&... what) {
-    return wrong_state(what...,
-                       ", which needs all gradients before the first update: zero_step without "
-                       "zero_step_begin does that");
+    return wrong_state(
+        what...,
+        ", which needs all gradients before the first update: call zero_step without "
+        "zero_step_begin");
   };
   if (options.max_grad_norm > 0) return refused("max_grad_norm is ", options.max_grad_norm);
   if (options.loss_scale.dynamic()) return refused("the loss scale is dynamic");
   if (options.nonfinite != ZERO_NONFINITE_IGNORE)
     return refused("nonfinite is ", options.nonfinite, ", not ZERO_NONFINITE_IGNORE");
   if (options.custom != nullptr)
-    return refused(options.rule->name, " is a function of the caller's");
+    return refused(options.rule->name, " is the caller's own function");
   if (options.rule->trust != nullptr)
     return refused(options.rule->name, " takes norms of whole tensors");
   return Status();
@@ -37,7 +38,7 @@ Status check_begin(const Optimizer& optim, int32_t flags) {
   ZERO_TRY(check_flags(flags));
   if ((flags & ZERO_REDUCE_ACCUMULATE) != 0)
     return bad_argument(
-        "ZERO_REDUCE_ACCUMULATE adds up micro-batches before a step, and this one begins");
+        "ZERO_REDUCE_ACCUMULATE adds up micro-batches before a step, but this call begins one");
   if (optim.frozen() == optim.params.size())
     return wrong_state("every parameter is frozen: there is nothing to train");
   return check_options(optim.options);
@@ -77,7 +78,7 @@ Status drop_begun(Optimizer& optim) {
   if (memory.backward != nullptr && memory.backward->announced())
     return wrong_state(
         "gradients of the step that has begun are announced, and updates may be made: "
-        "zero_step ends it");
+        "call zero_step to finish it");
   if (memory.backward != nullptr) memory.backward->pause();
   give_up_begun(optim, memory);
   return Status();

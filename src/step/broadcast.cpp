@@ -19,7 +19,7 @@ namespace {
 
 Status check_root(const Optimizer& optim, int32_t root, int32_t lowest) {
   if (root >= lowest && root < optim.world()) return Status();
-  return bad_argument("root ", root, " is no rank of a world of ", optim.world());
+  return bad_argument("root ", root, " is not a rank in a world of ", optim.world());
 }
 
 Status check_broadcast(const Optimizer& optim, int32_t root) {
@@ -123,11 +123,12 @@ Status gather_places(Call& call, const Optimizer& optim, StepMemory& memory) {
     own.push_back(buffer.count == 0 ? Location{} : optim.comm->locate(buffer.data, buffer.bytes()));
   const std::string_view mine(reinterpret_cast<const char*>(own.data()),
                               own.size() * sizeof(Location));
-  const std::vector<std::string> all = ZERO_TRY(call.gather("places of buffers", mine));
+  const std::vector<std::string> all = ZERO_TRY(call.gather("buffer locations", mine));
   std::vector<Location> places(own.size() * world);
   for (size_t rank = 0; rank < world; rank++) {
     if (all[rank].size() != mine.size())
-      return call.abort({ZERO_ERR_DESYNC, "places of buffers differ in size"}, "places of buffers");
+      return call.abort({ZERO_ERR_DESYNC, "the ranks sent different numbers of buffer locations"},
+                        "buffer locations");
     for (size_t i = 0; i < own.size(); i++)
       std::memcpy(&places[i * world + rank], all[rank].data() + i * sizeof(Location),
                   sizeof(Location));
@@ -186,7 +187,7 @@ Status pass_whole(Call& call, const Moving& one, int32_t root) {
 Status make_batch(StepMemory& memory) {
   if (memory.batch == nullptr) memory.batch.reset(new (std::nothrow) std::byte[kBatchBytes]);
   if (memory.batch != nullptr) return {};
-  return {ZERO_ERR_MEMORY, text("no memory for a batch of buffers, ", kBatchBytes, " bytes")};
+  return {ZERO_ERR_MEMORY, text("no memory for ", kBatchBytes, " bytes of a batch of buffers")};
 }
 
 Status copy_buffers(Call& call, Optimizer& optim, int32_t root) {

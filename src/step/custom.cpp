@@ -76,8 +76,8 @@ struct Guarded {
       return std::any_of(zone, zone + kZoneBytes,
                          [](std::byte one) { return one != std::byte{kZoneByte}; });
     };
-    if (broken(data - kZoneBytes)) return "in front of";
-    return broken(data + bytes) ? "behind" : nullptr;
+    if (broken(data - kZoneBytes)) return "before the start of";
+    return broken(data + bytes) ? "past the end of" : nullptr;
   }
 };
 
@@ -151,7 +151,7 @@ Status make_shadow(Optimizer& optim, StepMemory& memory) {
   }
   total += room(kMessageBytes) + room(longest);
   if (shadow.memory.bytes() < total) {
-    shadow.memory = ZERO_TRY(HostMemory::allocate(total, "the copies that an update works on"));
+    shadow.memory = ZERO_TRY(HostMemory::allocate(total, "copies for a custom update"));
     optim.counters.shadow_bytes = static_cast<int64_t>(total);
   }
   std::byte* at = shadow.memory.data();

@@ -60,7 +60,7 @@ Status check_bound(const Optimizer& optim) {
   for (const Param& param : optim.params) {
     if (param.count > 0 && param.data == nullptr)
       return wrong_state("parameter '", param.name,
-                         "' has no memory yet: zero_bind_params comes first");
+                         "' has no memory yet: call zero_bind_params first");
   }
   return Status();
 }
@@ -74,7 +74,7 @@ Status check_products(const Optimizer& optim) {
     if ((step > 0) == (product != 1)) continue;
     return wrong_state("parameter '", optim.param(param).name, "' was set to step ", step,
                        " with mu_product ", product,
-                       ": set both, the product is 1 before the first step only");
+                       ": set both; the product is 1 only before the first step");
   }
   return Status();
 }
@@ -84,17 +84,17 @@ Status check_arenas(const Optimizer& optim) {
     if (memory == nullptr || bytes == 0) return Status();
     const std::shared_ptr<Arena> arena = find_arena(memory, bytes, optim.comm.get(), nullptr);
     if (arena == nullptr || !arena->comm()->aborted()) return Status();
-    return wrong_state(
-        what, " lies in an arena of an aborted comm: a stopped rank may still write there");
+    return wrong_state(what,
+                       " is in an arena of an aborted comm: a stopped rank may still write there");
   };
   for (const Param& param : optim.params) {
     ZERO_TRY(check({"parameter", param.name}, param.data, param.bytes()));
     if (optim.options.instances > 1 &&
         in_one_copy(*optim.comm, optim.comm->locate(param.data, param.bytes())))
-      return unsupported("parameter '", param.name,
-                         "' lies in a ZERO_MEMORY_SHARED arena, of which there is one copy, and ",
-                         "each of ", optim.options.instances,
-                         " instances updates its own: use ZERO_MEMORY_PER_RANK");
+      return unsupported(
+          "parameter '", param.name,
+          "' is in a ZERO_MEMORY_SHARED arena, which has one copy for all ranks, but ", "each of ",
+          optim.options.instances, " instances updates its own: use ZERO_MEMORY_PER_RANK");
     ZERO_TRY(check({kGradientOf, param.name}, param.grad, param.grad_bytes()));
   }
   for (const Buffer& buffer : optim.buffers)

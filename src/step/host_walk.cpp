@@ -84,7 +84,7 @@ class HostWalk final : public Walk {
     optim_.phase = Phase::open;
     return Status(ZERO_ERR_NONFINITE,
                   text(optim_.state.nonfinite, " elements of the reduced gradients ",
-                       "are not finite: step ", optim_.state.steps + 1, " was not made"));
+                       "are not finite: step ", optim_.state.steps + 1, " was not taken"));
   }
 
   Result<Code> vote() override {

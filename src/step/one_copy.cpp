@@ -33,17 +33,17 @@ Status two_places(const Optimizer& optim, int64_t param, int32_t rank, uint64_t 
       ZERO_ERR_MISMATCH,
       text("parameter '", optim.param(param).name, "' lies at byte ", at,
            " of a ZERO_MEMORY_SHARED arena on rank ", rank, " and at byte ", there, " on rank ",
-           other, ": there is one copy for all ranks, so give the parameter one place, or use ",
+           other, ": there is one copy for all ranks, so use the same place on every rank, or use ",
            "ZERO_MEMORY_PER_RANK"));
 }
 
 Status overlap(const Optimizer& optim, const Tenant& a, const Tenant& b) {
-  const char* const way_out = a.grad != 0 || b.grad != 0
-                                  ? "put gradients into ZERO_MEMORY_PER_RANK"
-                                  : "give each parameter one place, or use ZERO_MEMORY_PER_RANK";
+  const char* const way_out =
+      a.grad != 0 || b.grad != 0 ? "put gradients into ZERO_MEMORY_PER_RANK"
+                                 : "give each parameter its own place, or use ZERO_MEMORY_PER_RANK";
   return bad_argument(tensor_name_of(optim, a), " of rank ", a.rank, " overlaps ",
                       tensor_name_of(optim, b), " of rank ", b.rank,
-                      " in a ZERO_MEMORY_SHARED arena, of which there is one ",
+                      " in a ZERO_MEMORY_SHARED arena, which has one ",
                       "copy for all ranks: ", way_out);
 }
 

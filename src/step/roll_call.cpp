@@ -115,7 +115,7 @@ Status unpack(Call& call, Optimizer& optim, const std::string& packed, Told& tol
   if (!take_packed(rest, terms) || terms.size() != 1 || !take_packed(rest, told.words) ||
       !take_packed(rest, frozen) || !take_packed(rest, settings) || !take_packed(rest, told.list) ||
       !rest.empty())
-    return call.abort({ZERO_ERR_DESYNC, "what another rank says about its call has another size"},
+    return call.abort({ZERO_ERR_DESYNC, "another rank's record of its call has the wrong size"},
                       "arguments");
   told.arguments = terms[0].arguments;
   told.has_words = terms[0].has_words != 0;
@@ -139,9 +139,9 @@ Result<Record> meet(Call& call, Optimizer& optim, const Record& mine, const Stat
 Status check_stops(const Optimizer& optim, const Record& all) {
   if (optim.options.uneven_inputs != ZERO_UNEVEN_ERROR || !all.some_active() || !all.some_joined())
     return {};
-  return wrong_state("rank ", all.joined, " has no more inputs, but rank ", all.active,
-                     " has and called ", operation_name(all.operation),
-                     ": ZERO_UNEVEN_ERROR stops all ranks here");
+  return wrong_state("rank ", all.joined, " has run out of inputs, but rank ", all.active,
+                     " has not, and called ", operation_name(all.operation),
+                     ": ZERO_UNEVEN_ERROR stops all ranks");
 }
 
 /// Notes what a mean divides by if its reduction begins in this call.
@@ -209,18 +209,20 @@ Status check_served(const Optimizer& optim, Operation operation, const Arguments
   if (found == optim.joined.end()) return {};
   const auto rank = static_cast<int32_t>(found - optim.joined.begin());
   const auto has_joined = [](int32_t who, const char* why) {
-    return wrong_state("rank ", who, " has no more inputs (zero_join) ", why);
+    return wrong_state("rank ", who, " has run out of inputs (zero_join) ", why);
   };
   if (needs_owners_gradients(optim, operation, arguments))
-    return has_joined(rank, "and no gradient of what it owns, which ZERO_REDUCE_NONE needs");
+    return has_joined(rank, "and has no gradient for what it owns, which ZERO_REDUCE_NONE needs");
   if (operation == Operation::share_params && optim.phase == Phase::reduced)
-    return has_joined(rank, "and cannot write by hand what it owns");
+    return has_joined(rank, "and cannot write the parameters that it owns");
   if (operation != Operation::state_gather) return {};
   if (arguments.rank == ZERO_ALL_RANKS)
-    return has_joined(rank, "and no memory to gather into: gather to one rank that has inputs");
+    return has_joined(rank,
+                      "and has no memory to gather into: gather to one rank that still has inputs");
   const auto to = static_cast<size_t>(arguments.rank);
   if (arguments.rank < 0 || to >= optim.joined.size() || !optim.joined[to]) return {};
-  return has_joined(arguments.rank, "and no memory to gather into: gather to one that has inputs");
+  return has_joined(arguments.rank,
+                    "and has no memory to gather into: gather to one that still has inputs");
 }
 
 }  // namespace zero

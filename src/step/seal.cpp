@@ -136,10 +136,10 @@ Result<std::vector<uint64_t>> checksums(Call& call, Optimizer& optim) {
 Status name_difference(Call& call, const Optimizer& optim, std::span<const uint64_t> sums) {
   std::string lines;
   for (size_t i = 0; i < sums.size(); i++)
-    lines += text("parameter '", optim.params[optim.alike_params + i].name, "' of checksum ",
+    lines += text("parameter '", optim.params[optim.alike_params + i].name, "' with checksum ",
                   hex(sums[i]), "\n");
   return call.agree("parameters",
-                    "ranks do not begin with the same parameters, call zero_broadcast_params "
+                    "ranks do not begin with the same parameters; call zero_broadcast_params "
                     "before the first step",
                     lines);
 }

@@ -249,7 +249,7 @@ Status check_clip(const Call& call, const Optimizer& optim, const Walk& walk, co
 std::string lines_of(const Clip& clip) {
   std::string lines = text("max_norm ", clip.max_norm, "\nnorm_type ", clip.norm_type, "\n");
   if (clip.some) lines += text(clip.params.size(), " parameters listed\n");
-  for (const int64_t param : clip.params) lines += text("parameter ", param, " in its turn\n");
+  for (const int64_t param : clip.params) lines += text("parameter ", param, " listed next\n");
   return lines;
 }
 

@@ -47,7 +47,7 @@ Status check_memory(const Optimizer& optim, std::span<std::byte* const> given) {
 Status check_count(const Optimizer& optim, void* const* given, size_t count) {
   const size_t params = optim.params.size();
   if (given == nullptr && count != 0)
-    return bad_argument(count, " gradient pointers are announced, but grads is NULL");
+    return bad_argument("the number of gradients is ", count, ", but grads is NULL");
   if (given != nullptr && count != params)
     return bad_argument(count, " gradient pointers given for ", params, " registered parameters");
   return Status();
@@ -101,12 +101,12 @@ Status take_grads(Optimizer& optim, StepMemory& memory, void* const* given, size
 Status check_adding(const StepMemory& memory, const Grads& grads) {
   if (!memory.accumulates)
     return wrong_state(
-        "gradients are reduced already, without ZERO_REDUCE_ACCUMULATE: step, or drop them first");
+        "gradients are already reduced, without ZERO_REDUCE_ACCUMULATE: step or drop them first");
   if (memory.flags != grads.flags)
     return wrong_state("reduce flags are ", grads.flags, "; the sums so far were ", "made with ",
                        memory.flags);
   if (memory.clipped)
-    return wrong_state("the sums so far are clipped already: step, or drop them first");
+    return wrong_state("the sums so far are already clipped: step or drop them first");
   return Status();
 }
 

@@ -89,7 +89,7 @@ static void mpi(void) {
   CHECK_REFUSED(ZERO_ERR_UNSUPPORTED, "no MPI is loaded in this process",
                 zero_comm_create_mpi(&seat, NULL, 0, NULL));
   options.device = ZERO_DEVICE_CUDA;
-  CHECK_REFUSED(ZERO_ERR_UNSUPPORTED, "an mpi comm is on the host",
+  CHECK_REFUSED(ZERO_ERR_UNSUPPORTED, "an mpi comm runs on the host",
                 zero_comm_create_mpi(&seat, NULL, 0, &options));
   CHECK(seat == NULL);
 }
@@ -100,7 +100,7 @@ static void nccl(void) {
   zero_comm_options options;
   ZERO_INIT(options);
   CHECK_REFUSED(ZERO_ERR_ARGUMENT, "id", zero_nccl_unique_id(NULL));
-  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "device is not ZERO_DEVICE_CUDA",
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "an nccl comm runs on a GPU",
                 zero_comm_create_nccl(&seat, id, 0, 1, NULL));
   options.device = ZERO_DEVICE_CUDA;
   options.reduce_ctas = 65;
@@ -115,7 +115,7 @@ static void nccl(void) {
                 zero_comm_create_nccl(&seat, id, 0, 1, &options));
   options.gather_on_kernels = 1;
   CHECK_REFUSED(ZERO_ERR_ARGUMENT, "id", zero_comm_create_nccl(&seat, NULL, 0, 1, &options));
-  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "rank 1 of a world of 1",
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "rank 1 does not exist in a world of 1",
                 zero_comm_create_nccl(&seat, id, 1, 1, &options));
   CHECK_REFUSED(ZERO_ERR_ARGUMENT, "nccl_comm", zero_comm_wrap_nccl(&seat, NULL, NULL));
   if (why_no_cuda() != NULL) {
@@ -316,7 +316,7 @@ static void single_tensors(void) {
   for (int i = 0; i < WEIGHTS; i++) values[i] = (float)i;
   CHECK_STATUS(ZERO_OK, zero_state_info(g_optim, 0, &dtype, names, 4, &count));
   CHECK(count == 0 && dtype == ZERO_FLOAT32);
-  CHECK_REFUSED(ZERO_ERR_STATE, "holds nothing yet",
+  CHECK_REFUSED(ZERO_ERR_STATE, "has no values yet",
                 zero_state_get(g_optim, 0, "momentum_buffer", 0, WEIGHTS, back));
   CHECK_STATUS(ZERO_OK, zero_state_get(g_optim, 0, NULL, 0, WEIGHTS, back));
   CHECK(memcmp(back, g_params, sizeof back) == 0);
@@ -331,7 +331,8 @@ static void single_tensors(void) {
   CHECK(number == 5);
   number = 3;
   CHECK_STATUS(ZERO_OK, zero_state_set(g_optim, 0, "step", 0, 1, &number));
-  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "one number", zero_state_set(g_optim, 0, "step", 0, 2, &number));
+  CHECK_REFUSED(ZERO_ERR_ARGUMENT, "a single number",
+                zero_state_set(g_optim, 0, "step", 0, 2, &number));
   gradients(2);
   CHECK_REFUSED(ZERO_ERR_STATE, "reduced", zero_grad_get(g_optim, 0, 0, 1, back));
   CHECK_STATUS(ZERO_OK, zero_reduce_grads(g_optim, NULL, 0, ZERO_REDUCE_MEAN, NULL));
@@ -659,7 +660,8 @@ static void traced(void) {
   CHECK_REFUSED(ZERO_ERR_STATE, "no trace", zero_trace_stop(g_comm));
   CHECK_REFUSED(ZERO_ERR_ARGUMENT, "directory is NULL", zero_trace_start(g_comm, NULL));
   CHECK_STATUS(ZERO_OK, zero_trace_start(g_comm, path));
-  CHECK_REFUSED(ZERO_ERR_STATE, "rank-0.json' is being written", zero_trace_start(g_comm, path));
+  CHECK_REFUSED(ZERO_ERR_STATE, "rank-0.json' is already being written",
+                zero_trace_start(g_comm, path));
   CHECK_STATUS(ZERO_OK, zero_comm_barrier(g_comm));
   CHECK_STATUS(ZERO_OK, zero_trace_stop(g_comm));
   snprintf(path, sizeof path, "%s.trace/rank-0.json", g_directory);

@@ -109,7 +109,7 @@ FAULTS = [
     ("state/manifest.cpp", "if (slice.start != end)", "if (slice.start > end)", "manifest"),
     ("state/load.cpp", "optim_.progress[i].product = saved.mu_product;", "", "device_state"),
     ("state/load.cpp", "optim_.not_loaded = true;", "", "load"),
-    ("state/prune.cpp", 'ZERO_TRY(verify(parent, listed.front()).within("nothing is deleted"));',
+    ("state/prune.cpp", 'ZERO_TRY(verify(parent, listed.front()).within("nothing was deleted"));',
      "(void)verify(parent, listed.front());", "prune"),
     ("state/save_behind.cpp",
      "for (const Buffer& buffer : optim_.buffers) image_->keep(buffer.data, buffer.bytes());", "", "save_behind"),

@@ -230,7 +230,8 @@ class NoLauncher(unittest.TestCase):
                                                       ZERO_RENDEZVOUS_MS="1000")
             self.assertNotEqual(status, 0)
             for missing in "01":
-                self.assertIn(f"rank {missing} never came within 1000 ms; this rank looked as user 0 in network", said)
+                self.assertIn(f"rank {missing} did not arrive within 1000 ms; "
+                              "this rank looked as user 0 in network", said)
 
 
 if __name__ == "__main__":

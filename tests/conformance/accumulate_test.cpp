@@ -115,7 +115,7 @@ TEST(Accumulate, what_was_reduced_or_clipped_otherwise_takes_no_more) {
     EXPECT_OK(zero_drop_grads(self.optim()));
     EXPECT_OK(self.reduce(3, 4, kMean));
     EXPECT_EQ(self.clip(INFINITY, 2), 5);
-    EXPECT_TRUE(ends(self.reduce(1, 1, kMean), ZERO_ERR_STATE, "clipped already"));
+    EXPECT_TRUE(ends(self.reduce(1, 1, kMean), ZERO_ERR_STATE, "already clipped"));
     EXPECT_OK(self.step());
     EXPECT_EQ(self.data[1], -4.0f);
   });

@@ -125,7 +125,7 @@ TEST(Backward, what_cannot_be_announced_is_refused_and_changes_nothing) {
         ends(zero_grad_ready(optim, 0, crooked, nullptr), ZERO_ERR_ARGUMENT, "not aligned"));
     EXPECT_EQ(zero_grad_ready(optim, 0, self.grad(0), &self), ZERO_ERR_ARGUMENT);
     EXPECT_OK(self.ready(0));
-    EXPECT_TRUE(ends(self.ready(0), ZERO_ERR_STATE, "'a' is announced already"));
+    EXPECT_TRUE(ends(self.ready(0), ZERO_ERR_STATE, "'a' is already announced"));
     EXPECT_TRUE(
         ends(zero_param_set_trainable(optim, 1, 0), ZERO_ERR_STATE, "gradients are announced"));
     EXPECT_EQ(zero_broadcast_params(optim, 0, nullptr), ZERO_ERR_STATE);

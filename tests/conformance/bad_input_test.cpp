@@ -59,16 +59,16 @@ TEST_F(BadInput, handles_that_are_null_closed_or_foreign_are_refused) {
   EXPECT_TRUE(ends(zero_comm_barrier(nullptr), ZERO_ERR_ARGUMENT, "the comm handle is NULL"));
   int somewhere = 0;
   EXPECT_TRUE(ends(zero_comm_barrier(reinterpret_cast<zero_comm*>(&somewhere)), ZERO_ERR_ARGUMENT,
-                   "not one of libzero's"));
+                   "was not created by libzero"));
   EXPECT_TRUE(ends(zero_comm_barrier(reinterpret_cast<zero_comm*>(optim)), ZERO_ERR_ARGUMENT,
-                   "of another kind"));
+                   "of the wrong type"));
   const uintptr_t place_beyond_all = reinterpret_cast<uintptr_t>(comm) | 0xFFFFFF;
   EXPECT_TRUE(ends(zero_comm_barrier(reinterpret_cast<zero_comm*>(place_beyond_all)),
-                   ZERO_ERR_ARGUMENT, "that of another copy of libzero"));
+                   ZERO_ERR_ARGUMENT, "belongs to another copy of libzero"));
   zero_comm* closed = nullptr;
   ASSERT_OK(zero_comm_create_solo(&closed, nullptr));
   ASSERT_OK(zero_comm_free(closed));
-  EXPECT_TRUE(ends(zero_comm_free(closed), ZERO_ERR_ARGUMENT, "freed already"));
+  EXPECT_TRUE(ends(zero_comm_free(closed), ZERO_ERR_ARGUMENT, "already freed"));
   EXPECT_EQ(zero_comm_rank(closed), ZERO_ERR_ARGUMENT);
   EXPECT_EQ(zero_create(&optim, closed, nullptr), ZERO_ERR_ARGUMENT);
   EXPECT_EQ(zero_step(nullptr, nullptr), ZERO_ERR_ARGUMENT);
@@ -120,7 +120,7 @@ TEST_F(BadInput, struct_sizes_that_no_version_has_are_refused) {
   std::array<zero_param, 2> params = {param("a", data, &shape), param("b", data + 8, &shape)};
   params[1].struct_size = 0;
   EXPECT_TRUE(ends(zero_register_params(optim, nullptr, params.data(), 2, nullptr),
-                   ZERO_ERR_ARGUMENT, "zero_param.struct_size is 0 at place 1 of an array"));
+                   ZERO_ERR_ARGUMENT, "zero_param.struct_size is 0 at index 1 of an array"));
 }
 
 TEST_F(BadInput, a_newer_callers_unknown_field_must_be_zero) {
@@ -206,7 +206,7 @@ TEST_F(BadInput, a_setting_is_given_once) {
   options.names = names;
   options.values = values;
   options.setting_count = 3;
-  EXPECT_TRUE(refused(options, "setting 'beta1' is given twice"));
+  EXPECT_TRUE(refused(options, "setting 'beta1' was given twice"));
   options.setting_count = 2;
   zero_optim* out = nullptr;
   EXPECT_OK(zero_create(&out, comm, &options));

@@ -95,7 +95,7 @@ TEST(Begin, whatever_needs_all_gradients_first_is_refused_with_its_name) {
       {[](zero_options& o) { o.loss_scale = 1024; }, "the loss scale is dynamic"},
       {[](zero_options& o) { o.optimizer = ZERO_OPTIMIZER_LARS; }, "norms of whole tensors"},
       {[](zero_options& o) { o.optimizer = ZERO_OPTIMIZER_LAMB; }, "norms of whole tensors"},
-      {[&](zero_options& o) { declared.put_into(o); }, "a function of the caller's"},
+      {[&](zero_options& o) { declared.put_into(o); }, "the caller's own function"},
   };
   for (const Case& one : cases) {
     for (const CommKind kind : kCommKinds) {

@@ -226,7 +226,7 @@ TEST_P(Buffers, a_root_that_differs_or_is_none_is_told_to_all) {
     for (const int wrong : {-1, 2, INT32_MAX, INT32_MIN}) {
       EXPECT_TRUE(ends(seat.broadcast(rank == 1 ? wrong : 0),
                        rank == 1 ? ZERO_ERR_ARGUMENT : ZERO_ERR_PEER,
-                       "root " + std::to_string(wrong) + " is no rank of a world of 2"));
+                       "root " + std::to_string(wrong) + " is not a rank in a world of 2"));
     }
     int stream = 0;
     EXPECT_EQ(zero_broadcast_buffers(seat.optim(), 0, rank == 1 ? &stream : nullptr),
@@ -440,7 +440,7 @@ TEST(BufferInput, what_makes_no_sense_is_named_and_none_is_added) {
                {"is empty", [](auto& b) { b.name = ""; }},
                {"longer than 4096", [&](auto& b) { b.name = long_name.c_str(); }},
                {"not UTF-8", [](auto& b) { b.name = "\xff"; }},
-               {"'w' is a parameter already", [](auto& b) { b.name = "w"; }},
+               {"'w' is already a parameter", [](auto& b) { b.name = "w"; }},
                {"'first' is registered twice", [](auto& b) { b.name = "first"; }},
                {"dtype 7 is unknown", [](auto& b) { b.dtype = 7; }},
                {"dtype -1 is unknown", [](auto& b) { b.dtype = -1; }},
@@ -494,7 +494,7 @@ TEST(BufferInput, later_parameters_gradients_and_binds_keep_off_buffers) {
   float elsewhere = 0;
   zero_param param = parameter("b", kOne, &elsewhere);
   EXPECT_TRUE(ends(zero_register_params(bare.optim(), nullptr, &param, 1, nullptr),
-                   ZERO_ERR_ARGUMENT, "parameter 'b' is a buffer already"));
+                   ZERO_ERR_ARGUMENT, "parameter 'b' is already a buffer"));
   // At the buffer's own address, where taking the refused parameter back must leave the buffer.
   param = parameter("v", kOne, room);
   for (int twice = 0; twice < 2; twice++) {

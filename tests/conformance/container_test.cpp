@@ -83,7 +83,7 @@ TEST(Container, copies_of_several_ranks_beyond_the_limit_are_refused_and_trainin
     EXPECT_OK(optim.step());
     EXPECT_EQ(zero_state_save_begin(optim.optim(), (scratch / "begun").c_str(), nullptr),
               ZERO_ERR_MEMORY);
-    EXPECT_TRUE(says("bytes of what a save keeps of the state on 2 ranks: /sys/fs/cgroup/"));
+    EXPECT_TRUE(says("bytes of a save's copy of the state on 2 ranks: /sys/fs/cgroup/"));
     EXPECT_OK(optim.step());
     optim.free();
     EXPECT_OK(zero_comm_free(comm));

@@ -65,18 +65,22 @@ std::vector<Way> ways_to_fail() {
       {[](const zero_update&) -> zero_status { throw std::runtime_error("no such basis"); },
        "custom:my-adamw threw: no such basis"},
       {[](const zero_update&) -> zero_status { throw 42; }, "threw: something"},
-      {[](const zero_update& u) { return write_at(u, u.values, -1); }, "in front of 'values'"},
-      {[=](const zero_update& u) { return write_at(u, u.values, end(u)); }, "behind 'values'"},
-      {[](const zero_update& u) { return write_at(u, u.gradient, -64); }, "in front of 'gradient'"},
+      {[](const zero_update& u) { return write_at(u, u.values, -1); },
+       "before the start of 'values'"},
+      {[=](const zero_update& u) { return write_at(u, u.values, end(u)); },
+       "past the end of 'values'"},
+      {[](const zero_update& u) { return write_at(u, u.gradient, -64); },
+       "before the start of 'gradient'"},
       {[=](const zero_update& u) { return write_at(u, u.gradient, end(u) + 63); },
-       "behind 'gradient'"},
-      {[](const zero_update& u) { return write_at(u, u.slots[0], -8); }, "in front of 'exp_avg'"},
+       "past the end of 'gradient'"},
+      {[](const zero_update& u) { return write_at(u, u.slots[0], -8); },
+       "before the start of 'exp_avg'"},
       {[=](const zero_update& u) { return write_at(u, u.slots[1], end(u)); },
-       "behind 'exp_avg_sq'"},
+       "past the end of 'exp_avg_sq'"},
       {[](const zero_update& u) {
          return write_at(u, u.message, static_cast<int64_t>(u.message_bytes));
        },
-       "behind 'message'"},
+       "past the end of 'message'"},
   };
 }
 

@@ -114,7 +114,7 @@ TEST(OwnRule, a_checkpoint_of_another_rule_or_of_other_state_is_refused_with_eve
     OwnModel model(comm, rule, {});
     EXPECT_TRUE(ends(
         zero_state_load(model.optim(), path.c_str(), nullptr), ZERO_ERR_CKPT_MISMATCH,
-        "the checkpoint is of optimizer 'custom:my-adamw', but this optimizer is custom:adamw"));
+        "the checkpoint is for optimizer 'custom:my-adamw', but this optimizer is custom:adamw"));
   });
 }
 

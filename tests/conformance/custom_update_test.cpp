@@ -188,7 +188,7 @@ TEST(OwnRule, a_function_may_ask_and_its_other_calls_are_busy) {
       EXPECT_OK(zero_step_result(optim, &result));
 
       EXPECT_TRUE(ends(zero_group_set(optim, 0, "lr", 1), ZERO_ERR_BUSY,
-                       "this optimizer is in the call that called this function"));
+                       "this optimizer is still inside the call that invoked this callback"));
       EXPECT_EQ(zero_step(optim, nullptr), ZERO_ERR_BUSY);
       EXPECT_EQ(zero_drop_grads(optim), ZERO_ERR_BUSY);
       EXPECT_EQ(zero_grad_ready(optim, 0, nullptr, nullptr), ZERO_ERR_BUSY);

@@ -19,7 +19,8 @@ TEST(DeviceCapture, calls_that_cannot_be_captured_say_so_and_leave_the_capture_a
   Captured host(defaults(), alone(0)), device(defaults(), alone(1));
   void* const stream = device.stream();
   zero_optim* const optim = device.optim();
-  device.capture([&] { EXPECT_TRUE(ends(device.step(), ZERO_ERR_STATE, "zero_seal, or a step")); });
+  device.capture(
+      [&] { EXPECT_TRUE(ends(device.step(), ZERO_ERR_STATE, "call zero_seal, or take a step")); });
   device.seal();
   const Graph graph = device.capture([&] {
     double norm = 0;
@@ -36,7 +37,7 @@ TEST(DeviceCapture, calls_that_cannot_be_captured_say_so_and_leave_the_capture_a
     EXPECT_OK(device.step());
     EXPECT_OK(device.reduce_with({}, ZERO_REDUCE_MEAN, stream));
     EXPECT_TRUE(ends(device.reduce_with({}, ZERO_REDUCE_MEAN, stream), ZERO_ERR_STATE,
-                     "gradients are reduced"));
+                     "gradients are already reduced"));
     EXPECT_OK(zero_drop_grads(optim));
     device.save(scratch / "saved");
   });
@@ -110,7 +111,7 @@ void expect_no_captures(CommKind kind, const char* why) {
     void* const stream = model.stream();
     const auto refused = [&](zero_status status) {
       EXPECT_TRUE(ends(status, ZERO_ERR_UNSUPPORTED,
-                       "the stream is being captured, and no step of this comm can be: "));
+                       "the stream is being captured, but steps of this comm cannot be: "));
       EXPECT_TRUE(says(why));
     };
     model.capture([&] {
@@ -124,8 +125,8 @@ void expect_no_captures(CommKind kind, const char* why) {
 }
 
 TEST(DeviceCapture, where_hosts_wait_in_every_step_no_call_can_be_captured) {
-  expect_no_captures(CommKind::hosts, "the host waits, as streams cannot (rank 0: ");
-  expect_no_captures(CommKind::staged, "devices do not reach each other's (rank 0: ");
+  expect_no_captures(CommKind::hosts, "because streams cannot wait (rank 0: ");
+  expect_no_captures(CommKind::staged, "devices cannot access each other's memory (rank 0: ");
 }
 
 TEST(DeviceCapture, ranks_that_differ_about_it_are_told) {

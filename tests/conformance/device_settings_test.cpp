@@ -137,8 +137,7 @@ TEST(DeviceCapture, a_setting_that_cannot_be_read_from_memory_is_refused_by_name
   };
   float number = 1;
   refused(host, ZERO_ERR_UNSUPPORTED, "lr", &number, ZERO_FLOAT32, "on the host set its value");
-  refused(device, ZERO_ERR_ARGUMENT, "lr", &number, ZERO_FLOAT32,
-          "setting 'lr' is memory of the host");
+  refused(device, ZERO_ERR_ARGUMENT, "lr", &number, ZERO_FLOAT32, "setting 'lr' is host memory");
   refused(device, ZERO_ERR_ARGUMENT, "lr", memory.data(), ZERO_BFLOAT16, "dtype is 5");
   refused(device, ZERO_ERR_ARGUMENT, "lr", memory.data() + 4, ZERO_FLOAT64, "not aligned");
   refused(device, ZERO_ERR_ARGUMENT, "rate", memory.data(), ZERO_FLOAT32, "no setting 'rate'");

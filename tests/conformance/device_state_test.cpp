@@ -334,8 +334,7 @@ TEST(DeviceState, a_buffer_elsewhere_is_refused_by_name) {
   std::vector<float> elsewhere(4);
   const std::vector<int64_t> shape = {4};
   const zero_buffer count = buffer("count", shape, elsewhere.data(), ZERO_FLOAT32);
-  EXPECT_TRUE(
-      ends(rank.add_buffer(count), ZERO_ERR_ARGUMENT, "buffer 'count' is memory of the host"));
+  EXPECT_TRUE(ends(rank.add_buffer(count), ZERO_ERR_ARGUMENT, "buffer 'count' is host memory"));
 }
 
 TEST(DeviceState, a_device_that_fails_is_the_calls_failure) {

@@ -192,7 +192,7 @@ TEST_P(EveryDevice, memory_of_the_device_and_host_buffers_pass_the_check) {
 TEST_P(EveryDevice, what_the_device_cannot_reach_is_refused_by_name) {
   const std::vector<float> elsewhere(kCount);
   expect_refused(device_->check(elsewhere.data(), 16, "gradient of 'w'"),
-                 "gradient of 'w' is memory of the host");
+                 "gradient of 'w' is host memory");
   expect_refused(device_->check(nullptr, 16, "gradient of 'w'"), "gradient of 'w' is NULL");
 }
 

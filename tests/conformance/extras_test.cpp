@@ -212,15 +212,15 @@ TEST_F(ExtrasOfOne, bad_input_is_refused_with_a_sentence_and_changes_nothing) {
   const auto is_refused = [&](zero_status status, const char* words) {
     EXPECT_TRUE(ends(status, ZERO_ERR_ARGUMENT, words));
   };
-  is_refused(refused("a", "x", 0), "extra 'a' has 0 bytes: NULL removes it");
-  is_refused(refused("a", nullptr, 3), "3 bytes are announced, but bytes is NULL");
+  is_refused(refused("a", "x", 0), "extra 'a' has 0 bytes: pass NULL to remove it");
+  is_refused(refused("a", nullptr, 3), "count is 3, but bytes is NULL");
   is_refused(refused("", "x", 1), "has 0 bytes; it must have 1 to 255");
   is_refused(refused(std::string(256, 'n'), "x", 1), "has 256 bytes; it must have 1 to 255");
   is_refused(refused("\xff", "x", 1), "not valid UTF-8");
-  is_refused(refused("__metadata__", "x", 1), "safetensors keeps that name");
-  is_refused(refused("a", most.data(), most.size() + 1), "all may have 16777216");
-  is_refused(refused("b", most.data(), most.size() - 3), "the others of this rank 4");
-  is_refused(refused("b", most.data(), SIZE_MAX), "all may have 16777216");
+  is_refused(refused("__metadata__", "x", 1), "safetensors reserves that name");
+  is_refused(refused("a", most.data(), most.size() + 1), "together they may have at most 16777216");
+  is_refused(refused("b", most.data(), most.size() - 3), "this rank's others 4");
+  is_refused(refused("b", most.data(), SIZE_MAX), "together they may have at most 16777216");
   is_refused(zero_state_extra_set(rank.optim(), nullptr, "x", 1), "name is NULL");
   is_refused(zero_state_extra_set(nullptr, "a", "x", 1), "the optimizer handle is NULL");
   EXPECT_EQ(saved(), (Extras{{{0, "a"}, "kept"}}));
@@ -251,7 +251,8 @@ TEST_F(ExtrasOfOne, as_many_as_are_allowed_come_back) {
     all[{0, name}] = std::string(size_t{65536}, static_cast<char>(i));
     EXPECT_OK(set(rank.optim(), name, all[{0, name}]));
   }
-  EXPECT_TRUE(ends(set(rank.optim(), "x", "x"), ZERO_ERR_ARGUMENT, "all may have 16777216"));
+  EXPECT_TRUE(ends(set(rank.optim(), "x", "x"), ZERO_ERR_ARGUMENT,
+                   "together they may have at most 16777216"));
   EXPECT_OK(set(rank.optim(), all.begin()->first.second, "short"));
   EXPECT_TRUE(ends(set(rank.optim(), "x", "x"), ZERO_ERR_ARGUMENT, "a rank may have 256"));
   EXPECT_OK(set(rank.optim(), all.begin()->first.second, all.begin()->second));

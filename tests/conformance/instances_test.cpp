@@ -128,7 +128,7 @@ TEST(Instances, a_save_names_ranks_whose_copies_differ_and_writes_nothing) {
         set(number == 3 ? 2.0f : 1.0f);
         const auto expect_told = [&](zero_status status) {
           EXPECT_TRUE(ends(status, number % 2 == 1 ? ZERO_ERR_MISMATCH : ZERO_ERR_PEER,
-                           "ranks 1 and 3 keep copies of the same state, which differ"));
+                           "ranks 1 and 3 hold copies of the same state, and the copies differ"));
         };
         expect_told(zero_state_save(rank.optim(), directory.c_str(), nullptr));
         expect_told(zero_state_save_begin(rank.optim(), directory.c_str(), nullptr));
@@ -247,7 +247,7 @@ TEST(Instances, parameters_of_which_there_is_one_copy_are_refused_until_they_hav
     Optim optim(comm, options_of(2));
     optim.add(parameter("a", kOne, shared.floats(), grad.floats()));
     EXPECT_TRUE(ends(zero_seal(optim.optim()), ZERO_ERR_UNSUPPORTED,
-                     "parameter 'a' lies in a ZERO_MEMORY_SHARED arena"));
+                     "parameter 'a' is in a ZERO_MEMORY_SHARED arena"));
     EXPECT_TRUE(ends(optim.step(), ZERO_ERR_UNSUPPORTED, "use ZERO_MEMORY_PER_RANK"));
     void* const data = own.floats();
     EXPECT_OK(zero_bind_params(optim.optim(), &data, nullptr, 1));
@@ -263,7 +263,8 @@ TEST(Instances, owners_by_hand_are_ranks_of_the_first_instance) {
     zero_param param = parameter("a", kOne, values, values);
     param.owner = 2;
     EXPECT_TRUE(ends(zero_register_params(optim.optim(), nullptr, &param, 1, nullptr),
-                     ZERO_ERR_ARGUMENT, "owner 2 is no rank of the first instance of 2"));
+                     ZERO_ERR_ARGUMENT,
+                     "owner 2 is not a rank in the first instance, which has 2"));
     param.owner = 1;
     param.grad = nullptr;
     optim.add(param);
@@ -277,7 +278,7 @@ TEST(Instances, work_that_is_queued_between_devices_is_refused) {
   for (const CommKind kind : {CommKind::nccl, CommKind::staged}) {
     on_ranks(Meeting(kind, 2, Devices()), [](zero_comm* comm, int) {
       EXPECT_TRUE(
-          ends(create(comm, 2), ZERO_ERR_UNSUPPORTED, "devices do not reach each other's memory"));
+          ends(create(comm, 2), ZERO_ERR_UNSUPPORTED, "devices cannot access each other's memory"));
     });
   }
 }

@@ -158,7 +158,7 @@ TEST(JoinCalls, what_needs_something_of_a_rank_that_joined_is_refused_on_all_ran
       run,
       [&](Seat& seat, int) {
         const auto refused = [](zero_status status, const char* why) {
-          EXPECT_TRUE(ends(status, ZERO_ERR_STATE, "rank 1 has no more inputs"));
+          EXPECT_TRUE(ends(status, ZERO_ERR_STATE, "rank 1 has run out of inputs"));
           EXPECT_TRUE(says(why));
         };
         std::vector<float> whole(run.sizes[0]);
@@ -172,7 +172,8 @@ TEST(JoinCalls, what_needs_something_of_a_rank_that_joined_is_refused_on_all_ran
         }
         seat.fill(1);
         EXPECT_OK(seat.reduce(ZERO_REDUCE_MEAN));
-        refused(zero_share_params(seat.optim(), 0, nullptr), "by hand");
+        refused(zero_share_params(seat.optim(), 0, nullptr),
+                "cannot write the parameters that it owns");
         EXPECT_OK(seat.step());
       },
       [&](Seat& seat, int) {

@@ -293,7 +293,7 @@ TEST(Join, throw_mode_stops_every_rank_at_the_least_number_of_batches) {
       }
       if (status == ZERO_OK) status = seat.join();
       EXPECT_EQ(status, ZERO_ERR_STATE);
-      EXPECT_TRUE(says("rank " + std::to_string(first) + " has no more inputs"));
+      EXPECT_TRUE(says("rank " + std::to_string(first) + " has run out of inputs"));
       EXPECT_EQ(made, least);
       EXPECT_TRUE(seat.equals(model.params()));
       EXPECT_EQ(seat.join(), run.world - 1) << last();  // at once, which is no error

@@ -90,8 +90,8 @@ TEST(MemoryCheck, what_the_ranks_of_a_machine_want_is_summed) {
   EXPECT_EQ(want({100, 100, 100}), Told(3, "ok"));
   for (const std::string& said : want({100, 101, 100}))
     EXPECT_EQ(said,
-              "ZERO_ERR_MEMORY: no memory for 315621376 bytes of copies on 3 ranks: what this "
-              "machine has available is 314572800");
+              "ZERO_ERR_MEMORY: no memory for 315621376 bytes of copies on 3 ranks: the "
+              "memory available on this machine is 314572800");
 }
 
 TEST(MemoryCheck, each_group_is_compared_with_what_its_own_ranks_want) {
@@ -131,7 +131,8 @@ TEST(MemoryCheck, arenas_of_any_comm_are_summed) {
       EXPECT_OK(zero_comm_barrier(comm));
       void* data = nullptr;
       EXPECT_EQ(zero_arena_alloc(comm, 10 * kMiB, ZERO_MEMORY_PER_RANK, &data), ZERO_ERR_MEMORY);
-      EXPECT_TRUE(says("41943040 bytes of an arena on 4 ranks: what this machine has available"));
+      EXPECT_TRUE(
+          says("41943040 bytes of an arena on 4 ranks: the memory available on this machine"));
       EXPECT_OK(zero_arena_alloc(comm, 5 * kMiB, ZERO_MEMORY_PER_RANK, &data));
       EXPECT_OK(zero_arena_free(data));
       EXPECT_OK(zero_comm_barrier(comm));

@@ -143,8 +143,8 @@ TEST_F(Mpi, a_communicator_of_the_program_keeps_its_error_handler) {
 
 TEST_F(Mpi, what_is_no_communicator_of_a_group_is_refused) {
   EXPECT_EQ(refusal_of(&world, 3), outcome(ZERO_ERR_ARGUMENT,
-                                           "the 3 bytes at mpi_comm are no MPI_Comm and no "
-                                           "Fortran integer of one"));
+                                           "the 3 bytes at mpi_comm are neither an MPI_Comm "
+                                           "nor the Fortran integer of one"));
   mpi_handle nobody = 0;
   constexpr int kUndefined = -32766;
   nobody = split(kUndefined);
@@ -158,7 +158,7 @@ TEST_F(Mpi, what_is_no_communicator_of_a_group_is_refused) {
   ASSERT_EQ(join(part, 0, world, rank == 0 ? 1 : 0, 1, &between), 0);
   EXPECT_EQ(refusal_of(&between, handle_bytes),
             outcome(ZERO_ERR_ARGUMENT,
-                    "the communicator is an intercommunicator: merge it by MPI_Intercomm_merge "
+                    "the communicator is an intercommunicator: merge it with MPI_Intercomm_merge "
                     "first"));
 }
 
@@ -241,8 +241,8 @@ TEST_F(Mpi, a_transfer_that_a_rank_does_not_make_ends_at_the_deadline) {
     if (!absent) {
       const Status status = seat->all_gather(call, all.data(), all.data(), 100'000);
       EXPECT_EQ(status.code(), ZERO_ERR_TIMEOUT) << status.text();
-      EXPECT_EQ(status.text(),
-                text("zero_step: all_gather: rank ", late, " sent or took nothing for 300 ms"));
+      EXPECT_EQ(status.text(), text("zero_step: all_gather: rank ", late,
+                                    " neither sent nor received anything for 300 ms"));
       EXPECT_EQ(seat->failure().rank, late);
     } else {
       const Deadline patience(10'000);

@@ -364,7 +364,7 @@ TEST(NormOf, a_list_that_makes_no_sense_is_refused_and_nothing_is_reduced) {
     const Numbers other = {rank};
     EXPECT_TRUE(ends(zero_clip_grad_norm(self.optim(), other.data(), 1, 1, 2, nullptr, nullptr),
                      rank == 0 ? ZERO_ERR_PEER : ZERO_ERR_MISMATCH,
-                     "rank 1 has parameter 1 in its turn, rank 0 has parameter 0"));
+                     "rank 1 has parameter 1 listed next, rank 0 has parameter 0"));
     EXPECT_TRUE(ends(zero_clip_grad_norm(self.optim(), other.data(), static_cast<size_t>(rank), 1,
                                          2, nullptr, nullptr),
                      rank == 0 ? ZERO_ERR_PEER : ZERO_ERR_MISMATCH,

@@ -280,7 +280,7 @@ TEST(Rebalance, what_is_wrong_on_some_rank_is_refused_on_all_without_effect) {
     };
     std::vector<int32_t> owners(model.size(), 0);
     if (rank == 1) owners[4] = 3;
-    refused(model.rebalance(owners), ZERO_ERR_ARGUMENT, 1, "parameter 'p4': owner 3 is no rank");
+    refused(model.rebalance(owners), ZERO_ERR_ARGUMENT, 1, "parameter 'p4': owner 3 is not a rank");
     if (rank == 1) owners[4] = -1;
     refused(model.rebalance(owners), ZERO_ERR_ARGUMENT, 1, "owner -1");
     if (rank == 1) owners[4] = 2;

@@ -275,7 +275,7 @@ TEST(SaveBehind, a_failure_of_one_rank_is_told_to_all_and_leaves_no_checkpoint) 
     std::string said = told(model.await_save());
     EXPECT_EQ(told(model.step()), "");
     EXPECT_EQ(told(model.await_save()),
-              "ZERO_ERR_STATE: no save has begun: zero_state_save_begin comes first");
+              "ZERO_ERR_STATE: no save has begun: call zero_state_save_begin first");
     EXPECT_EQ(told(model.save(scratch / "next")), "");
     return said;
   });

@@ -102,8 +102,8 @@ TEST(Commit, says_so_when_it_is_complete_but_maybe_not_durable) {
   const Status status = model->save(folder + "/new");
   EXPECT_EQ(status.code(), ZERO_ERR_CKPT_IO);
   EXPECT_EQ(status.text(), text("the checkpoint '", folder,
-                                "/new' is complete, but after a power failure it may be "
-                                "gone: '",
+                                "/new' is complete, but may be lost in a power "
+                                "failure: '",
                                 folder, "': fsync: Input/output error (EIO)"));
   EXPECT_TRUE(loaded(folder + "/new", run.spec()) == model->state());
 }
@@ -230,7 +230,7 @@ TEST(Commit, a_directory_that_somebody_moves_to_the_target_during_the_rename_sta
       fs::create_directories(target + "/precious");
     });
     expect_failure(model->save(target, ZERO_SAVE_REPLACE), ZERO_ERR_STATE,
-                   "was replaced by another one during this save");
+                   "was replaced by another directory during this save");
   }
   EXPECT_TRUE(fs::exists(target + "/precious"));
   EXPECT_EQ(names_in(folder), (std::vector<std::string>{"moved", "old"}));
@@ -246,9 +246,9 @@ TEST(Commit, only_a_checkpoint_is_ever_replaced) {
   fs::create_symlink("home", folder + "/link");
   const struct {
     const char *name, *says;
-  } cases[] = {{"old", "'config.json', which is no file of a checkpoint"},
+  } cases[] = {{"old", "'config.json', which is not a checkpoint file"},
                {"file", "is not a directory"},
-               {"home", "'me', which is no file"},
+               {"home", "'me', which is not a checkpoint file"},
                {"link", "is not a directory"}};
   for (const auto& one : cases) {
     const Status status = model->save(folder + "/" + one.name, ZERO_SAVE_REPLACE);
@@ -384,7 +384,7 @@ TEST(Commit, a_rename_without_an_answer_cannot_be_made_later_or_is_told_as_unkno
       EXPECT_EQ(names_in(folder), std::vector<std::string>{"old"});
 
       const std::string unsure = save_unanswered(*model, folder + "/new", error, true);
-      EXPECT_TRUE(contains(unsure, "(outcome unknown: a load tells)")) << unsure;
+      EXPECT_TRUE(contains(unsure, "(outcome unknown: load the directory to find out)")) << unsure;
       std::string temporary;
       for (const std::string& name : names_in(folder))
         if (name.starts_with(".tmp-")) temporary = name;
@@ -432,7 +432,7 @@ TEST(Commit, filesystems_without_locks_or_rename_flags_are_used_as_far_as_they_g
     const FailingCalls failing(
         {.kind = Fault::error, .error_number = EINVAL, .operation = "renameat2"});
     const Status status = model->save(folder + "/old", ZERO_SAVE_REPLACE);
-    expect_failure(status, ZERO_ERR_CKPT_IO, "cannot exchange two directories in one step");
+    expect_failure(status, ZERO_ERR_CKPT_IO, "cannot exchange two directories atomically");
   }
   EXPECT_TRUE(loaded(folder + "/unlocked", run.spec()) == model->state());
   EXPECT_TRUE(loaded(folder + "/unflagged", run.spec()) == model->state());

@@ -150,7 +150,7 @@ TEST_F(Damage, a_foreign_file_with_a_matching_checksum_is_refused_by_its_save_id
                 directory_ + "/model-00001-of-00001.safetensors",
                 fs::copy_options::overwrite_existing);
   put_manifest(changed);
-  expect_refused("it is of another save", "other save");
+  expect_refused("it belongs to another save", "other save");
 }
 
 TEST_F(Damage, files_that_are_not_listed_are_ignored) {
@@ -168,10 +168,11 @@ struct Lie {
 
 const Lie kLies[] = {
     {"a path", [](Manifest& m) { m.files[0].name = "../other/model-00001-of-00001.safetensors"; },
-     "not a name"},
-    {"an absolute path", [](Manifest& m) { m.files[0].name = "/dev/zero"; }, "not a name"},
-    {"a hidden name", [](Manifest& m) { m.files[0].name = ".model.safetensors"; }, "not a name"},
-    {"an own name", [](Manifest& m) { m.files[0].name = "zero.json"; }, "not a name"},
+     "not a valid name"},
+    {"an absolute path", [](Manifest& m) { m.files[0].name = "/dev/zero"; }, "not a valid name"},
+    {"a hidden name", [](Manifest& m) { m.files[0].name = ".model.safetensors"; },
+     "not a valid name"},
+    {"an own name", [](Manifest& m) { m.files[0].name = "zero.json"; }, "not a valid name"},
     {"a missing file",
      [](Manifest& m) { m.files.push_back(m.files[0]), m.files.back().name = "more.safetensors"; },
      "missing"},
@@ -180,14 +181,14 @@ const Lie kLies[] = {
      "the manifest says"},
     {"another size", [](Manifest& m) { m.files[0].bytes++; }, "the manifest says"},
     {"a huge size", [](Manifest& m) { m.files[0].bytes = INT64_MAX; }, "checksums for"},
-    {"another checksum", [](Manifest& m) { m.files[1].blocks[0]++; }, "do not have the checksum"},
-    {"another save", [](Manifest& m) { m.save_id[1]++; }, "of another save"},
+    {"another checksum", [](Manifest& m) { m.files[1].blocks[0]++; }, "do not match the checksum"},
+    {"another save", [](Manifest& m) { m.save_id[1]++; }, "belongs to another save"},
     {"another key", [](Manifest& m) { m.params[0].slots[0].slices[0].key = "x"; }, "has a tensor"},
     {"a key that another slot has",
      [](Manifest& m) {
        std::swap(m.params[0].slots[0].slices[0].key, m.params[1].slots[0].slices[0].key);
      },
-     "another shape"},
+     "a different shape"},
     {"a tensor that is not there",
      [](Manifest& m) {
        m.params[1].slots.push_back({"max_exp_avg_sq", {{1, "b.max_exp_avg_sq", 0, 7}}});
@@ -219,7 +220,7 @@ const Lie kLies[] = {
     {"a setting of the future", [](Manifest& m) { m.groups[0].emplace_back("warp", 9); },
      "a setting 'warp'", ZERO_ERR_CKPT_MISMATCH},
     {"another rule", [](Manifest& m) { m.rule = "sgd"; },
-     "the checkpoint is of optimizer 'sgd', but this optimizer is adamw", ZERO_ERR_CKPT_MISMATCH},
+     "the checkpoint is for optimizer 'sgd', but this optimizer is adamw", ZERO_ERR_CKPT_MISMATCH},
     {"a state of another rule", [](Manifest& m) { m.params[0].slots[0].name = "momentum_buffer"; },
      "has state 'momentum_buffer' in the checkpoint, which adamw does not have",
      ZERO_ERR_CKPT_MISMATCH},
@@ -240,24 +241,24 @@ const Lie kLies[] = {
     {"a buffer with a parameter's name", [](Manifest& m) { m.buffers[0].name = "w"; },
      "is a parameter"},
     {"more steps than there can be", [](Manifest& m) { m.step = INT64_MAX; },
-     "'step': is 9223372036854775807, must be at most 2^53"},
+     "'step': is 9223372036854775807, but must be at most 2^53"},
     {"more skipped steps", [](Manifest& m) { m.skipped = (int64_t{1} << 53) + 1; },
-     "'skipped': is 9007199254740993, must be at most 2^53"},
+     "'skipped': is 9007199254740993, but must be at most 2^53"},
     {"more steps of a parameter", [](Manifest& m) { m.params[1].step = INT64_MAX; },
-     "'params'[1].'step': is 9223372036854775807, must be at most 2^53"},
+     "'params'[1].'step': is 9223372036854775807, but must be at most 2^53"},
     {"extras of a rank that did not save", [](Manifest& m) { m.extras[0].rank = 1; },
      "extras of rank 1: the world is 1"},
     {"extras in no file", [](Manifest& m) { m.extras[0].file = 4; }, "file 4 cannot hold extras"},
     {"extras in a file of tensors", [](Manifest& m) { m.extras[0].file = 0; },
      "file 0 cannot hold extras"},
     {"extras in the index", [](Manifest& m) { m.extras[0].file = 2; }, "index.json"},
-    {"extras twice", [](Manifest& m) { m.extras.push_back(m.extras[0]); }, "come twice"},
+    {"extras twice", [](Manifest& m) { m.extras.push_back(m.extras[0]); }, "appear twice"},
     {"a file of extras of two ranks",
      [](Manifest& m) {
        m.world = 2;
        m.extras.push_back({1, m.extras[0].file});
      },
-     "come twice"},
+     "appear twice"},
     {"a huge file of extras",
      [](Manifest& m) { m.files[3].bytes = (1 << 25) + 1, m.files[3].blocks.resize(9); },
      "has 33554433 bytes, at most 33554432"},
@@ -271,7 +272,7 @@ const Lie kLies[] = {
      },
      "bytes, at most 1073741824"},
     {"one group more", [](Manifest& m) { m.groups.push_back(m.groups[0]); },
-     "has 2 groups, and this optimizer has 1", ZERO_ERR_CKPT_MISMATCH},
+     "has 2 groups, but this optimizer has 1", ZERO_ERR_CKPT_MISMATCH},
 };
 
 TEST_F(Damage, a_manifest_that_lies_is_refused_although_its_checksum_is_right) {
@@ -300,8 +301,8 @@ TEST_F(Damage, a_header_that_lies_is_refused_although_all_checksums_are_right) {
     const char *from, *to, *says;
   } lies[] = {{1, "\"dtype\":\"F32\"", "\"dtype\":\"I32\"", "has dtype 'I32'"},
               {1, "\"shape\":[7]", "\"shape\":[8]", "do not span"},
-              {1, "\"shape\":[3,5]", "\"shape\":[5,3]", "another shape"},
-              {1, "\"shape\":[3,5]", "\"shape\":[15] ", "another shape"},
+              {1, "\"shape\":[3,5]", "\"shape\":[5,3]", "a different shape"},
+              {1, "\"shape\":[3,5]", "\"shape\":[15] ", "a different shape"},
               {1, "zero.format\":\"1\"", "zero.format\":\"2\"", "zero.format"},
               {1, "zero.save_id", "zero.save_ie", "has no zero.save_id"},
               {1, "w.exp_avg\"", "v.exp_avg\"", "has a tensor 'v.exp_avg'"},

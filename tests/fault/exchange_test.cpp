@@ -452,7 +452,7 @@ TEST(Exchange, a_rank_that_does_not_enter_is_late_after_late_ms_and_one_inside_a
   EXPECT_TRUE(contains(come_too_late(limits(150, 600), true),
                        "ZERO_ERR_TIMEOUT: zero_step: second: rank 1 (process ",
                        "made no progress for 150 ms"));
-  EXPECT_TRUE(contains(come_too_late(limits(100, 300), false), "did not come within 300 ms",
+  EXPECT_TRUE(contains(come_too_late(limits(100, 300), false), "did not arrive within 300 ms",
                        "last seen in zero_step: second"));
 }
 

@@ -174,11 +174,11 @@ TEST(GatesFault, a_rank_whose_device_is_stuck_is_named_to_all_after_the_deadline
       EXPECT_TRUE(trained.drained());
     });
     const char* const named = waits == Waits::streams
-                                  ? "a gate: enter: rank 1's device did not come"
+                                  ? "a gate: enter: rank 1's device did not arrive"
                               : waits == Waits::hosts ? "a gate: enter: rank 1 (process "
                                                       : "a transfer: gradients: rank 1 (process ";
     for (const std::string& result : results)
-      EXPECT_TRUE(contains(result, "ZERO_ERR_TIMEOUT", named, "did not come within 300 ms"));
+      EXPECT_TRUE(contains(result, "ZERO_ERR_TIMEOUT", named, "did not arrive within 300 ms"));
   }
 }
 
@@ -249,7 +249,7 @@ TEST(GatesFault, ranks_that_want_no_transfers_through_the_host_are_told_why_ther
   for (const std::string& result : results)
     EXPECT_EQ(
         result,
-        "ZERO_ERR_UNSUPPORTED: devices do not reach each other's memory (rank 1: chaos 1 does "
+        "ZERO_ERR_UNSUPPORTED: devices cannot access each other's memory (rank 1: chaos 1 does "
         "not reach rank 0's memory)");
 }
 

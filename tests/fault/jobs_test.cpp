@@ -57,7 +57,7 @@ TEST(Jobs, a_process_of_another_job_at_the_right_place_is_told_so) {
   EXPECT_EQ(outcome(create_local(name, 0, 2, within(kLongMs), nullptr, "the word")), "ok");
   other.join();
   EXPECT_TRUE(contains(answer, text("rendezvous '", name, "'"),
-                       ", which has this name, is of another job"));
+                       ", which holds this name, belongs to another job"));
 }
 
 TEST(Jobs, a_rank_takes_no_rank_0_that_does_not_know_the_word) {
@@ -71,7 +71,7 @@ TEST(Jobs, a_rank_takes_no_rank_0_that_does_not_know_the_word) {
   });
   const std::string said = outcome(create_local(name, 1, 2, within(kLongMs), nullptr, "the word"));
   other.join();
-  EXPECT_TRUE(contains(said, "which has this name, is of another job"));
+  EXPECT_TRUE(contains(said, "which holds this name, belongs to another job"));
 }
 
 TEST(Jobs, a_place_says_neither_name_nor_word) {
@@ -118,7 +118,7 @@ TEST(Jobs, where_users_look_alike_the_word_has_to_prove_a_rank) {
         EXPECT_EQ(results[rank], "ok");
       }
     }
-    EXPECT_TRUE(word.empty() || contains(results[2], "is of another job")) << results[2];
+    EXPECT_TRUE(word.empty() || contains(results[2], "belongs to another job")) << results[2];
   }
 }
 
@@ -144,8 +144,8 @@ TEST(Jobs, who_finds_nobody_says_as_which_user_in_which_network_namespace_by_whi
     EXPECT_EQ(contains(said, here), rank == 0) << said;
     return said;
   });
-  EXPECT_TRUE(contains(results[0], "rank 1 never came within 300 ms; "));
-  EXPECT_TRUE(contains(results[1], "rank 0 never came within 300 ms; "));
+  EXPECT_TRUE(contains(results[0], "rank 1 did not arrive within 300 ms; "));
+  EXPECT_TRUE(contains(results[1], "rank 0 did not arrive within 300 ms; "));
 }
 
 }  // namespace

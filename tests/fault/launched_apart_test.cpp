@@ -12,7 +12,7 @@ TEST(Launched, a_rank_that_does_not_come_is_named) {
   const uint16_t port = free_port();
   const auto results = outcomes(ranks, {torchrun(0, 4, port), torchrun(2, 4, port)}, 400);
   EXPECT_TRUE(contains(results[0],
-                       "ZERO_ERR_RENDEZVOUS: rank 0 of 4 that torchrun started: rank "
+                       "ZERO_ERR_RENDEZVOUS: rank 0 of 4, started by torchrun: rank "
                        "1, rank 3 did not connect to rank 0 within ",
                        "(MASTER_ADDR is '127.0.0.1', and the port is next to "));
   EXPECT_FALSE(contains(results[1], "nccl")) << results[1];
@@ -32,8 +32,8 @@ TEST(Launched, where_rank_0_is_not_is_named_with_what_happened_there) {
   const uint16_t port = free_port();
   const auto results = outcomes(ranks, {torchrun(1, 2, port)}, 200);
   EXPECT_TRUE(contains(results[0],
-                       "ZERO_ERR_RENDEZVOUS: rank 1 of 2 that torchrun started: rank 0 "
-                       "was not reached within ",
+                       "ZERO_ERR_RENDEZVOUS: rank 1 of 2, started by torchrun: rank 0 "
+                       "could not be reached within ",
                        text(" ms at port ", port, " of 127.0.0.1 (Connection refused")));
 }
 
@@ -43,7 +43,7 @@ TEST(Launched, a_host_that_nobody_knows_is_named) {
   const Variables lost = with(torchrun(1, 2, free_port()), "MASTER_ADDR=nowhere");
   const auto results = outcomes(ranks, {lost}, 200);
   EXPECT_TRUE(contains(results[0], "ZERO_ERR_RENDEZVOUS: ",
-                       "no address of host 'nowhere' was found within 200 ms: "));
+                       "no address for host 'nowhere' was found within 200 ms: "));
 }
 
 TEST(Launched, a_resolver_that_does_not_answer_ends_with_the_deadline) {
@@ -65,8 +65,8 @@ TEST(Launched, an_interrupt_ends_the_wait_for_the_resolver) {
     const Deadline soon(5'000);
     const Status told = join(ranks, lost, 0, 60'000).failure();
     EXPECT_EQ(told.code(), ZERO_ERR_RENDEZVOUS);
-    EXPECT_TRUE(
-        contains(told.text(), "no address of host 'nowhere' was found: this rank was interrupted"));
+    EXPECT_TRUE(contains(told.text(),
+                         "no address for host 'nowhere' was found: this rank was interrupted"));
     EXPECT_FALSE(soon.passed());
     EXPECT_TRUE(call.heeded());
   }
@@ -78,7 +78,7 @@ TEST(Launched, a_port_that_another_program_has_is_named_by_rank_0) {
   ASSERT_TRUE(other.ok());
   const auto results =
       outcomes(ranks, {torchrun(0, 2, other->port), torchrun(1, 2, other->port)}, 300);
-  EXPECT_TRUE(contains(results[0], text("ZERO_ERR_RENDEZVOUS: rank 0 of 2 that torchrun started: "
+  EXPECT_TRUE(contains(results[0], text("ZERO_ERR_RENDEZVOUS: rank 0 of 2, started by torchrun: "
                                         "port ",
                                         other->port, " is in use: set ZERO_MASTER_PORT")));
   EXPECT_TRUE(contains(results[1], "of 127.0.0.1 (no answer)"));
@@ -190,7 +190,7 @@ TEST(Launched, a_rank_that_cannot_go_on_says_so_also_where_nobody_comes) {
   options.rendezvous_ms = 100;
   const auto refuse = [](int32_t) { return Opened(Status(ZERO_ERR_UNSUPPORTED, "no driver")); };
   EXPECT_EQ(outcome(create_env(lookup_in(variables), options, refuse).status()),
-            "ZERO_ERR_UNSUPPORTED: rank 0 of 2 that torchrun started: no driver");
+            "ZERO_ERR_UNSUPPORTED: rank 0 of 2, started by torchrun: no driver");
 }
 
 TEST(Launched, two_processes_with_one_rank_are_both_named) {
@@ -200,7 +200,8 @@ TEST(Launched, two_processes_with_one_rank_are_both_named) {
     if (process == 2) usleep(300'000);
     return sound(join(ranks, torchrun(process == 0 ? 0 : 1, 3, port), 0, 2'000));
   });
-  EXPECT_TRUE(contains(ends[0].result, "ZERO_ERR_RENDEZVOUS: ", "rank 1 came twice: as process "));
+  EXPECT_TRUE(
+      contains(ends[0].result, "ZERO_ERR_RENDEZVOUS: ", "rank 1 arrived twice: as process "));
 }
 
 TEST(Launched, each_rank_opens_the_device_of_its_place_on_its_host) {
@@ -223,9 +224,10 @@ TEST(Launched, ranks_of_several_hosts_without_gpus_are_told_what_to_do) {
   EXPECT_EQ(
       outcome(create_env(lookup_in(variables), {}, {}).status()),
       "ZERO_ERR_UNSUPPORTED: torchrun started ranks on several hosts (LOCAL_WORLD_SIZE is 1 "
-      "and WORLD_SIZE is 2), which libzero joins on GPUs, or by MPI: no MPI is loaded in this "
-      "process: link the program to one, or load it, and call MPI_Init_thread; or start them "
-      "all on one host, set device to ZERO_DEVICE_CUDA, or bring collectives of your own "
+      "and WORLD_SIZE is 2), which libzero joins only on GPUs or through MPI: no MPI is loaded in "
+      "this "
+      "process: link the program to one, or load one, and call MPI_Init_thread; or start them "
+      "all on one host, set device to ZERO_DEVICE_CUDA, or supply your own collectives "
       "with zero_comm_create_user");
 }
 

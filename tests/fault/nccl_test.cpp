@@ -184,7 +184,7 @@ TEST(NcclFault, ranks_that_do_not_come_are_an_error_at_the_rendezvous_deadline) 
     EXPECT_EQ(results[rank],
               text("ZERO_ERR_RENDEZVOUS: rank ", rank,
                    " of an nccl comm of 3: ncclCommInitRankConfig: NCCL was still busy after 300 "
-                   "ms: have all 3 ranks come with the same id?"));
+                   "ms: have all 3 ranks passed the same id?"));
   EXPECT_EQ(ranks.knobs().aborted, 2);
 }
 
@@ -294,7 +294,7 @@ TEST(NcclFault, an_abort_that_does_not_come_back_leaves_the_communicators_behind
   cause.text = "enough";
   (*made)->abort(cause);
   EXPECT_EQ((*made)->failure().text,
-            "enough; NCCL did not come back from ending its communicators: they are left behind, "
+            "enough; NCCL did not return from destroying its communicators: they are leaked, "
             "and the device's queues may hang");
   ranks.knobs().abort_hangs = false;
   while (ranks.knobs().living > 0) usleep(1000);

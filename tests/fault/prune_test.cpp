@@ -294,8 +294,9 @@ TEST_F(Prune, ends_where_the_program_ends_it_and_deletes_nothing) {
   set_interrupt([](void*) { return 1; }, nullptr);
   EXPECT_EQ(zero_state_prune(here.c_str(), 1, 0, nullptr), ZERO_ERR_INTERRUPTED);
   set_interrupt(nullptr, nullptr);
-  EXPECT_EQ(zero_last_error(), std::string("zero_state_prune: interrupted: nothing is deleted: the "
-                                           "program ended it"));
+  EXPECT_EQ(zero_last_error(),
+            std::string("zero_state_prune: interrupted: nothing was deleted: the "
+                        "program interrupted the prune"));
   EXPECT_EQ(names_in(here).size(), 6u);
 }
 

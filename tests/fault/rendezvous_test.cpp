@@ -328,7 +328,7 @@ TEST(Rendezvous, ranks_that_never_come_are_named_at_the_deadline) {
       return outcome(create_local(name, 2 * i, 4, within(300)));
     });
     results.pop_back();
-    expect_all_say(results, {"rank 1, rank 3 never came within 300 ms"});
+    expect_all_say(results, {"rank 1, rank 3 did not arrive within 300 ms"});
     EXPECT_FALSE(name_is_taken(name));
   }
 }
@@ -343,7 +343,7 @@ TEST(Rendezvous, a_rank_0_that_never_comes_is_named_at_the_deadline) {
         return outcome(create_local(name, 1, 2, within(200)));
       },
       kLongMs);
-  EXPECT_TRUE(contains(results[1], "ZERO_ERR_RENDEZVOUS", "rank 0 never came within 200 ms"));
+  EXPECT_TRUE(contains(results[1], "ZERO_ERR_RENDEZVOUS", "rank 0 did not arrive within 200 ms"));
 }
 
 TEST(Rendezvous, the_log_says_once_after_10_seconds_who_has_not_come) {
@@ -376,7 +376,7 @@ TEST(Rendezvous, the_shortest_patience_of_any_rank_counts_for_all) {
     return said;
   });
   results.pop_back();
-  expect_all_say(results, {"rank 2 never came within 250 ms"});
+  expect_all_say(results, {"rank 2 did not arrive within 250 ms"});
 }
 
 TEST(Rendezvous, rank_0_may_come_last) {
@@ -540,7 +540,7 @@ TEST(Rendezvous, a_worker_keeps_no_name_of_a_rendezvous_that_failed) {
       if (point == std::string_view("rendezvous.listening")) worker.emplace();
     });
     const std::string said = outcome(create_local(name, 0, 2, within(100)));
-    EXPECT_TRUE(contains(said, "rank 1 never came within 100 ms"));
+    EXPECT_TRUE(contains(said, "rank 1 did not arrive within 100 ms"));
   }
   run_sound_ranks(RankKind::threads, 2, [&](int rank) {
     EXPECT_EQ(outcome(create_local(name, rank, 2, within(kLongMs))), "ok");

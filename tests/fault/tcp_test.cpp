@@ -65,7 +65,8 @@ TEST(Tcp, a_rank_without_the_key_is_not_let_in) {
     return outcome(std::move(meet(rank == 0 ? root : wrong, rank, 2, 400)).status());
   });
   EXPECT_EQ(results[0], "ZERO_ERR_RENDEZVOUS: rank 1 did not connect to rank 0 within 400 ms");
-  EXPECT_TRUE(contains(results[1], "ZERO_ERR_RENDEZVOUS: rank 0 was not reached within 400 ms"));
+  EXPECT_TRUE(
+      contains(results[1], "ZERO_ERR_RENDEZVOUS: rank 0 could not be reached within 400 ms"));
 }
 
 TEST(Tcp, a_rank_does_not_take_for_rank_0_what_has_not_its_key) {
@@ -79,7 +80,7 @@ TEST(Tcp, a_rank_does_not_take_for_rank_0_what_has_not_its_key) {
     if (rank == 0) return outcome(std::move(meet(root, 0, 2, 1'000)).status());
     return outcome(std::move(visit(offer, 1, 2, {400, [] { return Status(); }})).status());
   });
-  EXPECT_TRUE(contains(results[1], "what answers there is not rank 0"));
+  EXPECT_TRUE(contains(results[1], "the process there is not rank 0"));
 }
 
 TEST(Tcp, strangers_do_not_disturb_a_meeting) {
@@ -275,7 +276,7 @@ TEST(Tcp, a_rank_that_dies_while_others_are_awaited_is_named_at_once) {
     return outcome(seat.failure());
   });
   EXPECT_TRUE(contains(ends[0].result, "ZERO_ERR_RENDEZVOUS: rank 1 (process ",
-                       ") died: its connection has ended"));
+                       ") died: its connection was closed"));
 }
 
 TEST(Tcp, a_rank_of_another_world_is_refused) {
@@ -309,8 +310,7 @@ TEST(Tcp, records_of_several_sizes_combine_to_nothing) {
          return outcome(seat->combine_bytes(std::as_writable_bytes(std::span(sums)),
                                             combining<Sum>.combine, within(20'000)));
        }))
-    EXPECT_EQ(said,
-              "ZERO_ERR_COMM: zero_step: vote: the ranks sent records that do not fit together");
+    EXPECT_EQ(said, "ZERO_ERR_COMM: zero_step: vote: the ranks sent records that do not match");
 }
 
 TEST(Tcp, a_rank_that_is_killed_is_named_by_all_others) {
@@ -332,7 +332,7 @@ TEST(Tcp, a_rank_that_is_killed_is_named_by_all_others) {
       EXPECT_TRUE(contains(said,
                            text("ZERO_ERR_PEER_DEAD: zero_step: vote: rank ", victim, " (process ",
                                 pids[victim].load(), " on "),
-                           ") died: its connection has ended"));
+                           ") died: its connection was closed"));
     }
   }
 }
@@ -390,7 +390,7 @@ TEST(Tcp, a_rank_that_does_not_come_is_named_by_all_others) {
         if (rank == absent) continue;
         EXPECT_TRUE(contains(results[static_cast<size_t>(rank)],
                              text("ZERO_ERR_TIMEOUT: zero_step: vote: rank ", absent, " (process "),
-                             ") did not come within 300 ms"));
+                             ") did not arrive within 300 ms"));
       }
     }
   }

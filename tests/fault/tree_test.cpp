@@ -111,8 +111,7 @@ TEST(Tree, records_of_several_sizes_combine_to_nothing) {
            return outcome(seat->combine_bytes(std::as_writable_bytes(std::span(sums)),
                                               combining<Sum>.combine, within(20'000)));
          }))
-      EXPECT_EQ(said,
-                "ZERO_ERR_COMM: zero_step: vote: the ranks sent records that do not fit together");
+      EXPECT_EQ(said, "ZERO_ERR_COMM: zero_step: vote: the ranks sent records that do not match");
 }
 
 // ---- Ranks that know where each of them listens.
@@ -191,7 +190,8 @@ TEST(Tree, those_below_a_rank_that_does_not_reach_its_parent_hear_of_that) {
     return said;
   });
   for_each_but(0, results, [](const std::string& said) {
-    EXPECT_TRUE(contains(said, "ZERO_ERR_RENDEZVOUS: ", "rank 100 was not reached within 300 ms"));
+    EXPECT_TRUE(
+        contains(said, "ZERO_ERR_RENDEZVOUS: ", "rank 100 could not be reached within 300 ms"));
   });
 }
 
@@ -269,7 +269,7 @@ void expect_deaths_to_be_told_at_once(void (*blow)(), size_t stride) {
     for_each_survivor(ends, victim.rank, [&](int rank, const std::string& said) {
       EXPECT_TRUE(contains(
           said, "ZERO_ERR_PEER_DEAD: zero_step: vote: ", text("rank ", victim.rank, " (process "),
-          ") died: its connection has ended"));
+          ") died: its connection was closed"));
       EXPECT_LE(Clock::slept_ms(rank), 500);
     });
   });
@@ -289,7 +289,7 @@ TEST(Tree, a_rank_that_stops_at_any_point_is_named_by_all_others_and_itself) {
     for_each_survivor(ends, -1, [&](int, const std::string& said) {
       EXPECT_TRUE(contains(
           said, "ZERO_ERR_TIMEOUT: zero_step: vote: ", text("rank ", victim.rank, " (process "),
-          ") did not come within 200 ms"));
+          ") did not arrive within 200 ms"));
     });
   });
 }
@@ -353,7 +353,7 @@ TEST(Tree, a_rank_that_does_not_come_is_named_by_all_others) {
     for_each_but(absent, miss(absent, within(300), [](TcpComm&) {}), [&](const std::string& said) {
       EXPECT_TRUE(contains(said,
                            text("ZERO_ERR_TIMEOUT: zero_step: vote: rank ", absent, " (process "),
-                           ") did not come within 300 ms"));
+                           ") did not arrive within 300 ms"));
     });
 }
 

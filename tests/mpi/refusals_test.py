@@ -46,7 +46,8 @@ class StandardAbi(unittest.TestCase):
                 self.assertEqual(words, [
                     "ZERO_ERR_STATE zero_comm_create_mpi: MPI is not initialized: call MPI_Init_thread first",
                     "ZERO_OK ",
-                    "ZERO_ERR_STATE zero_comm_create_mpi: MPI_Finalize was called: free what uses MPI before that"])
+                    "ZERO_ERR_STATE zero_comm_create_mpi: MPI_Finalize was already called: "
+                    "free everything that uses MPI before calling it"])
 
     def test_two_mpis_in_one_process_are_refused_by_name(self) -> None:
         others = STANDARD[1:] or ([] if OWN is None else [OWN.library])
@@ -75,7 +76,7 @@ class OwnAbi(unittest.TestCase):
             with self.subTest(mode=mode):
                 words = said("create()", others[0], shim=shim, mode=mode)
                 self.assertIn("ZERO_ERR_UNSUPPORTED", words)
-                self.assertIn(f"{shim} was built for {mpi}, and this process has loaded {others[0]}", words)
+                self.assertIn(f"{shim} was built for {mpi}, but this process has loaded {others[0]}", words)
 
 
 class Shim(unittest.TestCase):

@@ -65,7 +65,7 @@ class ZeroLog(unittest.TestCase):
                 self.assertEqual(self.printed(log), lines)
 
     def test_of_a_wrong_word_one_line_names_those_there_are(self):
-        told = "libzero: rank 0: warning: ZERO_LOG is 'loud', and can be error, warning or info"
+        told = "libzero: rank 0: warning: ZERO_LOG is 'loud'; it must be error, warning or info"
         self.assertEqual(self.printed("loud", "libzero.Comm.from_env()"), [told])
 
     def test_a_callback_takes_over_until_it_is_taken_away(self):

@@ -179,7 +179,7 @@ class Trace(unittest.TestCase):
     def test_of_a_file_that_cannot_grow_the_rank_is_told_and_what_it_has_is_json(self):
         printed = self.run_job(200, 1, 1, "limit", env={"ZERO_LOG": "warning"})
         for rank in (0, 1):
-            self.assertRegex(printed, rf"libzero: rank {rank}: warning: the trace ends here: .*EFBIG")
+            self.assertRegex(printed, rf"libzero: rank {rank}: warning: tracing stopped: .*EFBIG")
             self.assertGreaterEqual(len(events_of(self.traces / f"rank-{rank}.json")), 2)
         self.assertIn("steps", zero("trace", "merge", self.traces))
 

@@ -104,7 +104,7 @@ class Merge(ZeroTest):
         directory = self.own()
         flip(os.path.join(directory, "model-00002-of-00002.safetensors"), 5000)
         for command in WRITERS:
-            self.refused("do not have the checksum", *command, directory, self.file)
+            self.refused("do not match the checksum", *command, directory, self.file)
             self.assertEqual(os.listdir(self.place), [])
 
     def test_a_file_too_large_leaves_nothing(self):
@@ -135,7 +135,7 @@ class Merge(ZeroTest):
         while not os.listdir(self.place):
             pass
         pathlib.Path(self.file).write_text("mine")
-        self.assertIn(b"was created meanwhile", process.communicate(timeout=60)[1])
+        self.assertIn(b"was created in the meantime", process.communicate(timeout=60)[1])
         self.assertEqual(process.returncode, 1)
         self.assertEqual(os.listdir(self.place), ["model.safetensors"])
         self.assertEqual(pathlib.Path(self.file).read_text(), "mine")
@@ -237,7 +237,7 @@ class Reshard(ZeroTest):
         self.assertEqual(zero("reshard", "--world", 3, "--replace", self.checkpoint("1"), other).returncode, 0)
         self.assertEqual(json.loads(zero("inspect", "--json", other).stdout)["world"], 3)
         pathlib.Path(other, "mine").write_text("mine")
-        self.refused("no file of a checkpoint", "reshard", "--world", 2, "--replace", self.checkpoint("1"), other)
+        self.refused("not a checkpoint file", "reshard", "--world", 2, "--replace", self.checkpoint("1"), other)
 
 
 class ExportAndImport(ZeroTest):

@@ -95,7 +95,7 @@ class Verify(ZeroTest):
         self.assertFalse(said["sound"])
         for words in ("model-00002-of-00002.safetensors': bytes 0 to ", "optim-00001-of-00002.safetensors': bytes 0 to ",
                       "model.safetensors.index.json': is missing",
-                      "optim-00002-of-00002.safetensors': has 4096 bytes, the manifest says"):
+                      "optim-00002-of-00002.safetensors': has 4096 bytes, but the manifest says"):
             self.assertTrue(any(words in fault for fault in said["faults"]), (words, said["faults"]))
         self.assertEqual(len(said["faults"]), 4)
         done = zero("verify", directory)
@@ -167,7 +167,7 @@ class Diff(ZeroTest):
     def test_a_damaged_one_is_a_sentence(self):
         directory = self.own()
         flip(os.path.join(directory, "model-00001-of-00002.safetensors"), 5000)
-        self.refused("do not have the checksum that the manifest says", "diff", self.checkpoint("2", 2), directory)
+        self.refused("do not match the checksum in the manifest", "diff", self.checkpoint("2", 2), directory)
 
 
 class Terminal(ZeroTest):
@@ -268,8 +268,8 @@ class BadInput(ZeroTest):
         pathlib.Path(broken, "zero.json").write_text("{}")
         for path, words in [("/no/such", "there is no such directory"),
                             (empty, "is a complete checkpoint"),
-                            (newer, "has format 2, this libzero reads 1: take a newer one"),
-                            (broken, "does not end as a complete manifest does"),
+                            (newer, "has format 2, but this libzero reads 1: use a newer libzero"),
+                            (broken, "does not end like a complete manifest"),
                             ("", "no such directory")]:
             for command in (["inspect"], ["verify"], ["diff", self.checkpoint("1")]):
                 self.refused(words, *command, path)

@@ -185,7 +185,7 @@ Status ChaosDevice::check(const void* data, size_t bytes, std::string_view what)
   const auto* const block = world_->block_of(data);
   if (block == nullptr) {
     return {ZERO_ERR_ARGUMENT,
-            text(what, " is memory of the host, not of chaos ", ordinal_, ": allocate it there")};
+            text(what, " is host memory, not memory of chaos ", ordinal_, ": allocate it there")};
   }
   const int32_t owner = block->second.ordinal;
   if (owner != ChaosWorld::kHost && owner != ordinal_)

@@ -136,7 +136,7 @@ TEST(ChaosDevice, a_wait_of_the_host_ends_at_its_deadline) {
   queue(pair.a, "what never ends", [] { return false; });
   ASSERT_TRUE(pair.device->record(pair.event.handle(), pair.a.handle()).ok());
   const Status status = await(*pair.device, pair.event.handle(), 20, "the step");
-  expect_failure(status, ZERO_ERR_TIMEOUT, "the device did not end the step within 20 ms");
+  expect_failure(status, ZERO_ERR_TIMEOUT, "the device did not finish the step within 20 ms");
 }
 
 TEST(ChaosDevice, a_copy_from_memory_of_the_host_is_read_at_once_and_one_to_it_is_done_on_return) {

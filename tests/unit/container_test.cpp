@@ -66,7 +66,7 @@ TEST(Container, more_than_the_machine_has_is_refused_before_it_hurts) {
   const System system(Files{{"/proc/meminfo", kMeminfo}});
   EXPECT_TRUE(check_available(4096 * kMiB, "state").ok());
   test::expect_failure(check_available(4096 * kMiB + 1, "state"), ZERO_ERR_MEMORY,
-                       "what this machine has available is 4294967296");
+                       "the memory available on this machine is 4294967296");
 }
 
 TEST(Container, limits_of_version_2_count_from_the_group_of_the_process_upwards) {

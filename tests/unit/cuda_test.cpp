@@ -74,9 +74,10 @@ TEST_F(Cuda, what_a_machine_does_not_have_is_said_in_words) {
   } machines[] = {
       {0, 0, 0, ZERO_ERR_UNSUPPORTED, "no CUDA driver is installed: cudaErrorOfAName: some words"},
       {11040, 2, 0, ZERO_ERR_UNSUPPORTED,
-       "the CUDA driver serves CUDA 11.4, this libzero needs " + needed},
+       "the CUDA driver supports CUDA 11.4, but this libzero needs " + needed},
       {CUDART_VERSION, 0, 0, ZERO_ERR_UNSUPPORTED,
-       "there is no CUDA device, or CUDA_VISIBLE_DEVICES hides all: cudaErrorOfAName: some words"},
+       "there is no CUDA device, or CUDA_VISIBLE_DEVICES hides them all: cudaErrorOfAName: some "
+       "words"},
       {CUDART_VERSION, 2, 2, ZERO_ERR_ARGUMENT,
        "there is no CUDA device 2: this process sees 2, numbered from 0"},
       {CUDART_VERSION, 2, -1, ZERO_ERR_ARGUMENT,
@@ -106,8 +107,8 @@ TEST_F(Cuda, the_device_of_a_local_rank_is_the_only_one_or_the_one_of_that_numbe
   EXPECT_EQ(open_cuda_of(2).failure().text(),
             "there is no CUDA device 2: this process sees 2, numbered from 0");
   expect(open_cuda_of(-1).failure(), ZERO_ERR_ARGUMENT,
-         "this process sees 2 CUDA devices, and no variable of the launcher says which of its "
-         "host's ranks this is: set ZERO_LOCAL_RANK");
+         "this process sees 2 CUDA devices, but no variable of the launcher gives this "
+         "rank's number on its host: set ZERO_LOCAL_RANK");
   fake_cuda::start(0, 0);
   EXPECT_EQ(open_cuda_of(0).failure().code(), ZERO_ERR_UNSUPPORTED);
 }
@@ -167,8 +168,8 @@ TEST_F(Cuda, an_error_that_ends_the_device_says_so) {
   const Event event = made(make_event(gpu));
   fake_cuda::fail("cudaEventQuery", cudaErrorIllegalAddress);
   expect(gpu->done(event.handle()).failure(), ZERO_ERR_SYSTEM,
-         "CUDA device 0, waiting for what was queued: cudaErrorIllegalAddress: some words; this "
-         "process cannot use the device any more: end it, and load the last checkpoint");
+         "CUDA device 0, waiting for queued work: cudaErrorIllegalAddress: some words; this "
+         "process can no longer use the device: end it, and load the last checkpoint");
 }
 
 TEST_F(Cuda, a_gpu_that_kernels_were_not_built_for_says_how_to_build_them) {
@@ -243,7 +244,7 @@ TEST_F(Cuda, a_capture_is_seen_with_its_number_and_one_that_has_failed_is_refuse
   EXPECT_EQ(*gpu->capturing(nullptr), 7u);
   fake_cuda::capture(cudaStreamCaptureStatusInvalidated);
   expect(gpu->capturing(nullptr).failure(), ZERO_ERR_STATE,
-         "the capture of the stream has failed already: end it, and capture again");
+         "the stream's capture has already failed: end it, and capture again");
 }
 
 TEST_F(Cuda, what_a_device_cannot_do_is_told_apart_from_what_has_failed) {
@@ -323,10 +324,9 @@ TEST_F(Cuda, a_stream_of_another_context_of_the_device_is_refused) {
   const Stream stream = made(make_stream(gpu));
   EXPECT_TRUE(gpu->check_stream(stream.handle()).ok());
   fake_cuda::set_apart(stream.handle());
-  expect(
-      gpu->check_stream(stream.handle()), ZERO_ERR_ARGUMENT,
-      "the stream is of another context than the primary one of CUDA device 0, where the comm is: "
-      "make it there");
+  expect(gpu->check_stream(stream.handle()), ZERO_ERR_ARGUMENT,
+         "the stream is not in the primary context of CUDA device 0, where the comm is: "
+         "create it there");
   fake_cuda::fail("cuStreamGetCtx", cudaErrorNotSupported);
   EXPECT_TRUE(gpu->check_stream(stream.handle()).ok());
 }

@@ -247,12 +247,12 @@ TEST(Env, tasks_of_slurm_meet_on_its_first_host_at_a_port_of_their_step) {
 TEST(Env, what_is_missing_to_meet_is_asked_for) {
   EXPECT_EQ(meetpoint(with(kOpenMpi, "OMPI_COMM_WORLD_LOCAL_SIZE=1")),
             "ZERO_ERR_ARGUMENT: Open MPI started ranks on several hosts "
-            "(OMPI_COMM_WORLD_LOCAL_SIZE is 1 and OMPI_COMM_WORLD_SIZE is 2), and no variable says "
+            "(OMPI_COMM_WORLD_LOCAL_SIZE is 1 and OMPI_COMM_WORLD_SIZE is 2), but no variable says "
             "where rank 0 is: set ZERO_MASTER_ADDR to its host's name or address, and "
-            "ZERO_MASTER_PORT to a port that is free there");
+            "ZERO_MASTER_PORT to a free port there");
   EXPECT_EQ(meetpoint(with(kHydra, "MPI_LOCALNRANKS=1 ZERO_MASTER_ADDR=a")),
-            "ZERO_ERR_ARGUMENT: ZERO_MASTER_ADDR is 'a', but no variable says at which port the "
-            "ranks meet: set ZERO_MASTER_PORT to one that is free on that host");
+            "ZERO_ERR_ARGUMENT: ZERO_MASTER_ADDR is 'a', but no variable gives the port where the "
+            "ranks meet: set ZERO_MASTER_PORT to a free port on that host");
 }
 
 TEST(Env, the_first_host_of_a_list) {

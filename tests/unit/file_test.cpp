@@ -283,7 +283,7 @@ TEST_F(Blocks, damage_and_other_sizes_are_found_and_named) {
   for (const std::string& other : {bytes.substr(0, bytes.size() - 1), bytes + "x", std::string()}) {
     test::write_file(scratch_ / "file", other);
     expect_failure(verify_all(record), ZERO_ERR_CKPT_INVALID,
-                   text("the manifest says ", bytes.size()));
+                   text("but the manifest says ", bytes.size()));
   }
 }
 

@@ -50,7 +50,7 @@ class Forbidden {
 constexpr int64_t kFour = 4;
 
 void expect_refused(zero_status status, const std::string& what) {
-  EXPECT_TRUE(test::ends(status, ZERO_ERR_ARGUMENT, what + " is memory of a GPU"));
+  EXPECT_TRUE(test::ends(status, ZERO_ERR_ARGUMENT, what + " is GPU memory"));
 }
 
 /// A solo comm, an optimizer on it, and memory of a GPU.

@@ -86,7 +86,7 @@ TEST(Segment, the_limit_of_file_sizes_is_an_error_and_no_signal) {
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
   const Status status = create_segment("zero.test", kBytes).failure();
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
-  expect_failure(status, ZERO_ERR_MEMORY, "(EFBIG): the limit of file sizes (ulimit -f)");
+  expect_failure(status, ZERO_ERR_MEMORY, "(EFBIG): the file size limit (ulimit -f)");
 }
 
 TEST(Segment, a_descriptor_of_another_size_is_refused) {
@@ -328,7 +328,7 @@ TEST(Life, who_was_killed_died_and_who_left_by_itself_ended) {
   } ways[] = {{[] { _exit(0); },
                "ended before the others: a rank that has no more data calls "
                "zero_join, not exit"},
-              {[] { _exit(3); }, "ended with exit code 3: look for the reason in its own output"},
+              {[] { _exit(3); }, "ended with exit code 3: see its own output for the reason"},
               {[] { raise(SIGKILL); }, "died"}};
   for (const auto& way : ways) {
     const pid_t child = fork();

@@ -68,7 +68,7 @@ TEST(Mpi, a_wait_ends_with_the_request_the_deadline_an_error_or_the_check) {
   EXPECT_OK(wait(3, 0, patient));
   const Status late = wait(INT32_MAX, 0, {20, [] { return Status(); }});
   EXPECT_EQ(late.code(), ZERO_ERR_RENDEZVOUS);
-  EXPECT_NE(late.text().find("MPI_Iallgather: MPI was not done after 20 ms"), std::string::npos);
+  EXPECT_NE(late.text().find("MPI_Iallgather: MPI did not finish within 20 ms"), std::string::npos);
   const Status failed = wait(0, 17, patient);
   EXPECT_EQ(failed.code(), ZERO_ERR_COMM);
   EXPECT_EQ(failed.text(), "MPI_Iallgather: MPI says 'error 17 of the stand-in'");

@@ -114,7 +114,7 @@ TEST(NcclWindows, an_arena_that_is_gone_on_one_rank_breaks_the_comm_on_all) {
     if (rank == 1) arena = nullptr;
     const Status mapped = seat->queued()->map_arena(Use::gather, {1, 0, 0});
     EXPECT_EQ(mapped.code(), ZERO_ERR_INTERNAL);
-    EXPECT_EQ(mapped.text(), "rank 1: arena 1 is gone while it is in use");
+    EXPECT_EQ(mapped.text(), "rank 1: arena 1 was freed while in use");
     EXPECT_TRUE(seat->aborted());
   });
 }

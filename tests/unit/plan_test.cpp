@@ -732,7 +732,7 @@ TEST(Plan, the_largest_totals_are_planned) {
 
 TEST(Plan, owners_that_are_no_rank_are_refused) {
   Plan plan({2, ZERO_PARTITION_MANUAL, 4096});
-  expect_refused(plan, {{{5, 0, 0}, {5, 1, 2}}}, "parameter 1: owner 2 is no rank of 0 to 1");
+  expect_refused(plan, {{{5, 0, 0}, {5, 1, 2}}}, "parameter 1: owner 2 is not one of ranks 0 to 1");
   expect_refused(plan, {{{5, 0, -1}}}, "owner -1");
 }
 

@@ -132,11 +132,11 @@ TEST(Safetensors, refuses_a_tensor_that_breaks_a_rule) {
       {"a", "'F32'", "1", "[0,4]", 4, "must be an array"},
       {"a", "'F32'", "null", "[0,4]", 4, "must be an array"},
       {"a", "'F32'", "[1]", "{}", 4, "must be an array"},
-      {"a", "'F32'", "[1]", "[0,4],'x':1", 4, "knows no such key"},
-      {"a", "'F32'", "[1],'shape':[1]", "[0,4]", 4, "comes twice"},
+      {"a", "'F32'", "[1]", "[0,4],'x':1", 4, "has no such key"},
+      {"a", "'F32'", "[1],'shape':[1]", "[0,4]", 4, "appears twice"},
       {"a", "'F32'", "[1]", "[1,5]", 5, "after a gap"},
-      {"a", "'F32'", "[1]", "[0,4]", 5, "hold 4 bytes of data, the file has 5"},
-      {"a", "'F32'", "[1]", "[0,4]", 3, "hold 4 bytes of data, the file has 3"},
+      {"a", "'F32'", "[1]", "[0,4]", 5, "hold 4 bytes of data, but the file has 5"},
+      {"a", "'F32'", "[1]", "[0,4]", 3, "hold 4 bytes of data, but the file has 3"},
   };
   for (const auto& [name, dtype, shape, offsets, data, says] : bad)
     expect_refused(json_of(text("{", tensor(name, dtype, shape, offsets), "}")), data, says);
@@ -161,9 +161,9 @@ TEST(Safetensors, refuses_headers_that_break_a_rule) {
       {"{'__metadata__':[]}", 0, "must be an object"},
       {"{'__metadata__':{'k':1}}", 0, "must be a string"},
       {"{'__metadata__':{'k':{}}}", 0, "must be a string"},
-      {"{'__metadata__':{'k':'a','k':'a'}}", 0, "comes twice"},
-      {"{'__metadata__':{},'__metadata__':{}}", 0, "comes twice"},
-      {"{}", 1, "hold 0 bytes of data, the file has 1"},
+      {"{'__metadata__':{'k':'a','k':'a'}}", 0, "appears twice"},
+      {"{'__metadata__':{},'__metadata__':{}}", 0, "appears twice"},
+      {"{}", 1, "hold 0 bytes of data, but the file has 1"},
       {with_b("[1]", "[5,9]"), 9, "after a gap"},
       {with_b("[1]", "[2,6]"), 6, "inside another tensor"},
       {with_b("[1]", "[0,4]"), 4, "inside another tensor"},

@@ -145,11 +145,11 @@ Code broken_exchange(void* ctx, const void* send, void* recv, size_t bytes) {
 
 TEST(UserComm, notices_an_exchange_that_does_not_do_its_work) {
   const std::pair<Code, const char*> ways[] = {
-      {1, "the exchange put rank 1's record in the place of rank 0"},
-      {2, "the exchange did not return rank 1's own record as it was sent"},
+      {1, "the exchange returned rank 1's record in place of rank 0's"},
+      {2, "the exchange did not return rank 1's own record unchanged"},
       {3,
-       "rank 0's record in zero_comm_barrier is unreadable: the exchange is broken, or it has "
-       "another libzero"}};
+       "rank 0's record in zero_comm_barrier is unreadable: the exchange is broken, or that "
+       "rank runs another libzero"}};
   for (const auto& [way, sentence] : ways) {
     Engine engine(2);
     const std::vector<std::string> results =

@@ -65,7 +65,7 @@ Status OutputFile::publish() {
                                : rename_to_new(fd, temporary_, name_);
   const std::string path = parent_.path_of(name_);
   if (renamed != 0 && errno == EEXIST)
-    return wrong_state("'", path, "' was created meanwhile: remove it, or give --replace");
+    return wrong_state("'", path, "' was created in the meantime: remove it, or give --replace");
   if (renamed != 0) return io_error(path, "rename", errno);
   published_ = true;
   return sync(parent_);

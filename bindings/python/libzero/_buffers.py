@@ -67,7 +67,7 @@ def buffer_of(
         raise TypeError(f"{what} is a number; an array is needed")
     buffer = _buffer_of(value, what, untyped)
     if buffer.gpu and not gpu:
-        raise ValueError(f"{what} is on a GPU; memory of the host is needed")
+        raise ValueError(f"{what} is on a GPU; host memory is needed")
     if written:
         _refuse_immutable(value, what)
     if buffer.readonly and written:
@@ -228,7 +228,7 @@ def _from_protocol(value: Any, what: str) -> Buffer:
         hint = "; for variables and IndexedSlices see docs/frameworks.md" if of_keras else ""
         raise TypeError(
             f"{what}: {type(value).__name__} is neither an array, nor a tensor, nor a buffer, nor "
-            f"(address, shape), and does not speak DLPack{hint}"
+            f"(address, shape), and does not support DLPack{hint}"
         ) from None
     if not view.c_contiguous:
         raise _not_dense(what)

@@ -18,7 +18,7 @@ class Handle(c.c_void_p):
     @classmethod
     def from_param(cls, value: object) -> Any:
         if not isinstance(value, cls):
-            raise TypeError(f"a handle of {cls.owner} is needed, not {type(value).__name__}")
+            raise TypeError(f"a {cls.owner} handle is needed, not {type(value).__name__}")
         if not value.value:
             raise ValueError(f"this {cls.owner} is closed")
         return value

@@ -43,10 +43,10 @@ def _check_version(library: c.CDLL, path: str) -> str:
         library.zero_version.restype = c.c_uint32
         version: int = library.zero_version()
     except AttributeError:
-        return "has no zero_version, so it is another library of that name"
+        return "has no zero_version, so it is another library with that name"
     # Before 1.0 a minor version may break the ABI.
     if version // 100 != 100 * MAJOR + MINOR:
-        return f"is version {version_text(version)}, this package needs {MAJOR}.{MINOR}.x"
+        return f"is version {version_text(version)}, but this package needs {MAJOR}.{MINOR}.x"
     return ""
 
 
@@ -56,7 +56,7 @@ def _why(error: OSError) -> str:
     if newer is None:
         return str(error)
     return (
-        f"needs glibc {newer[1]}, and this machine has {os.confstr('CS_GNU_LIBC_VERSION')}: it was "
+        f"needs glibc {newer[1]}, but this machine has {os.confstr('CS_GNU_LIBC_VERSION')}: it was "
         "built on a newer system. Install a wheel, or build it here: `pip install .` in a checkout"
     )
 

@@ -63,7 +63,7 @@ class Overlap(StateAccess):
         number = self.param_index(param) if isinstance(param, str) else param
         chosen = _values.int64(number, "parameter")
         if not 0 <= chosen < len(self._names):
-            raise IndexError(f"parameter {chosen} of {len(self._names)}")
+            raise IndexError(f"parameter {chosen} does not exist: there are {len(self._names)}")
         if grad is REGISTERED:
             memory = self._grads[chosen]
             if memory is None:

@@ -97,7 +97,7 @@ def prepare(param: Param, *, gpu: bool) -> Prepared:
         dtype = data.dtype
         shape = data.shape
         if param.shape is not None and shape_of(param.shape) != shape:
-            raise ValueError(f"{what} has shape {shape}, and {shape_of(param.shape)} was given")
+            raise ValueError(f"{what} has shape {shape}, but {shape_of(param.shape)} was given")
     elif param.shape is None:
         raise ValueError(f"{what} has neither data nor a shape")
     else:
@@ -128,7 +128,7 @@ def memory_of(
     buffer = typed_of(value, what, wanted, untyped, gpu=gpu, written=written)
     # The same number of elements is not enough: a transposed gradient would train nonsense.
     if buffer.shape != shape:
-        raise ValueError(f"{what} has shape {buffer.shape}, the parameter has {shape}")
+        raise ValueError(f"{what} has shape {buffer.shape}, but the parameter has {shape}")
     return buffer
 
 

@@ -24,6 +24,6 @@ def find() -> str:
     if found is None:
         raise NotFoundError(
             "the program zero is neither in this environment nor in PATH: install libzero's tools, which "
-            "are built where CLI11 is (libcli11-dev)"
+            "are built if CLI11 (libcli11-dev) is installed"
         )
     return found

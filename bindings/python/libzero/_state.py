@@ -198,7 +198,8 @@ class StateAccess:
             return self.param_index(param)
         number = _values.int64(param, "parameter")
         if not 0 <= number < len(self._shapes):
-            raise IndexError(f"parameter {number}: {len(self._shapes)} are registered")
+            count = len(self._shapes)
+            raise IndexError(f"parameter {number} does not exist: {count} are registered")
         return number
 
     def _type(self, number: int) -> str:

@@ -161,7 +161,7 @@ def _split(ctx: int, color: int, rank: int, world: int, child: Any) -> int:
             # The child uses its parent's table of functions.
             if (getattr(collectives, name) is None) != (getattr(parent, name) is None):
                 raise TypeError(
-                    f"split must return collectives that have {name} exactly if the parent does"
+                    f"split must return collectives that have {name} if and only if the parent does"
                 )
         child[0] = _enter(collectives, world)
 

@@ -33,7 +33,7 @@ def _integer(value: int, what: str, bits: int) -> int:
     except TypeError:
         raise TypeError(f"{what} must be an int, not {type(value).__name__}") from None
     if not -(1 << bits - 1) <= number < 1 << bits - 1:
-        raise OverflowError(f"{what} {number} does not fit into {bits} bits")
+        raise OverflowError(f"{what} {number} does not fit in {bits} bits")
     return number
 
 
@@ -44,7 +44,7 @@ def stream(value: Any) -> int | None:
     if hasattr(value, "__cuda_stream__"):
         version, handle = value.__cuda_stream__()
         if version != 0:
-            raise TypeError(f"stream has version {version} of __cuda_stream__; only 0 is known")
+            raise TypeError(f"stream has version {version} of __cuda_stream__; only 0 is supported")
     elif hasattr(value, "cuda_stream"):
         handle = value.cuda_stream
     elif hasattr(value, "ptr"):
@@ -96,7 +96,7 @@ def text(value: str, what: str) -> bytes:
         raise TypeError(f"{what} must be a str, not {type(value).__name__}")
     encoded = value.encode()
     if b"\0" in encoded:
-        raise ValueError(f"{what} {value!r} has a NUL character in it")
+        raise ValueError(f"{what} {value!r} contains a NUL character")
     return encoded
 
 
@@ -104,7 +104,7 @@ def path(value: str | os.PathLike[str]) -> bytes:
     """Return `value` as the directory argument of a call."""
     encoded = os.fsencode(value)
     if b"\0" in encoded:
-        raise ValueError("directory has a NUL character in it")
+        raise ValueError("directory contains a NUL character")
     return encoded
 
 

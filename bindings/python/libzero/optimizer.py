@@ -281,11 +281,11 @@ class Optimizer(Gradients, Checkpoints, Closing):
 
         >>> optimizer.lr = 0.1
         Traceback (most recent call last):
-        AttributeError: optimizer.lr would set nothing: optimizer.settings['lr'] sets it for all groups
+        AttributeError: optimizer.lr would have no effect: optimizer.settings['lr'] sets it for all groups
         """
         if name in self.__dict__.get("_known", ()):
             raise AttributeError(
-                f"optimizer.{name} would set nothing: optimizer.settings[{name!r}] sets it for all groups"
+                f"optimizer.{name} would have no effect: optimizer.settings[{name!r}] sets it for all groups"
             )
         super().__setattr__(name, value)
 

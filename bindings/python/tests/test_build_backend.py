@@ -40,7 +40,7 @@ class RefusalTest(unittest.TestCase):
 
     def test_another_system_is_named_before_a_compiler_is_looked_for(self) -> None:
         for platform in ("darwin", "win32"):
-            self.assertIn(f"libzero runs on Linux, and this system is {platform}: ", self.build(platform, PATH="/nowhere"))
+            self.assertIn(f"libzero runs on Linux, but this system is {platform}: ", self.build(platform, PATH="/nowhere"))
 
     def test_without_a_compiler_the_least_ones_and_their_packages_are_named(self) -> None:
         said = self.build("linux", PATH="/nowhere")

@@ -44,7 +44,7 @@ class SoloTest(unittest.TestCase):
     def test_an_nccl_comm_without_a_gpu_says_why(self) -> None:
         with self.assertRaisesRegex(ValueError, "unique_id has 3 bytes, not 128"):
             Comm.nccl(b"abc", 0, 1)
-        with self.assertRaisesRegex(ArgumentError, "rank 2 of a world of 2 does not exist"):
+        with self.assertRaisesRegex(ArgumentError, "rank 2 does not exist in a world of 2"):
             Comm.nccl(bytes(128), 2, 2)
         with self.assertRaisesRegex(ArgumentError, "nccl_comm"):
             Comm.wrap_nccl(0)
@@ -75,16 +75,16 @@ class SoloTest(unittest.TestCase):
             Comm.solo(device_ordinal=1)
         with self.assertRaisesRegex(ArgumentError, "device_ordinal=None, which only Comm.from_env takes"):
             Comm.solo(device="cuda", device_ordinal=-1)
-        with self.assertRaisesRegex(ArgumentError, "device_ordinal is -2; they begin with 0"):
+        with self.assertRaisesRegex(ArgumentError, "device_ordinal is -2; ordinals start at 0"):
             Comm.from_env(device="cuda", device_ordinal=-2)
 
     def test_how_nccl_works_is_passed_on(self) -> None:
         identity = bytes(128)
-        with self.assertRaisesRegex(ArgumentError, "reduce_ctas is 65; it must be 1 to 64"):
+        with self.assertRaisesRegex(ArgumentError, "reduce_ctas is 65; it must be from 1 to 64"):
             Comm.nccl(identity, 0, 1, reduce_ctas=65)
         with self.assertRaisesRegex(ArgumentError, "reduce_ctas is -1"):
             Comm.from_env(reduce_ctas=-1)
-        with self.assertRaisesRegex(ArgumentError, "rank 1 of a world of 1"):
+        with self.assertRaisesRegex(ArgumentError, "rank 1 does not exist in a world of 1"):
             Comm.nccl(identity, 1, 1, reduce_ctas=8, gather_on_kernels=True)
 
     def test_env_without_a_launcher_is_solo(self) -> None:

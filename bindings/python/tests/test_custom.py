@@ -230,7 +230,9 @@ class Failures(unittest.TestCase):
 
         with Comm.solo() as comm, Optimizer(comm, CustomOptimizer(rule)) as optimizer:
             optimizer.register([("w", floats(1, 2, 3), floats(1, 2, 3))])
-            with self.assertRaisesRegex(CallbackError, "behind 'values', which has 12 bytes"):
+            with self.assertRaisesRegex(
+                CallbackError, "past the end of 'values', which has 12 bytes"
+            ):
                 optimizer.step()
 
     def test_what_it_keeps_stays_readable(self) -> None:

@@ -73,7 +73,7 @@ class DlpackTest(unittest.TestCase):
         array = Array(4096, (2,), device=CUDA, flags=0)
         self.assertTrue(buffer_of(array, "it", gpu=True).gpu)
         self.assertEqual(array.asked["stream"], -1)
-        with self.assertRaisesRegex(ValueError, "it is on a GPU; memory of the host is needed"):
+        with self.assertRaisesRegex(ValueError, "it is on a GPU; host memory is needed"):
             buffer_of(array, "it")
 
     def test_what_cannot_be_used_is_refused(self) -> None:

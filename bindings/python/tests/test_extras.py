@@ -55,14 +55,16 @@ class ExtrasTest(unittest.TestCase):
             optimizer.state_extra_set("a", b"")
         with self.assertRaisesRegex(ArgumentError, "1 to 255"):
             optimizer.state_extra_set("", b"x")
-        with self.assertRaisesRegex(ArgumentError, "all may have 16777216"):
+        with self.assertRaisesRegex(ArgumentError, "together they may have at most 16777216"):
             optimizer.state_extra_set("a", bytes((16 << 20) + 1))
-        with self.assertRaisesRegex(ValueError, "has a NUL character"):
+        with self.assertRaisesRegex(ValueError, "contains a NUL character"):
             optimizer.state_extra_set("a\0", b"x")
         for wrong in ("text", 5):
             with self.assertRaisesRegex(TypeError, "the value of an extra is bytes, not"):
                 optimizer.state_extra_set("a", wrong)  # type: ignore[arg-type]
-        with self.assertRaisesRegex(ArgumentError, "Optimizer.state_extra_list tells which were"):
+        with self.assertRaisesRegex(
+            ArgumentError, "Optimizer.state_extra_list lists those that were"
+        ):
             optimizer.state_extra_get("a")
 
 

@@ -62,7 +62,7 @@ class ArrayTest(unittest.TestCase):
 
     def test_it_is_none_where_the_comm_is_on_the_host(self) -> None:
         with Comm.solo() as comm, Optimizer(comm) as optimizer:
-            with self.assertRaisesRegex(ValueError, "parameter 'w' is on a GPU; memory of"):
+            with self.assertRaisesRegex(ValueError, "parameter 'w' is on a GPU; host memory"):
                 optimizer.register({"w": Array()})
             with self.assertRaisesRegex(ValueError, "buffer 'b' is on a GPU"):
                 optimizer.register_buffers({"b": Array()})

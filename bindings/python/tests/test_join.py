@@ -55,7 +55,7 @@ class JoinTest(unittest.TestCase):
         def body(comm: Comm) -> tuple[int, float]:
             weight, made = floats(0), 0
             with model(comm, weight, "error") as optimizer:
-                with self.assertRaisesRegex(ZeroError, "rank 1 has no more inputs") as caught:
+                with self.assertRaisesRegex(ZeroError, "rank 1 has run out of inputs") as caught:
                     for _ in range(3 - comm.rank):
                         optimizer.step()
                         made += 1

@@ -154,7 +154,7 @@ class BufferTest(unittest.TestCase):
         self.assertEqual(buffer.dtype, "float32")
         with self.assertRaisesRegex(ValueError, "not contiguous"):
             buffer_of(tensor("float32", contiguous=False), "it")
-        with self.assertRaisesRegex(ValueError, "it is on a GPU; memory of the host is needed"):
+        with self.assertRaisesRegex(ValueError, "it is on a GPU; host memory is needed"):
             buffer_of(tensor("float32", device="cuda"), "it")
         self.assertTrue(buffer_of(tensor("float32", device="cuda"), "it", gpu=True).gpu)
         with self.assertRaisesRegex(ValueError, "device 'xpu'; libzero supports 'cpu' and 'cuda'"):

@@ -147,7 +147,8 @@ class StepTest(unittest.TestCase):
                 optimizer.set_trainable(0, False)
                 optimizer.step()
                 for wrong in (2, -1):
-                    with self.assertRaisesRegex(IndexError, f"parameter {wrong}: 2 are registered"):
+                    said = f"parameter {wrong} does not exist: 2 are registered"
+                    with self.assertRaisesRegex(IndexError, said):
                         optimizer.set_trainable(wrong, False)
             return [a[0], b[0]]
 
@@ -204,7 +205,7 @@ class StepTest(unittest.TestCase):
             optimizer.register({"w": weight})
             words = array.array("H", [1])
             for error, buffers, says in (
-                (ArgumentError, {"w": mean}, "'w' is a parameter already"),
+                (ArgumentError, {"w": mean}, "'w' is already a parameter"),
                 (ArgumentError, {"fine": mean, "b": weight}, "overlaps"),
                 (ArgumentError, [], "no buffers"),
                 (TypeError, {"b": array.array("b", [1])}, "int64"),

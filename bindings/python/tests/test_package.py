@@ -129,15 +129,18 @@ class LoadTest(unittest.TestCase):
             newer.write_bytes(content.replace(b"GLIBC_" + newest, b"GLIBC_2.99"))
             told = run_python("-m", "libzero", LIBZERO_PATH=folder)
         self.assertEqual(told.returncode, 1)
-        self.assertRegex(told.stderr, f"{newer}: needs glibc 2.99, and this machine has glibc 2")
+        self.assertRegex(told.stderr, f"{newer}: needs glibc 2.99, but this machine has glibc 2")
         self.assertIn("`pip install .` in a checkout", told.stderr)
         self.assertIn("LIBZERO_PATH is set, so no other place is searched", told.stderr)
 
     @unittest.skipUnless(shutil.which("cc"), "there is no C compiler")
     def test_library_that_is_another_or_older_is_named_with_its_version(self) -> None:
         for source, words in (
-            ("int zero;", "has no zero_version, so it is another library of that name"),
-            ("int zero_version(void) { return 100; }", "is version 0.1.0, this package needs 0.2"),
+            ("int zero;", "has no zero_version, so it is another library with that name"),
+            (
+                "int zero_version(void) { return 100; }",
+                "is version 0.1.0, but this package needs 0.2",
+            ),
         ):
             with self.subTest(words), tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / "libzero.so"
@@ -156,7 +159,7 @@ class LoadTest(unittest.TestCase):
         self.assertEqual(values, "1.0 1.0")
         self.assertEqual(len(refusals), 2)
         for refusal in refusals:
-            self.assertRegex(refusal, "^ZERO_ERR_ARGUMENT .* is that of another copy of libzero")
+            self.assertRegex(refusal, "^ZERO_ERR_ARGUMENT .* belongs to another copy of libzero")
 
     def test_handles_are_not_copied(self) -> None:
         with libzero.Comm.solo() as comm, libzero.Optimizer(comm, "sgd") as optimizer:

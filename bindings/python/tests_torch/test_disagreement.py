@@ -235,10 +235,10 @@ class Disagreement(InAllWorlds):
             for rank, found in enumerate(ranks):
                 for count, told, difference, same in found:
                     wanted = [
-                        f"rank {world - 1} refuses the state",
-                        f"rank {world - 1} refuses the new",
-                        f"rank {world - 1} refuses the new",
-                        f"rank {world - 1} refuses the new",
+                        f"rank {world - 1} refused the state",
+                        f"rank {world - 1} refused the new",
+                        f"rank {world - 1} refused the new",
+                        f"rank {world - 1} refused the new",
                     ]
                     if rank == world - 1:
                         wanted = ["the state has 0 parameter groups", "is sparse", "more than", "lr"]

@@ -102,7 +102,7 @@ class BadInput(FilesTest):
                 self.refused(words, *ALONE, "torch", self.path(name), self.path("saved"))
         for name in ("missing", "text"):
             self.refused(
-                "no directory of torch.distributed",
+                "not a torch.distributed",
                 "import",
                 "--from",
                 "dcp",
@@ -229,7 +229,7 @@ class BadInput(FilesTest):
             _places.new_file(self.path("mine"), False),
             _places.new_directory(self.path("mine"), False, ""),
         ):
-            with self.assertRaisesRegex(RefusedError, "was created meanwhile"):
+            with self.assertRaisesRegex(RefusedError, "was created in the meantime"):
                 with place as path:
                     if not os.path.exists(path):
                         os.mkdir(path)

@@ -222,7 +222,7 @@ class NativeRanks(InAllWorlds):
                 alone, other_options, other_shapes = told[:4], told[4], told[5]
                 for said, words in zip(alone, own):
                     self.assertIn(
-                        words if rank == world - 1 else f"rank {world - 1} refuses the new", said
+                        words if rank == world - 1 else f"rank {world - 1} refused the new", said
                     )
                 if world > 1:
                     self.assertIn("rank", other_options)
@@ -245,7 +245,7 @@ class NativeRanks(InAllWorlds):
     def test_what_one_rank_refuses_at_first_the_others_are_told(self) -> None:
         for world, rank, (told, difference) in self.of_ranks(refused_at_first):
             own = "has strides"
-            self.assertIn(own if rank == world - 1 else f"rank {world - 1} refuses its par", told)
+            self.assertIn(own if rank == world - 1 else f"rank {world - 1} refused its par", told)
             self.assertLess(difference, 1)
 
     def test_a_closure_that_raises_on_one_rank_keeps_no_rank_waiting(self) -> None:

@@ -324,7 +324,7 @@ class NativeState(unittest.TestCase):
         for trained, loaded, none_begun in self.of(saved_behind_steps):
             self.assertFalse(trained)
             self.assertTrue(loaded)
-            self.assertIn("save_begin comes first", none_begun)
+            self.assertIn("save_begin first", none_begun)
 
     def test_a_checkpoint_is_replaced_only_when_asked(self) -> None:
         for world in WORLDS:

@@ -29,7 +29,7 @@ fn build() -> String {
     let of = |name: &str| env::var(name).unwrap_or_default();
     if of("HOST") != of("TARGET") {
         fail(&format!(
-            "`vendored` builds for {}, not for {}: build libzero for that, and take `static`",
+            "`vendored` builds for {}, not for {}: build libzero for that target, and use `static`",
             of("HOST"),
             of("TARGET")
         ));
@@ -53,7 +53,7 @@ fn run(program: &str, arguments: &[&str]) {
     };
     fail(&format!(
         "`{program} {}` failed. `vendored` needs Meson 1.0, ninja, pkg-config and a C++20 compiler \
-         (GCC 11 or Clang 14); `link` and `static` take a libzero that is built already.\n{said}",
+         (GCC 11 or Clang 14); `link` and `static` use a libzero that is already built.\n{said}",
         arguments.join(" ")
     ));
 }

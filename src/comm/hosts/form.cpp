@@ -56,14 +56,15 @@ Result<std::shared_ptr<local::LocalComm>> join_host(const Forming& forming, cons
   const std::string name = ZERO_TRY(agree_on_name(forming, layout));
   if (!forming.takes_part()) return std::shared_ptr<local::LocalComm>();
   if (layout.places > local::kMaxWorld)
-    return Status(ZERO_ERR_UNSUPPORTED, text(layout.places, " ranks on one host"));
+    return Status(ZERO_ERR_UNSUPPORTED, text(layout.places, " ranks on one host; at most ",
+                                             local::kMaxWorld, " can share memory"));
   const Deadline trial(std::min(forming.options.rendezvous_ms,
                                 kTrialMs + kTrialOfEachMs * forming.call.comm().world()));
   const auto check = [&]() -> Status {
-    if (trial.passed()) return Status(ZERO_ERR_UNSUPPORTED, "ranks did not meet on one host");
+    if (trial.passed()) return Status(ZERO_ERR_UNSUPPORTED, "the ranks did not meet on this host");
     return forming.call.comm().check();
   };
-  return local::join("rendezvous of the ranks of a host", local::address_of_comm(name, name), name,
+  return local::join("rendezvous of the ranks on a host", local::address_of_comm(name, name), name,
                      layout.seat(forming.place).place, layout.places, forming.options, nullptr,
                      check);
 }
@@ -133,13 +134,14 @@ Result<std::shared_ptr<Comm>> form(Call& call, std::span<const int32_t> members,
   Layout layout = hosts.empty() ? Layout() : Layout::of(hosts);
   if (!layout.is_even && place == 0)
     log(ZERO_LOG_WARNING,
-        "hosts have different numbers of ranks, so each rank counts as a host of its own: it sends "
-        "and receives between hosts what a host of several would once");
+        "hosts have different numbers of ranks, so libzero treats each rank as a separate host: "
+        "each rank sends and receives data that a host would send and receive once");
   Result<std::shared_ptr<local::LocalComm>> own = join_host(forming, layout);
   const Status trial = own.ok() ? Status() : Status(ZERO_ERR_UNSUPPORTED, own.failure().text());
   const std::string lacking = ZERO_TRY(call.find_lacking("local", trial));
   if (!lacking.empty()) {
-    log(ZERO_LOG_WARNING, text("ranks of one host will not share memory: ", lacking));
+    log(ZERO_LOG_WARNING, text("ranks on the same host cannot share memory (", lacking,
+                               "), so libzero treats each rank as a separate host"));
     count_each();
     if (!hosts.empty()) layout = Layout::of(hosts);
     own = join_host(forming, layout);

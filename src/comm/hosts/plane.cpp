@@ -88,7 +88,7 @@ Result<std::vector<std::byte*>> HostsComm::show(const Patience& patience,
       if (arena == nullptr || at.offset > arena->bytes() ||
           own[i].size() > arena->bytes() - at.offset)
         return break_for(ZERO_ERR_STATE, layout_.rank(seat_.host, place), patience,
-                         "data that travels lies in no arena that this rank has, too");
+                         "data to transfer is not in an arena that this rank also has");
       rows.push_back(arena->data_of(place) + at.offset);
     }
   }
@@ -142,9 +142,9 @@ Status HostsComm::await_part(Room& room, const Patience& patience) {
       if (now - sign_ns >= limit_ns) {
         const auto late = std::ranges::find_if(room.messages, &Room::Message::comes);
         const int32_t rank = (late != room.messages.end() ? *late : room.messages[0]).rank;
-        return break_for(
-            ZERO_ERR_TIMEOUT, rank, patience,
-            text("rank ", rank, " sent or took nothing for ", patience.limit_ms, " ms"));
+        return break_for(ZERO_ERR_TIMEOUT, rank, patience,
+                         text("rank ", rank, " neither sent nor received anything for ",
+                              patience.limit_ms, " ms"));
       }
     }
     // Wait: a slice of the limit.
@@ -172,8 +172,8 @@ Status HostsComm::trade_parts(const Trade& trade, const Patience& patience, cons
     room.part = part;
     for (Memory* const memory : {&room.sent, &room.received})
       if (memory->bytes() < part.most * fellows)
-        *memory =
-            ZERO_TRY(Memory::allocate(nullptr, part.most * fellows, "what travels between hosts"));
+        *memory = ZERO_TRY(
+            Memory::allocate(nullptr, part.most * fellows, "buffers for transfers between hosts"));
     ZERO_TRY(begin_messages(trade, room, true));
     pack(room);
     return begin_messages(trade, room, false);

@@ -37,7 +37,7 @@ void Control::abort(const Failure& cause) {
 Status Control::damaged() {
   abort(steps().fail(
       ZERO_ERR_COMM, -1, "",
-      "the memory that the ranks share was overwritten: a rank has written where it must not"));
+      "the memory that the ranks share was overwritten: a rank wrote where it must not"));
   return failure_status();
 }
 

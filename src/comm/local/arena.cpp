@@ -19,7 +19,8 @@ Result<ArenaLayout> ArenaLayout::of(size_t bytes, int32_t kind, int32_t world) {
   if (padded) layout.slice = *padded / kHugePage * kHugePage;
   const auto total = checked_multiply(layout.slice, static_cast<size_t>(layout.slices));
   if (!padded || !total || *total > static_cast<size_t>(INT64_MAX))
-    return Status(ZERO_ERR_MEMORY, text("an arena of ", layout.slices, " times ", bytes, " bytes"));
+    return Status(ZERO_ERR_MEMORY,
+                  text("an arena of ", layout.slices, " times ", bytes, " bytes is too large"));
   return layout;
 }
 
@@ -114,7 +115,7 @@ Status LocalComm::not_handed(int32_t rank, const Status& why) {
   const Patience where = handing_out();
   ZERO_TRY(control_->check(where));  // a dead process closes its end: its death is the cause
   control_->abort(steps.fail(ZERO_ERR_COMM, rank, where.where(),
-                             text(where.where(), ": memory could not be handed to or from rank ",
+                             text(where.where(), ": memory could not be passed to or from rank ",
                                   rank, ": ", why.text())));
   return control_->failure_status();
 }
@@ -143,7 +144,7 @@ Result<std::vector<Fd>> LocalComm::take_offer(size_t link, uint32_t number, size
     Frame offered = ZERO_TRY(hear(*links_[link], handing_out_bounds()));
     if (offered.kind != FrameKind::arena || offered.descriptors.size() != count ||
         offered.sequence > number)
-      return Status(ZERO_ERR_COMM, text("rank ", link, " sent something that is no arena"));
+      return Status(ZERO_ERR_COMM, text("rank ", link, " sent something that is not an arena"));
     if (offered.sequence < number) continue;  // of an attempt that failed here
     return std::move(offered.descriptors);
   }
@@ -168,7 +169,7 @@ Result<std::byte*> LocalComm::resolve(int32_t rank, const Location& location, si
       direct() ? std::static_pointer_cast<LocalArena>(this->arena(location)) : nullptr;
   if (!arena)
     return Status(ZERO_ERR_STATE, text("rank ", rank, " named arena ", location.arena,
-                                       ", which is gone on rank ", this->rank()));
+                                       ", which no longer exists on rank ", this->rank()));
   if (rank < 0 || rank >= world() || location.offset > arena->bytes() ||
       bytes > arena->bytes() - location.offset)
     return Status(ZERO_ERR_ARGUMENT,

@@ -100,7 +100,7 @@ Status Control::meet(std::span<const std::byte> mine, const Combine* combine,
                      const Patience& patience, const Through* through) {
   const std::optional<Next> next = std::exchange(next_, std::nullopt);
   if (mine.size() > kRecordRoom)
-    return Status(ZERO_ERR_INTERNAL, text("a record of ", mine.size(), " bytes"));
+    return Status(ZERO_ERR_INTERNAL, text("a record of ", mine.size(), " bytes is too large"));
   // Who is ahead has come: the exchange may have ended well, whatever broke since.
   const bool came = came_ > sequence_;
   if (!came && aborted()) return failure_status();

@@ -62,7 +62,7 @@ Status LocalGates::try_out() {
   const WordStep steps[] = {{WordStep::write, waits_word(), 1},
                             {WordStep::wait, waits_word(), 1},
                             {WordStep::write, waits_word(), 0}};
-  ZERO_TRY(device_->words(stream.handle(), steps, "a gate that is tried out"));
+  ZERO_TRY(device_->words(stream.handle(), steps, "a trial gate"));
   any_passed_ = true;
   Status recorded = device_->record(passed_.handle(), stream.handle());
   if (!recorded.ok()) {  // once more, so that the end waits for the steps
@@ -77,13 +77,13 @@ Status LocalGates::try_out() {
   any_passed_ = false;
   if (!let_go.ok()) abandon();
   return Status(ZERO_ERR_UNSUPPORTED, text("the device accepted writes and waits for words, but "
-                                           "had not done them after ",
+                                           "did not complete them within ",
                                            limit_ms, " ms"));
 }
 
 /// Waits for the gate, and shows progress, because the other ranks wait for this one.
 Status LocalGates::await_trial(int64_t limit_ms) {
-  return await(*device_, passed_.handle(), limit_ms, "a gate that is tried out", [this] {
+  return await(*device_, passed_.handle(), limit_ms, "a trial gate", [this] {
     control_.note_progress();
     return Status();
   });
@@ -226,7 +226,7 @@ Status HostMeeting::meet(StreamHandle stream, const char* phase, const char* rul
   ++waits_;
   // The limit is doubled, so that the ranks that wait for this one's device name it first.
   ZERO_TRY(await(*device_, done_.handle(), 2 * timeout_ms_,
-                 text("what comes before ", what_, " (", phase, ")"), [&] { return look(where); }));
+                 text("the work before ", what_, " (", phase, ")"), [&] { return look(where); }));
   return control_.exchange({}, {}, where);
 }
 

@@ -62,7 +62,7 @@ Result<LifeThread*> LifeThread::start() {
   os().fcntl(made->page_fd.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
   made->pidfd = Fd::open([&] { return os().pidfd_open(made->pid, 0); });
 
-  ZERO_TRY(made->thread_.start("the thread that shows this process alive",
+  ZERO_TRY(made->thread_.start("the thread that shows that this process is alive",
                                [&self = *made] { self.hold_word(); }));
 
   std::unique_lock lock(made->mutex_);
@@ -73,7 +73,7 @@ Result<LifeThread*> LifeThread::start() {
   if (refused == 0) return made.release();
   const std::string why = text("registering a robust futex: ", errno_text(refused));
   if (made->pidfd.valid()) {
-    log(ZERO_LOG_INFO, text(why, ": the end of this process shows a little later"));
+    log(ZERO_LOG_INFO, text(why, ": other ranks notice the end of this process a little later"));
     return made.release();
   }
   made.release()->stop();

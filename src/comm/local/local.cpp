@@ -58,7 +58,7 @@ Status LocalComm::join_devices() {
   Status fits;
   if (world() > LocalGates::kMostRanks) {
     fits = Status(ZERO_ERR_UNSUPPORTED,
-                  text("world is ", world(), ": a local comm on devices has up to ",
+                  text("world is ", world(), ": a local comm on devices has at most ",
                        LocalGates::kMostRanks, " ranks"));
   }
   ZERO_TRY(call.vote("world", fits));
@@ -70,7 +70,7 @@ Status LocalComm::join_devices() {
   if (unreached.empty()) return open_gates(call);
   if (options().stages) return open_staging(call, unreached);
   return Status(ZERO_ERR_UNSUPPORTED,
-                text("devices do not reach each other's memory (", unreached, ")"));
+                text("devices cannot access each other's memory (", unreached, ")"));
 }
 
 Status LocalComm::open_gates(Call& call) {
@@ -84,8 +84,9 @@ Status LocalComm::open_gates(Call& call) {
   if (lacking.empty())
     gates_ = std::move(*opened);
   else
-    gates_ = ZERO_TRY(
-        open_meeting(call, "a gate", text("the host waits, as streams cannot (", lacking, ")")));
+    gates_ = ZERO_TRY(open_meeting(
+        call, "a gate",
+        text("the host waits in every step, because streams cannot wait (", lacking, ")")));
   return {};
 }
 
@@ -96,17 +97,18 @@ Result<std::unique_ptr<HostMeeting>> LocalComm::open_meeting(Call& call, const c
       "meeting", HostMeeting::open(what, device(), *control_, options().timeout_ms, host_waits)));
   uncaptured_ =
       Status(ZERO_ERR_UNSUPPORTED,
-             text("the stream is being captured, and no step of this comm can be: ", why));
-  log(ZERO_LOG_WARNING, text("rank ", rank(), " of a local comm: in every step ", why));
+             text("the stream is being captured, but steps of this comm cannot be: ", why));
+  log(ZERO_LOG_WARNING, text("rank ", rank(), " of a local comm: ", why));
   return meeting;
 }
 
 Status LocalComm::open_staging(Call& call, const std::string& why) {
-  std::unique_ptr<HostMeeting> meeting = ZERO_TRY(open_meeting(
-      call, "a transfer",
-      text("gradients and parameters go through the host's memory, as devices do not reach "
-           "each other's (",
-           why, ")")));
+  std::unique_ptr<HostMeeting> meeting =
+      ZERO_TRY(open_meeting(call, "a transfer",
+                            text("gradients and parameters are copied through host memory in every "
+                                 "step, because devices cannot access "
+                                 "each other's memory (",
+                                 why, ")")));
   const ArenaLayout layout =
       ZERO_TRY(ArenaLayout::of(options().staging_bytes, ZERO_MEMORY_PER_RANK, world()));
   std::shared_ptr<Mapping> slots =
@@ -133,7 +135,8 @@ Result<std::shared_ptr<Comm>> LocalComm::make_child(Call& call, std::span<const 
   if (members.empty()) return std::shared_ptr<Comm>();
   const std::string& shared = names[static_cast<size_t>(members[0])];
   if (shared.empty())
-    return Status(ZERO_ERR_PEER, text("rank ", members[0], " could not draw the child's name"));
+    return Status(ZERO_ERR_PEER,
+                  text("rank ", members[0], " could not draw a name for the new comm"));
   const Patience where{operation_name(call.operation()), "child", options().rendezvous_ms, false};
   // The other members may die before they come, or fail. This comm sees that, but the child's
   // rendezvous could not. A rank that waits there shows progress here, because others may wait for
@@ -142,10 +145,10 @@ Result<std::shared_ptr<Comm>> LocalComm::make_child(Call& call, std::span<const 
     control_->note_progress();
     ZERO_TRY(control_->check(where));
     if (!control_->any_withdrew(members)) return {};
-    return Status(ZERO_ERR_PEER, "another rank could not take its seat");
+    return Status(ZERO_ERR_PEER, "another rank could not join the new comm");
   };
   Result<std::shared_ptr<LocalComm>> child =
-      join(text("rendezvous of the child of a split"), address_of_comm(shared, shared), shared,
+      join(text("rendezvous of the comm made by a split"), address_of_comm(shared, shared), shared,
            place, static_cast<int32_t>(members.size()), options(), device(), check);
   if (child.ok()) return std::shared_ptr<Comm>(std::move(*child));
   // The vote that follows tells why, in the words of the rank that failed.

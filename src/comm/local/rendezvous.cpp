@@ -215,7 +215,7 @@ Result<Seat> meet_at_root(const NamedMeeting& meeting) {
   const std::optional<Group> group = read<Group>(frame, FrameKind::group);
   if (!group || frame.descriptors.size() != 1 || group->processes == 0 ||
       group->processes > static_cast<uint32_t>(meeting.world))
-    return meeting.failed("rank 0 sent something that is no answer");
+    return meeting.failed("rank 0 sent an invalid reply");
   const std::vector<std::shared_ptr<Peer>> processes =
       ZERO_TRY(take_processes(meeting, root, group->processes));
   os().reached("rendezvous.welcome");
@@ -245,7 +245,7 @@ NamedMeeting::NamedMeeting(std::string address_of, const Life& life)
 
 /// Meets a process by its life page, and perhaps a pidfd, which it copies.
 Result<std::shared_ptr<Witness>> NamedMeeting::meet(std::span<Fd> given, pid_t pid) const {
-  if (given.empty()) return Status(ZERO_ERR_COMM, "it has no life page");
+  if (given.empty()) return Status(ZERO_ERR_COMM, "it sent no life page");
   Fd pidfd;
   if (given.size() > 1 && given[1].valid()) {
     pidfd = Fd::open([&] { return os().fcntl(given[1].get(), F_DUPFD_CLOEXEC, 0); });
@@ -258,9 +258,9 @@ Result<std::shared_ptr<Witness>> NamedMeeting::meet(std::span<Fd> given, pid_t p
 std::string NamedMeeting::absent(std::string_view ranks, int64_t limit_ms) const {
   struct stat space {};
   const bool known = os().fstatat(AT_FDCWD, "/proc/self/ns/net", &space, 0) == 0;
-  return text(ranks, " never came within ", limit_ms, " ms; this rank looked as user ",
+  return text(ranks, " did not arrive within ", limit_ms, " ms; this rank looked as user ",
               os().geteuid(), " in network namespace ", known ? text(space.st_ino) : "unknown",
-              " for the name '", address, "': ranks of one comm have all three in common");
+              " for the name '", address, "': all three must be the same on all ranks of a comm");
 }
 
 std::string NamedMeeting::unreached(std::span<const std::string>) const {
@@ -272,8 +272,8 @@ Result<Seat> meet(const NamedMeeting& meeting) {
   if (meeting.world > 1 && meeting.word.empty() && !meeting.knows_users)
     return meeting.failed(
         text("user ", os().geteuid(),
-             " stands for every user that this user namespace does not "
-             "know, so nothing tells the ranks of this job from other users' processes: start them "
+             " stands for every user unknown to this user namespace, so the ranks "
+             "of this job cannot be told from other users' processes: start them "
              "with a launcher, or set ZERO_JOB to a word that others cannot guess"));
   Result<Seat> met = meeting.rank == 0 ? meet_as_root(meeting) : meet_at_root(meeting);
   const Code code = met.failure().code();

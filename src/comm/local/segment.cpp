@@ -30,10 +30,9 @@ std::mutex registry_mutex;
 Registry* registry = nullptr;  // never freed
 
 Status no_memory(size_t bytes, int error) {
-  return Status(
-      ZERO_ERR_MEMORY,
-      text("no memory for ", bytes, " bytes shared by ranks: ", errno_text(error),
-           error == EFBIG ? ": the limit of file sizes (ulimit -f) holds for it, too" : ""));
+  return Status(ZERO_ERR_MEMORY,
+                text("no memory for ", bytes, " bytes shared by ranks: ", errno_text(error),
+                     error == EFBIG ? ": the file size limit (ulimit -f) also applies to it" : ""));
 }
 
 /// Reserves an address range of `bytes` that starts at a huge page, by a mapping without access.
@@ -73,7 +72,8 @@ Result<std::byte*> map_new(int fd, size_t bytes, Access access) {
   if (access != Access::shown && os().madvise(mapped, bytes, MADV_DONTFORK) != 0) {
     const int error = errno;
     os().munmap(mapped, bytes);
-    return Status(ZERO_ERR_SYSTEM, text("hiding shared memory from children: ", errno_text(error)));
+    return Status(ZERO_ERR_SYSTEM,
+                  text("hiding shared memory from child processes: ", errno_text(error)));
   }
   return static_cast<std::byte*>(mapped);
 }
@@ -115,11 +115,11 @@ Result<Fd> create_segment(const char* name, size_t bytes) {
 Status check_segment(int fd, size_t bytes) {
   struct stat info;
   if (os().fstat(fd, &info) != 0)
-    return Status(ZERO_ERR_COMM, text("looking at a received descriptor: ", errno_text(errno)));
+    return Status(ZERO_ERR_COMM, text("inspecting a received descriptor: ", errno_text(errno)));
   const int seals = os().fcntl(fd, F_GET_SEALS, 0);
-  if (seals < 0) return Status(ZERO_ERR_COMM, "a received descriptor is no shared memory");
+  if (seals < 0) return Status(ZERO_ERR_COMM, "a received descriptor is not shared memory");
   if ((seals & kSizeSeals) != kSizeSeals)
-    return Status(ZERO_ERR_COMM, "received shared memory could still be shrunk or grown");
+    return Status(ZERO_ERR_COMM, "received shared memory can still shrink or grow");
   if (static_cast<uint64_t>(info.st_size) != bytes)
     return Status(ZERO_ERR_COMM,
                   text("received shared memory has ", info.st_size, " bytes instead of ", bytes));
@@ -129,7 +129,7 @@ Status check_segment(int fd, size_t bytes) {
 Result<std::shared_ptr<Mapping>> map_segment(int fd, size_t bytes, Access access) {
   struct stat info;
   if (os().fstat(fd, &info) != 0)
-    return Status(ZERO_ERR_SYSTEM, text("looking at shared memory: ", errno_text(errno)));
+    return Status(ZERO_ERR_SYSTEM, text("inspecting shared memory: ", errno_text(errno)));
   if (static_cast<uint64_t>(info.st_size) != bytes)
     return Status(ZERO_ERR_INTERNAL,
                   text("shared memory has ", info.st_size, " bytes, not ", bytes));

@@ -70,13 +70,14 @@ std::vector<Loaded> find_loaded() {
 Result<Loaded> find_one() {
   std::vector<Loaded> all = find_loaded();
   if (all.empty())
-    return Status(ZERO_ERR_UNSUPPORTED,
-                  "no MPI is loaded in this process: link the program to one, or load it, and call "
-                  "MPI_Init_thread");
+    return Status(
+        ZERO_ERR_UNSUPPORTED,
+        "no MPI is loaded in this process: link the program to one, or load one, and call "
+        "MPI_Init_thread");
   if (all.size() > 1)
     return Status(ZERO_ERR_UNSUPPORTED,
                   text("two MPIs are loaded in this process, ", all[0].path, " and ", all[1].path,
-                       ": libzero cannot tell which a communicator is of"));
+                       ": libzero cannot tell which one a communicator belongs to"));
   return std::move(all[0]);
 }
 
@@ -128,7 +129,7 @@ Result<const mpi_functions*> take_shim(void* shim, const std::string& place, con
   const mpi_functions* const table = get != nullptr ? get() : nullptr;
   if (table == nullptr || table->version != MPI_SHIM_VERSION)
     return Status(ZERO_ERR_UNSUPPORTED,
-                  text(place, " is of another libzero: run zero-mpi-shim again"));
+                  text(place, " was built for another libzero: run zero-mpi-shim again"));
   // It comes with the MPI that it was linked to, although its calls may go to another one.
   std::string other;
   for (const Loaded& one : find_loaded()) {
@@ -137,7 +138,7 @@ Result<const mpi_functions*> take_shim(void* shim, const std::string& place, con
   }
   if (other.empty()) return table;
   return Status(ZERO_ERR_UNSUPPORTED,
-                text(place, " was built for ", other, ", and this process has loaded ", loaded.path,
+                text(place, " was built for ", other, ", but this process has loaded ", loaded.path,
                      ": run zero-mpi-shim with the compiler of that MPI"));
 }
 
@@ -155,7 +156,7 @@ Result<const mpi_functions*> find_shim(const Loaded& loaded) {
   return Status(ZERO_ERR_UNSUPPORTED,
                 text(loaded.path,
                      " does not have MPI's standard ABI, and libzero has no shim for "
-                     "it: run zero-mpi-shim, which builds one by mpicc",
+                     "it: run zero-mpi-shim, which builds one with mpicc",
                      tried));
 }
 
@@ -198,7 +199,9 @@ Status check_running(const Library& library) {
   int initialized = 0, finalized = 0;
   ZERO_TRY(outcome(library, "MPI_Initialized", library.calls->state(&initialized, &finalized)));
   if (finalized != 0)
-    return Status(ZERO_ERR_STATE, "MPI_Finalize was called: free what uses MPI before that");
+    return Status(
+        ZERO_ERR_STATE,
+        "MPI_Finalize was already called: free everything that uses MPI before calling it");
   if (initialized == 0)
     return Status(ZERO_ERR_STATE, "MPI is not initialized: call MPI_Init_thread first");
   return {};
@@ -225,8 +228,9 @@ Status await(const Library& library, const char* what, mpi_handle& request, cons
     if (now - looked_ns >= kLookNs) {
       ZERO_TRY(bounds.check());
       if (deadline.passed())
-        return Status(ZERO_ERR_RENDEZVOUS, text(what, ": MPI was not done after ", bounds.limit_ms,
-                                                " ms; it does not tell which rank is late"));
+        return Status(ZERO_ERR_RENDEZVOUS,
+                      text(what, ": MPI did not finish within ", bounds.limit_ms,
+                           " ms; it does not say which rank is late"));
       looked_ns = now;
     }
     // Wait: a slice of bounds.limit_ms.

@@ -23,9 +23,10 @@ Status check_thread(const Library& library) {
   int is_main = 0;
   ZERO_TRY(outcome(library, "MPI_Query_thread", library.calls->thread(&level, &is_main)));
   if (level != MPI_LEVEL_FUNNELED || is_main != 0) return {};
-  return Status(ZERO_ERR_STATE,
-                "this is not the thread that initialized MPI, and MPI allows calls from no other: "
-                "ask MPI_Init_thread for MPI_THREAD_SERIALIZED or more");
+  return Status(
+      ZERO_ERR_STATE,
+      "this is not the thread that initialized MPI, and MPI allows calls only from that thread: "
+      "request MPI_THREAD_SERIALIZED or higher from MPI_Init_thread");
 }
 
 MpiMessages::MpiMessages(const Library& library, Duplicate& own, int32_t world)

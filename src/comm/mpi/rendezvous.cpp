@@ -37,14 +37,15 @@ Result<mpi_group> group_of(const Library& library, mpi_handle comm, size_t bytes
   if (comm == 0)
     return Status(
         ZERO_ERR_ARGUMENT,
-        text("the ", bytes, " bytes at mpi_comm are no MPI_Comm and no Fortran integer of one"));
+        text("the ", bytes,
+             " bytes at mpi_comm are neither an MPI_Comm nor the Fortran integer of one"));
   mpi_group group{};
   ZERO_TRY(outcome(library, "the communicator", library.calls->group(comm, &group)));
   if (group.is_null != 0) return Status(ZERO_ERR_ARGUMENT, "the communicator is MPI_COMM_NULL");
   if (group.is_inter != 0)
     return Status(
         ZERO_ERR_ARGUMENT,
-        "the communicator is an intercommunicator: merge it by MPI_Intercomm_merge first");
+        "the communicator is an intercommunicator: merge it with MPI_Intercomm_merge first");
   return group;
 }
 

@@ -230,7 +230,7 @@ bool Channels::end(bool broken) noexcept {
     return true;
   });
   if (!ended || !all)
-    log(ZERO_LOG_WARNING, "NCCL did not end a communicator within 2 s: it is left behind");
+    log(ZERO_LOG_WARNING, "NCCL did not destroy a communicator within 2 s: it is leaked");
   return ended && all;
 }
 

@@ -74,10 +74,10 @@ Result<Library> take_library(void* handle, const std::string& name) {
   found.path = name;
   ZERO_TRY(take_function(handle, "ncclGetVersion", &found.get_version));
   if (found.get_version(&found.version) != kSuccess)
-    return Status(ZERO_ERR_UNSUPPORTED, "it does not tell its version");
+    return Status(ZERO_ERR_UNSUPPORTED, "it does not report its version");
   if (found.version < kOldestVersion)
     return Status(ZERO_ERR_UNSUPPORTED,
-                  text("it is version ", version_text(found.version), ", libzero needs ",
+                  text("it is version ", version_text(found.version), ", but libzero needs ",
                        version_text(kOldestVersion), " or later"));
   ZERO_TRY(take_functions(handle, found));
   return found;

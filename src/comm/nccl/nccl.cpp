@@ -52,14 +52,14 @@ Status open_window(const Library& library, Channel& channel, PrivateArena& arena
       return channel.run_alone(
           kLeaveMs, [&](Handle handle) { return library.window_deregister(handle, window); });
     });
-    if (!left) log(ZERO_LOG_WARNING, "NCCL did not give back an arena: its memory stays");
+    if (!left) log(ZERO_LOG_WARNING, "NCCL did not release an arena: its memory is leaked");
     return left;
   });
   return {};
 }
 
 Status cannot_sum() {
-  return {ZERO_ERR_INTERNAL, "NCCL sums floating types only, and each in itself"};
+  return {ZERO_ERR_INTERNAL, "NCCL sums only floating-point types, each in its own type"};
 }
 
 }  // namespace
@@ -82,7 +82,7 @@ Failure NcclComm::failure() const {
   Failure failure = TcpComm::failure();
   if (left_behind_)
     failure.text +=
-        "; NCCL did not come back from ending its communicators: they are left behind, "
+        "; NCCL did not return from destroying its communicators: they are leaked, "
         "and the device's queues may hang";
   return failure;
 }
@@ -199,7 +199,7 @@ Status NcclComm::map_arena(Use use, const Location& place) {
   mapped_.insert(place.arena);
   const std::shared_ptr<PrivateArena> arena = arena_of(place);
   if (arena == nullptr) {  // the others wait for this rank inside NCCL
-    return broken({ZERO_ERR_INTERNAL, text("arena ", place.arena, " is gone while it is in use")},
+    return broken({ZERO_ERR_INTERNAL, text("arena ", place.arena, " was freed while in use")},
                   "arenas");
   }
   Channel& channel = use == Use::reduce ? channels_->reduce() : channels_->gather();

@@ -91,7 +91,7 @@ class NcclComm final : public tcp::TcpComm, private QueuedPlane {
   std::set<uint32_t> mapped_;  // arenas, whatever came of it
 };
 
-inline constexpr const char* kSameId = "come with the same id";
+inline constexpr const char* kSameId = "passed the same id";
 
 /// Collective over the ranks of `channels`: connects them, by an Offer that travels through NCCL
 /// itself, and returns the seat. A failure has ended the channels. If the channels themselves

@@ -33,9 +33,9 @@ Result<std::vector<Greeting>> gather_greetings(const Formation& of, Channels& ch
   const size_t ranks = static_cast<size_t>(of.world);
   const size_t bytes = sizeof mine;
   const DeviceMemory memory = ZERO_TRY(
-      DeviceMemory::allocate(device, ranks * bytes, "the greetings of the ranks of an nccl comm"));
+      DeviceMemory::allocate(device, ranks * bytes, "the greetings of an nccl comm's ranks"));
   const HostBuffer host = ZERO_TRY(
-      HostBuffer::allocate(device, ranks * bytes, "the greetings of the ranks of an nccl comm"));
+      HostBuffer::allocate(device, ranks * bytes, "the greetings of an nccl comm's ranks"));
   const Stream stream = ZERO_TRY(make_stream(device));
   const Event done = ZERO_TRY(make_event(device));
   const size_t own = static_cast<size_t>(of.rank) * bytes;
@@ -48,7 +48,7 @@ Result<std::vector<Greeting>> gather_greetings(const Formation& of, Channels& ch
     }));
     ZERO_TRY(device->copy(stream.handle(), host.data(), memory.data(), ranks * bytes));
     ZERO_TRY(device->record(done.handle(), stream.handle()));
-    return await(*device, done.handle(), of.bounds.limit_ms, "the gathering of the ranks", [&] {
+    return await(*device, done.handle(), of.bounds.limit_ms, "gathering the ranks' greetings", [&] {
       ZERO_TRY(of.bounds.check());
       return channels.gather().error();
     });
@@ -56,7 +56,7 @@ Result<std::vector<Greeting>> gather_greetings(const Formation& of, Channels& ch
   if (Status status = talk(); !status.ok()) {
     (void)channels.end(true);  // before the memory that its work may still use goes
     const bool ended = device->record(done.handle(), stream.handle()).ok() &&
-                       await(*device, done.handle(), kEndMs, "the gathering of the ranks").ok();
+                       await(*device, done.handle(), kEndMs, "gathering the ranks' greetings").ok();
     if (!ended) device->give_up();
     return status;
   }
@@ -73,7 +73,7 @@ Status check_greetings(const std::vector<Greeting>& all, const Status& listening
   };
   for (size_t r = 0; r < all.size(); ++r) {
     if (all[r].magic != kMagic)
-      return Status(ZERO_ERR_RENDEZVOUS, text("rank ", r, " has another libzero"));
+      return Status(ZERO_ERR_RENDEZVOUS, text("rank ", r, " runs another libzero"));
     if (way(all[r]) != way(all[0]))
       return Status(ZERO_ERR_MISMATCH, text("zero_comm_options differ: rank ", r, " has ",
                                             way(all[r]), ", rank 0 has ", way(all[0])));

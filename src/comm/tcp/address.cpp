@@ -29,7 +29,7 @@ Result<Listener> listen_one(const Address& address, uint16_t port) {
   Place place;
   place.bytes = sizeof place.storage;
   if (os().getsockname(listener.fd.get(), place.get(), &place.bytes) != 0)
-    return Status(ZERO_ERR_SYSTEM, text("asking for a socket's port: ", errno_text(errno)));
+    return Status(ZERO_ERR_SYSTEM, text("getting a socket's port: ", errno_text(errno)));
   // The port is at the same place in both versions.
   listener.port = ntohs(reinterpret_cast<const sockaddr_in*>(&place.storage)->sin_port);
   return listener;
@@ -109,7 +109,7 @@ Result<std::vector<Address>> own_addresses(size_t most) {
   constexpr unsigned kUsable = IFF_UP | IFF_RUNNING;  // the second: there is a carrier
   ifaddrs* all = nullptr;
   if (os().getifaddrs(&all) != 0)
-    return Status(ZERO_ERR_SYSTEM, text("asking for this host's addresses: ", errno_text(errno)));
+    return Status(ZERO_ERR_SYSTEM, text("getting this host's addresses: ", errno_text(errno)));
   std::vector<Address> addresses, loopback;
   for (const ifaddrs* entry = all; entry != nullptr; entry = entry->ifa_next) {
     const std::optional<Address> address = to_address(entry->ifa_addr);
@@ -159,7 +159,7 @@ Result<std::vector<Address>> resolve(const std::string& host, int64_t limit_ms) 
   const Deadline deadline(limit_ms);
   const auto failed = [&](std::string_view why) {
     return Status(ZERO_ERR_RENDEZVOUS,
-                  text("no address of host '", host, "' was found",
+                  text("no address for host '", host, "' was found",
                        interrupted() ? ": this rank was interrupted"
                                      : text(" within ", limit_ms, " ms: ", why)));
   };

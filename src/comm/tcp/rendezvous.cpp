@@ -39,8 +39,8 @@ struct AddressedMeeting final : Meeting {
     std::string places;
     for (size_t i = 0; i < obstacles.size(); ++i)
       places += text(i == 0 ? "" : ", ", to_text(offer.addresses[i]), " (", obstacles[i], ")");
-    return text("rank ", root, " was not reached within ", limit_ms, " ms at port ", offer.port,
-                " of ", places);
+    return text("rank ", root, " could not be reached within ", limit_ms, " ms at port ",
+                offer.port, " of ", places);
   }
 
   const Offer& offer;
@@ -198,7 +198,7 @@ Result<Neighbours> visit(const Offer& offer, int32_t rank, int32_t world, const 
   if (tree.parent() != 0) {
     const Frame frame = ZERO_TRY(hear_root(joining.at(0, offer), host, FrameKind::offer));
     const std::optional<Offer> next = read<Offer>(frame, FrameKind::offer);
-    if (!next) return Status(ZERO_ERR_RENDEZVOUS, "rank 0 sent something that is no answer");
+    if (!next) return Status(ZERO_ERR_RENDEZVOUS, "rank 0 sent an invalid reply");
     ZERO_TRY(joining.go_to_parent(*next, *own));
   } else {
     joining.add(std::move(host));

@@ -75,8 +75,7 @@ bool TcpComm::rise(const Round& round) {
   for (Peer& child : children()) {
     const auto& [kind, sequence, theirs, descriptors] = *child.record;
     if (sequence != sequence_ || theirs.size() != bytes_from(round, child.place)) {
-      propose(
-          make_failure(ZERO_ERR_COMM, kNobody, "the ranks sent records that do not fit together"));
+      propose(make_failure(ZERO_ERR_COMM, kNobody, "the ranks sent records that do not match"));
       return false;
     }
     if (round.combine != nullptr)
@@ -126,7 +125,7 @@ bool TcpComm::pass_down(const Round& round) {
   };
   if (frame.sequence != sequence_ ||
       frame.payload.size() != (has_it(tree_) ? 0 : round.out.size())) {
-    blame(parent(), ZERO_ERR_COMM, text("rank ", parent().rank, " sent records that do not fit"));
+    blame(parent(), ZERO_ERR_COMM, text("rank ", parent().rank, " sent records that do not match"));
     return false;
   }
   answered_ = sequence_;
@@ -158,7 +157,7 @@ void TcpComm::pump() {
       if (is_parent(peer) && records_) break;
     }
     if (peer.link->over() && !peer.left)
-      blame(peer, ZERO_ERR_PEER_DEAD, text(peer.name, " died: its connection has ended"));
+      blame(peer, ZERO_ERR_PEER_DEAD, text(peer.name, " died: its connection was closed"));
   }
   if (proposed_ && alone_.passed()) set_cause(*proposed_);
 }
@@ -264,7 +263,7 @@ Failure TcpComm::failure() const {
 
 Result<std::shared_ptr<Comm>> TcpComm::make_child(Call&, std::span<const int32_t>, int32_t,
                                                   int32_t) {
-  return Status(ZERO_ERR_UNSUPPORTED, "ranks that are only connected cannot be split");
+  return Status(ZERO_ERR_UNSUPPORTED, "a comm that only connects ranks cannot be split");
 }
 
 }  // namespace zero::tcp

@@ -13,10 +13,10 @@ Status check_sums(Optimizer& optim, uint64_t capture) {
   if (optim.phase != Phase::reduced || memory.reduced_in == capture) return Status();
   if (memory.reduced_in == 0)
     return wrong_state(
-        "gradients were reduced before the capture began: zero_step, or drop them first");
+        "gradients were reduced before the capture began: call zero_step or drop them first");
   return wrong_state(
-      "gradients were reduced in a capture, which has done nothing yet: zero_step belongs "
-      "to the same one; or drop them first");
+      "gradients were reduced in a capture, which has not run yet: call zero_step in the "
+      "same capture, or drop them first");
 }
 
 }  // namespace
@@ -26,11 +26,11 @@ Status check_capture(Optimizer& optim, uint64_t capture) {
   if (capture == 0) return Status();
   if (!optim.sealed())
     return wrong_state(
-        "the stream is being captured and parameters are not sealed yet: zero_seal, or a "
-        "step, comes before the capture");
+        "the stream is being captured, but parameters are not sealed yet: call zero_seal, or "
+        "take a step, before the capture");
   if (optim.phase == Phase::reducing)
     return wrong_state(
-        "gradients were announced outside of the capture: zero_step, or drop them first");
+        "gradients were announced outside the capture: call zero_step or drop them first");
   return settle(optim);
 }
 

@@ -26,7 +26,7 @@ Status Upload::reserve(size_t bytes) {
   for (Slot& slot : slots_) {
     if (slot.buffer.bytes() >= bytes) continue;
     ZERO_TRY(await(slot));
-    slot.buffer = ZERO_TRY(HostBuffer::allocate(comm_->device(), bytes, "tables on their way"));
+    slot.buffer = ZERO_TRY(HostBuffer::allocate(comm_->device(), bytes, "tables in transit"));
   }
   return Status();
 }
@@ -109,13 +109,13 @@ Status Queue::await(const Event& event, std::string_view what) const {
 
 Status Queue::await_looks() {
   ZERO_TRY(device->record(looked.handle(), looks.handle()));
-  return await(looked, "what the host has sent");
+  return await(looked, "copies from the host");
 }
 
 Status Queue::drain() const {
   ZERO_TRY(await(ended, "the steps so far"));
-  ZERO_TRY(await(gathered, "parameters on their way"));
-  return await(looked, "what the host reads");
+  ZERO_TRY(await(gathered, "gathering parameters"));
+  return await(looked, "copies to the host");
 }
 
 void Queue::note_publishing() {

@@ -30,7 +30,7 @@ Status grow(Queue& queue, const std::shared_ptr<Device>& device, Memory& memory,
 
 Status grow_host(const std::shared_ptr<Device>& device, HostBuffer& buffer, size_t bytes) {
   if (buffer.bytes() < bytes)
-    buffer = ZERO_TRY(HostBuffer::allocate(device, bytes, "what a step found"));
+    buffer = ZERO_TRY(HostBuffer::allocate(device, bytes, "results of a step"));
   return Status();
 }
 
@@ -64,15 +64,15 @@ MadeOf made_of(const Optimizer& optim, const StepMemory& memory) {
 
 Status check_options(const Comm& comm, const OptimizerOptions& options) {
   const auto cannot = [&](std::string_view what) {
-    return unsupported(what, " is not possible on a ", comm.device()->kind(), " device");
+    return unsupported(what, " is not supported on a ", comm.device()->kind(), " device");
   };
-  if (options.custom != nullptr) return cannot("an update function of your own");
+  if (options.custom != nullptr) return cannot("your own update function");
   if (options.rule->trust != nullptr) return cannot(text("optimizer ", options.rule->name));
   if (options.uneven_inputs != ZERO_UNEVEN_OFF) return cannot("uneven_inputs");
   if (options.predivide_factor != 1) return cannot("predivide_factor");
   if (options.instances > 1 && !comm.direct())
-    return unsupported("instances is ", options.instances, ", which is not possible where ",
-                       comm.device()->kind(), " devices do not reach each other's memory");
+    return unsupported("instances is ", options.instances, ", which is not supported where ",
+                       comm.device()->kind(), " devices cannot access each other's memory");
   return options.max_grad_norm > 0 ? check_power(options.grad_norm_type) : Status();
 }
 

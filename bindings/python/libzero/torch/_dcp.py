@@ -169,7 +169,7 @@ def _read_metadata(path: str) -> meta.Metadata:
         with _places.open_regular(os.path.join(path, ".metadata"), links=False) as file:
             read = _Unpickler(file).load()
     except OSError as error:
-        raise RefusedError(f"no directory of torch.distributed.checkpoint: {error}") from None
+        raise RefusedError(f"not a torch.distributed.checkpoint directory: {error}") from None
     except (
         pickle.UnpicklingError,
         EOFError,
@@ -181,7 +181,7 @@ def _read_metadata(path: str) -> meta.Metadata:
     ) as error:
         raise RefusedError(f"its .metadata is damaged: {error}") from None
     if not isinstance(read, meta.Metadata):
-        raise RefusedError("its .metadata is of another kind")
+        raise RefusedError("its .metadata is of the wrong type")
     return read
 
 
@@ -204,7 +204,7 @@ class _Pieces:
         name = info.relative_path
         if name not in self._files:
             if os.path.basename(name) != name:
-                raise RefusedError(f"it names a file {name!r}")
+                raise RefusedError(f"its .metadata names a file {name!r} outside the directory")
             self._files[name] = self._opened.enter_context(
                 _places.open_regular(os.path.join(self._path, name), links=False)
             )
@@ -222,7 +222,7 @@ class _Pieces:
         for chunk in of.chunks:
             file, begin, tensor = self.load(meta.MetadataIndex(fqn, chunk.offsets))
             if tuple(tensor.shape) != tuple(chunk.sizes) or tensor.dtype != dtype:
-                raise RefusedError(f"a part of {fqn!r} is not what .metadata says")
+                raise RefusedError(f"a part of {fqn!r} does not match .metadata")
             chunks.append((chunk, file, begin, tensor))
         for offsets, sizes in _streams.boxes(of.size, dtype.itemsize):
             whole = torch.empty(sizes, dtype=dtype)

@@ -27,7 +27,7 @@ _logger = logging.getLogger("libzero")
 RENDEZVOUS_MS = 30_000
 _PROGRESS_MS = 300_000
 _CHUNK_BYTES = 1 << 25  # of one broadcast
-_TOLD = "rank {rank} refuses {what} (see its error); nothing has changed"
+_TOLD = "rank {rank} refused {what} (see its error); nothing has changed"
 
 
 class _Seat(NamedTuple):
@@ -44,7 +44,7 @@ def process_group(group: Optional[dist.ProcessGroup]) -> dist.ProcessGroup:
     has no default group."""
     if not dist.is_available():
         raise RuntimeError(
-            "this torch is built without torch.distributed, which libzero.torch needs"
+            "this torch was built without torch.distributed, which libzero.torch needs"
         )
     if group is not None:
         if dist.get_rank(group) < 0:
@@ -159,7 +159,7 @@ def _device_options(device: torch.device) -> dict[str, Any]:
     if device.type == "cuda":
         index = torch.cuda.current_device() if device.index is None else device.index
         return {"device": "cuda", "device_ordinal": index}
-    raise ValueError(f"parameters are on {device.type!r}; libzero has 'cpu' and 'cuda'")
+    raise ValueError(f"parameters are on {device.type!r}; libzero supports 'cpu' and 'cuda'")
 
 
 def _deadlines(group: dist.ProcessGroup, device: torch.device) -> dict[str, int]:

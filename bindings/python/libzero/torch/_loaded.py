@@ -49,7 +49,7 @@ def renumbered(state_dict: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
     state = state_dict["state"]
     strange = [number for number in state if number not in places]
     if strange:
-        raise ValueError(f"there is state of parameter {strange[0]!r}, which no group has")
+        raise ValueError(f"there is state for parameter {strange[0]!r}, which is in no group")
     for number, entry in state.items():
         if entry is not None:
             mapping(entry, f"state of parameter {number}")

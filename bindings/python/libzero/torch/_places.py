@@ -82,7 +82,7 @@ def new_directory(target: str, replace: bool, names: str) -> Iterator[str]:
         if not before:
             _rename_to_new(path, target)
         elif not _rename(path, target, _EXCHANGE):
-            raise RefusedError("this file system cannot exchange it in one step: remove it")
+            raise RefusedError("this file system cannot exchange it atomically: remove it")
     except BaseException:
         shutil.rmtree(path, ignore_errors=True)
         raise
@@ -119,7 +119,7 @@ def _rename_to_new(source: str, target: str) -> None:
         if not _rename(source, target, _NEW):
             os.rename(source, target)
     except FileExistsError:
-        raise RefusedError("it was created meanwhile: remove it, or give --replace") from None
+        raise RefusedError("it was created in the meantime: remove it, or give --replace") from None
 
 
 def _rename(source: str, target: str, flag: int) -> bool:

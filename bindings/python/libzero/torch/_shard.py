@@ -149,7 +149,7 @@ def listed_params(params: Params, what: str) -> list[Any]:
     if len(kinds) > 1 or "" in kinds:
         odd = next((one for one in listed if not _kind(one)), listed[-1])
         raise TypeError(
-            f"params has a {type(odd).__name__} in it; {what} takes tensors, or groups, not both"
+            f"params contains a {type(odd).__name__}; {what} takes tensors, or groups, not both"
         )
     for number, group in enumerate(listed):
         if isinstance(group, dict) and "params" not in group:
@@ -191,7 +191,7 @@ def _each_once(params: list[Any]) -> list[Any]:
     kept = list({id(tensor): one for tensor, one in reversed(list(zip(tensors, params)))}.values())
     if len(kept) < len(params):
         warnings.warn(
-            "a parameter is in a group more than once; torch would update it as often, and "
+            "a parameter is in a group more than once; torch would update it that many times, but "
             "libzero updates it once",
             stacklevel=4,
         )
@@ -222,7 +222,7 @@ def _without_names(one: Any) -> Any:
     params = [inside] if isinstance(inside, torch.Tensor) else list(inside)
     if any(_kind(param) == "named" for param in params):
         raise RuntimeError(
-            f"names of parameters need torch 2.6 or later, and this is {torch.__version__}; pass "
+            f"parameter names need torch 2.6 or later, but this is {torch.__version__}; pass "
             "model.parameters()"
         )
     return {**one, "params": params} if isinstance(one, dict) else one

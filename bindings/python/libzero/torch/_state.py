@@ -260,7 +260,7 @@ def follow_masters(core: Core, share_dtype: str) -> None:
     if told > 0:
         raise ValueError(
             f"parameter {core.bound[count + 1 - told].name} has values that {share_dtype} has not: "
-            "make the optimizer without broadcast_fp16"
+            "create the optimizer without broadcast_fp16"
         )
     if told < 0:
         return

@@ -128,7 +128,7 @@ class Bound:
             if now != before:
                 raise ValueError(
                     f"parameter {self.name} was {what} {before} when it was added and is {now} now; "
-                    "make a new optimizer after such a change"
+                    "create a new optimizer after such a change"
                 )
         if _dims_of(param, self.name) != self.dims:
             raise ValueError(
@@ -193,11 +193,11 @@ def _dims_of(tensor: torch.Tensor, name: str) -> tuple[int, ...]:
         raise TypeError(f"parameter {name} is {tensor.dtype}; libzero trains {names}")
     if tensor.device.type not in ("cpu", "cuda"):
         raise ValueError(
-            f"parameter {name} is on {tensor.device.type!r}; libzero has 'cpu' and 'cuda'"
+            f"parameter {name} is on {tensor.device.type!r}; libzero supports 'cpu' and 'cuda'"
         )
     if tensor.is_conj() or tensor.is_neg():
         raise ValueError(
-            f"parameter {name} is a view that conjugates or negates its memory; give its "
+            f"parameter {name} is a view that conjugates or negates its memory; pass its "
             "resolve_conj().resolve_neg()"
         )
     if not _has_memory(tensor):
@@ -326,7 +326,7 @@ class Buffers:
             if tensor.shape != place.shape or tensor.dtype != place.dtype:
                 raise ValueError(
                     f"buffer {name} was {place.dtype} of shape {tuple(place.shape)} when it was "
-                    f"given and is {tensor.dtype} of shape {tuple(tensor.shape)} now; make a new "
+                    f"given and is {tensor.dtype} of shape {tuple(tensor.shape)} now; create a new "
                     "optimizer after such a change"
                 )
             if tensor.data_ptr() != place.data_ptr():

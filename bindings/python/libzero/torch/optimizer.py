@@ -308,7 +308,7 @@ class Optimizer(Checkpoints):
         >>> optimizer.consolidate_state_dict(to=None)
         """
         if to is not None and not 0 <= to < self.world_size:
-            raise ValueError(f"to is {to}, and the group has ranks 0 to {self.world_size - 1}")
+            raise ValueError(f"to is {to}, but the group has ranks 0 to {self.world_size - 1}")
         self._gather(to)
 
     def state_dict(self) -> dict[str, Any]:

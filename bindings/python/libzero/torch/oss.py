@@ -161,7 +161,7 @@ class OSS(ShardedOptimizer):
         """
         if not -1 <= recipient_rank < self.world_size:
             raise ValueError(
-                f"recipient_rank is {recipient_rank}, and the group has ranks 0 to "
+                f"recipient_rank is {recipient_rank}, but the group has ranks 0 to "
                 f"{self.world_size - 1}; -1 stands for all of them"
             )
         self._gather(None if recipient_rank == -1 else recipient_rank)

@@ -148,7 +148,7 @@ class ShardedDataParallel(torch.nn.Module):
         """
         if not self._reducer.waiting:
             raise RuntimeError(
-                "nothing to reduce: there was no forward pass since the last reduction"
+                "nothing to reduce: there has been no forward pass since the last reduction"
             )
         self._reducer.reduce()
 

@@ -143,7 +143,7 @@ class ZeroRedundancyOptimizer(ShardedOptimizer, Joinable):
         >>> optimizer.consolidate_state_dict(to=0)
         """
         if to is not None and not 0 <= to < self.world_size:
-            raise ValueError(f"to is {to}, and the group has ranks 0 to {self.world_size - 1}")
+            raise ValueError(f"to is {to}, but the group has ranks 0 to {self.world_size - 1}")
         self._gather(to)
 
     def state_dict(self) -> dict[str, Any]:
@@ -194,7 +194,7 @@ def _hand_of(optimizer: ZeroRedundancyOptimizer, *, has_inputs: bool) -> Optiona
     leader = int(shard.comm.all_reduce(rank if has_inputs else world, "min"))
     if leader < 0:
         raise RuntimeError(
-            f"rank {leader + world} refuses this step because its closure raised (see its error); "
+            f"rank {leader + world} refused this step because its closure raised (see its error); "
             "nothing has changed"
         )
     if agreed_overflow(shard.comm, optimizer, overflow_of(optimizer) if has_inputs else None):

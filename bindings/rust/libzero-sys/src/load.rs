@@ -223,8 +223,10 @@ mod dynamic {
         let function = unsafe { dlsym(library, c"zero_version".as_ptr()) };
         *error = LoadError::new();
         if function.is_null() {
-            let _ =
-                write!(error, "libzero.so has no zero_version: it is another library of that name");
+            let _ = write!(
+                error,
+                "libzero.so has no zero_version: it is another library with that name"
+            );
             return Err(*error);
         }
         // SAFETY: so it is declared in every version of zero.h.
@@ -236,7 +238,7 @@ mod dynamic {
         let (major, minor) = (found / 100, found % 100);
         let _ = write!(
             error,
-            "libzero.so is version {major}.{minor}, this crate needs {ZERO_VERSION_MAJOR}.{ZERO_VERSION_MINOR}"
+            "libzero.so is version {major}.{minor}, but this crate needs {ZERO_VERSION_MAJOR}.{ZERO_VERSION_MINOR}"
         );
         Err(*error)
     }

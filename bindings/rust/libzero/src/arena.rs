@@ -39,7 +39,7 @@ unsafe impl<T: Plain> Send for Arena<T> {}
 impl<T: Plain> Arena<T> {
     pub(crate) fn allocate(seat: &Seat, len: usize, memory: Memory) -> Result<Arena<T>> {
         if seat.device() != Device::Host {
-            let message = format!("an arena on {:?} is no memory to lend slices of", seat.device());
+            let message = format!("an arena on {:?} cannot be lent as slices", seat.device());
             return Err(Error::argument(message));
         }
         let bytes = len

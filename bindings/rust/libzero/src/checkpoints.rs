@@ -70,5 +70,5 @@ fn checkpoint(raw: &sys::zero_checkpoint) -> Checkpoint {
 
 pub(crate) fn c_path(path: &Path) -> Result<CString> {
     CString::new(path.as_os_str().as_bytes())
-        .map_err(|_| Error::argument(format!("{} has a NUL character in it", path.display())))
+        .map_err(|_| Error::argument(format!("{} contains a NUL character", path.display())))
 }

@@ -49,7 +49,8 @@ impl DeviceParam {
         {
             if let Some(DeviceSlice { len, .. }) = slice.filter(|slice| slice.len < elements) {
                 let name = &self.shape.name;
-                let text = format!("{what} '{name}' has {len} elements, its shape {elements}");
+                let text =
+                    format!("{what} '{name}' has {len} elements, but its shape has {elements}");
                 return Err(Error::argument(text));
             }
         }
@@ -77,7 +78,7 @@ impl Optim {
         settings: &[(&str, f64)],
     ) -> Result<Group> {
         let raw = params.iter().map(DeviceParam::to_raw).collect::<Result<Vec<_>>>()?;
-        self.refuse_host("its parameters are in memory of the host")?;
+        self.refuse_host("its parameters are in host memory")?;
         // SAFETY: the slices' constructor was promised it, and they are long enough.
         unsafe { self.register_raw(&raw, settings) }
     }

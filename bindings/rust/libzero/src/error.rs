@@ -155,5 +155,5 @@ pub(crate) fn static_text(text: *const c_char) -> &'static str {
 /// Returns `value` for a `const char *`, which would end at a NUL.
 pub(crate) fn c_text(value: &str, what: &str) -> Result<CString> {
     CString::new(value)
-        .map_err(|_| Error::argument(format!("{what} {value:?} has a NUL character in it")))
+        .map_err(|_| Error::argument(format!("{what} {value:?} contains a NUL character")))
 }

@@ -31,7 +31,7 @@ impl Optim {
     pub fn join_with_grads(&mut self) -> Result<i32> {
         let grads: Vec<*mut c_void> = self.slots.iter().map(|slot| GRADS(slot).memory).collect();
         if let Some(at) = grads.iter().position(|grad| grad.is_null()) {
-            let text = format!("parameter {at} is in memory of the caller: use join_raw");
+            let text = format!("parameter {at} is in the caller's memory: use join_raw");
             return Err(Error::argument(text));
         }
         // SAFETY: the addresses are of gradients in our arenas, ours for the call by `&mut self`.

@@ -157,7 +157,7 @@ impl Optim {
     /// between `save_begin` and `save_wait`, because threads read parameters then. Collective.
     pub fn initialize(&mut self, root: i32, write: impl FnOnce(MutSlices<'_>)) -> Result<()> {
         if self.save_ended().is_ok() {
-            let message = "Optim::initialize: a save has begun: Optim::save_wait ends it";
+            let message = "Optim::initialize: a save has begun: call Optim::save_wait to finish it";
             return Err(Error::new(sys::ZERO_ERR_BUSY, message.into()));
         }
         self.meet_in_initialize(root)?;

@@ -44,7 +44,7 @@ pub(crate) const GRADS: Pick = |slot| slot.grads;
 /// Returns the elements of one slot. Panics if the slot has no elements of type T.
 fn elements<T: Element>(slots: &[Slot], at: usize, pick: Pick) -> (*mut T, usize) {
     let slot = slots.get(at).unwrap_or_else(|| panic!("there is no tensor {at}"));
-    assert!(!slot.is_elsewhere(), "tensor {at} is in memory of the caller's own");
+    assert!(!slot.is_elsewhere(), "tensor {at} is in the caller's own memory");
     let place = pick(slot);
     let (found, asked) = (place.dtype, T::TYPE);
     assert!(found == asked, "elements of tensor {at} are {found}; {asked} was asked for");

@@ -70,7 +70,7 @@ impl Optim {
         values: &[T],
     ) -> Result<()> {
         if name == "master" {
-            return Err(Error::argument("masters are set by set_values".to_owned()));
+            return Err(Error::argument("masters are set with set_values".to_owned()));
         }
         // SAFETY: only state is written, which nobody else sees.
         unsafe { self.set_tensor(param, Some(name), first, values) }

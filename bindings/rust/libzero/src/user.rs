@@ -229,7 +229,9 @@ unsafe extern "C" fn split(
         guarded(ctx, |_, collectives| {
             match collectives.split(color, rank, world)? {
                 Some(made) => *child = Context::into_raw(made, rank, world).cast_mut().cast(),
-                None if color >= 0 => return Err("split returned None for a seat".into()),
+                None if color >= 0 => {
+                    return Err("split returned None for a color that is not negative".into());
+                }
                 None => {}
             }
             Ok(())

@@ -20,10 +20,10 @@ fn a_slice_that_is_too_short_is_refused_by_name() {
     let shape = Shape::new("w", &[2, 3]);
     let short = DeviceParam { shape: shape.clone(), data: slice(5), grad: None };
     let error = optim.register_device(&[short], &[]).unwrap_err();
-    assert_eq!(error.message(), "parameter 'w' has 5 elements, its shape 6");
+    assert_eq!(error.message(), "parameter 'w' has 5 elements, but its shape has 6");
     let short = DeviceParam { shape, data: slice(6), grad: Some(slice(4)) };
     let error = optim.register_device(&[short], &[]).unwrap_err();
-    assert_eq!(error.message(), "gradient of parameter 'w' has 4 elements, its shape 6");
+    assert_eq!(error.message(), "gradient of parameter 'w' has 4 elements, but its shape has 6");
 }
 
 #[test]

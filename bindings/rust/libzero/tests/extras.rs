@@ -32,7 +32,10 @@ fn every_rank_reads_what_each_rank_set() {
             assert_eq!(optim.state_extra_get(rank, &name).unwrap(), [0, rank as u8]);
         }
         let error = optim.state_extra_get(2, "position").unwrap_err();
-        assert!(error.message().contains("Optim::state_extra_list tells which were"), "{error}");
+        assert!(
+            error.message().contains("Optim::state_extra_list lists those that were"),
+            "{error}"
+        );
         let error = optim.state_extra_set("empty", Some(&[])).unwrap_err();
         assert!(error.message().contains("0 bytes"), "{error}");
     });

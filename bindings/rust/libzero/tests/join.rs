@@ -65,7 +65,7 @@ fn all_ranks_stop_with_the_first_if_asked_for() {
             ended = ended.and_then(|()| step(&mut optim, 1.0));
         }
         let error = ended.and_then(|()| optim.join().map(drop)).unwrap_err();
-        assert!(error.to_string().contains("rank 1 has no more inputs"), "{error}");
+        assert!(error.to_string().contains("rank 1 has run out of inputs"), "{error}");
         assert_eq!(optim.params().unwrap()[0][0], -2.0);
     });
 }

@@ -64,7 +64,7 @@ fn another_library_is_refused() {
     }
     let done = alone("another_library_is_refused", path::Path::new("libc.so.6"));
     let said = String::from_utf8_lossy(&done.stdout);
-    assert!(said.contains("has no zero_version: it is another library of that name"), "{said}");
+    assert!(said.contains("has no zero_version: it is another library with that name"), "{said}");
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn another_version_and_a_library_without_a_function_are_refused() {
     }
     let here = folder("other-version");
     for (number, words) in [
-        ("300", "is version 0.3, this crate needs 0.2"),
+        ("300", "is version 0.3, but this crate needs 0.2"),
         ("299", "libzero.so has no zero_build_info: it is older than this crate"),
     ] {
         let (source, library) = (here.join("library.c"), here.join(format!("{number}.so")));

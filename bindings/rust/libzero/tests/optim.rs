@@ -160,7 +160,7 @@ fn raw_memory_trains_in_place() {
 }
 
 #[test]
-#[should_panic(expected = "tensor 0 is in memory of the caller's own")]
+#[should_panic(expected = "tensor 0 is in the caller's own memory")]
 fn raw_memory_is_not_lent() {
     let mut weight = [0.0f32];
     let mut optim = Optim::new(&solo(), &sgd()).unwrap();

@@ -120,6 +120,8 @@ RULES = [
         r"(?i)\b(?:before|after|from|until|during|with|of|to|on) (?:first|next|same|previous|current) (?!\w+s\b)"
         r"(?!and\b|or\b|to\b|then\b|in\b)[a-z]+",
         r"\bmost of (?!the|this|these|those|that|its|our|your|their|which|them|it|all|us|an?\b|CODE)[a-z]",
+        r"\b(?:by|of|from|to|with) (?:user|buffer|caller|library|compiler|array|static library|header file|struct)"
+        r"(?=[.,;:)]|$| (?:is|in|must|has|before|after|individually|directly)\b)",
         r"(?i)\b(?:with|by) help of\b|\bon system\b|\bat the runtime\b|\bper each\b"],
         "'the' or 'a'", kinds="text item"),
     Rule("label", [
@@ -291,6 +293,13 @@ RULES = [
         r"|CODE respectively CODE|not (?:possible|allowed|necessary|enough) to not)\b|\bcan not open\b",
         r"^When \w+ing [^,]*, (?:need|please|can|should|must|it will)\b|^About (?:the|an?) [^,]*, |^Since version "
         r"\S+ (?:it|the|there|this)\b|\b(?:after how many|how many|how much|which) [^,.;]* should the\b",
+        r"\b(?:is|are|was|were) (?:occurred|happened|appeared|existed|same (?:as|like|with)|already exist)\b|\bin case that\b"
+        r"|\bbecause of (?:it|this|that) \w+s\b|\b[Ii]n (?:opposite|difference|contrary) to\b|\b[Cc]annot to\b",
+        r"\bit (?:will be|is|was) (?:returned|thrown|raised) (?!by|in|to|as|if|when|and|or|only|from|with)\S"
+        r"|\b[Ii]n case of (?!an?\b)\w+ing\b|\bplease (?:confirm|check) (?:whether|if)\b|\bin the production\b",
+        r"\b(?:an?|the) \w+ what \w+s\b|\b[Ii]f (?:want|need) |\byou need (?:define|use|call|include|set|install|create"
+        r"|add|check)\b|\b(?:before|after|by|without) (?:include|call|create|define|initialize) (?:the|an?)\b",
+        r"\b[Tt]here is (?:a lot of|many|several) \w+s\b|\botherwise (?:can|is|must|will|has|would) (?:the|an?|it)\b",
         r"^By default (?:uses|is|takes|has|returns|writes|creates)\b|^How to [^,]*, (?:please|see|refer)\b",
         r"(?i), (?:generally |usually )?no need|\bplease check[.;]|\bcan refer to\b|\bit is to \w+ that\b",
         r"(?i)\b(?:informations|datas|softwares|hardwares|equipments|advices)\b",

@@ -300,6 +300,12 @@ RULES = [
         r"\b(?:an?|the) \w+ what \w+s\b|\b[Ii]f (?:want|need) |\byou need (?:define|use|call|include|set|install|create"
         r"|add|check)\b|\b(?:before|after|by|without) (?:include|call|create|define|initialize) (?:the|an?)\b",
         r"\b[Tt]here is (?:a lot of|many|several) \w+s\b|\botherwise (?:can|is|must|will|has|would) (?:the|an?|it)\b",
+        r"\b(?:must|can|should|may|will) be not\b|\bis consisted of\b|\bbe (?:hang|crash|fail)\b|\brespectively -?\d"
+        r"|\bmore (?:faster|slower|better|bigger|smaller|easier|safer)\b|\bno need of\b|, in this case (?:the|it|an?)\b",
+        r"^(?:Currently |At present |Now )?(?:[Oo]nly )?[Ss]upport (?!for\b|is\b|of\b)\w+|\b[Ee]ach of the \w+s (?:have|are|were)\b"
+        r"|\bmaybe there (?:is|are)\b|^(?:The|An?|This|Each|Every) (?:client|server|rank|user|function|process|caller"
+        r"|library|thread|buffer) (?:have|are|were|do|need)\b|\bat least one of [a-z]+ (?!the\b)[a-z]+s\b",
+        r"^When [^,.;]*, then the\b|\b(?:with|has|have|at|of|by|using?|returns?|from|to|into) same\b",
         r"^By default (?:uses|is|takes|has|returns|writes|creates)\b|^How to [^,]*, (?:please|see|refer)\b",
         r"(?i), (?:generally |usually )?no need|\bplease check[.;]|\bcan refer to\b|\bit is to \w+ that\b",
         r"(?i)\b(?:informations|datas|softwares|hardwares|equipments|advices)\b",

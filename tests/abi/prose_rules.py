@@ -115,7 +115,7 @@ RULES = [
         r"| (?:is|has|must|with|in)\b)",
         r"\b(?:moved?|copied|copy|sent?|transferred) to (?:GPU|host|device)(?=[.,;:)]|$| (?:is|has|in)\b)",
         r"(?:^|, |\b(?:that|if|when|because|so|otherwise) )(?:user|caller|library|function|program|compressor|decoder"
-        r"|encoder|server|client|thread|process|buffer|pointer|system|checksum|file|GPU|optimizer) (?:must|will|can"
+        r"|encoder|application|server|client|thread|process|buffer|pointer|system|checksum|file|GPU|optimizer) (?:must|will|can"
         r"|should|is|has|needs|returns|does|may)\b",
         r"(?i)\b(?:before|after|from|until|during|with|of|to|on) (?:first|next|same|previous|current) (?!\w+s\b)"
         r"(?!and\b|or\b|to\b|then\b|in\b)[a-z]+",
@@ -306,6 +306,11 @@ RULES = [
         r"|\bmaybe there (?:is|are)\b|^(?:The|An?|This|Each|Every) (?:client|server|rank|user|function|process|caller"
         r"|library|thread|buffer) (?:have|are|were|do|need)\b|\bat least one of [a-z]+ (?!the\b)[a-z]+s\b",
         r"^When [^,.;]*, then the\b|\b(?:with|has|have|at|of|by|using?|returns?|from|to|into) same\b",
+        r"\b(?:does|do|did)(?: not|n't) \w+(?:es|[^su]s)\b(?<!access)(?<!process)(?<!address)"
+        r"|\b(?:refer|see|look|according) to (?:below|above|following) \w+|\bin background\b",
+        r"^It exists\b|\b[Dd]ifferent (?:with|to what)\b|\bto can\b|\bcan not more\b|\b[Ee]verytime\b|\bindependent of if\b"
+        r"|\b(?:is|it's) suggested to\b|\bin multi-\w+s\b|\bthe here \w+ed\b|, when it is \w+, \w+ \w+|\bcontrol is given"
+        r"\b|\bprogress the \w+s\b|\bwhich locate\b|^After the \w+ \w+(?:eed|ish|end|fail),",
         r"^By default (?:uses|is|takes|has|returns|writes|creates)\b|^How to [^,]*, (?:please|see|refer)\b",
         r"(?i), (?:generally |usually )?no need|\bplease check[.;]|\bcan refer to\b|\bit is to \w+ that\b",
         r"(?i)\b(?:informations|datas|softwares|hardwares|equipments|advices)\b",

@@ -23,6 +23,8 @@ class Usage(unittest.TestCase):
                 self.assertEqual((done.returncode, done.stdout), (2, ""))
                 self.assertRegex(done.stderr, r"^zero((?: \w+)*): .+; see zero\1 --help\n$")
         self.assertIn("see zero trace merge --help", zero("trace", "merge").stderr)
+        self.assertEqual(zero("trace").stderr,
+                         "zero trace: a command is missing, such as zero trace merge; see zero trace --help\n")
         self.assertEqual(zero("inspect").stderr, "zero inspect: CHECKPOINT is required; see zero inspect --help\n")
 
     def test_a_misspelt_word_is_named_with_what_it_may_have_meant(self):

@@ -65,7 +65,11 @@ int parse_and_run(const Words& given) {
   try {
     app.parse(Words(words.rbegin(), words.rend()));  // CLI11 takes the last word for the first
   } catch (const CLI::ParseError& error) {
-    return error.get_exit_code() == 0 ? app.exit(error) : refuse(error.what(), name_of(*command));
+    if (error.get_exit_code() == 0) return app.exit(error);
+    const auto below = commands_of(*command);
+    if (command != &app && !below.empty() && error.get_name() == "RequiredError")
+      return refuse(text("a command is missing, such as ", name_of(*below[0])), name_of(*command));
+    return refuse(error.what(), name_of(*command));
   }
   const RunCommand parsed = parsed_command(app);
   if (parsed == nullptr) return refuse("a command is missing", name_of(app));

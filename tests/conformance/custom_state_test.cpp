@@ -105,8 +105,8 @@ TEST(OwnRule, a_checkpoint_of_another_rule_or_of_other_state_is_refused_with_eve
           says("the checkpoint's 'custom:my-adamw' has state 'exp_avg_sq', which is not "
                "declared"));
       EXPECT_TRUE(
-          says("state 'trace' is declared, which the checkpoint's 'custom:my-adamw' does "
-               "not have"));
+          says("state 'trace' is declared, but the checkpoint's 'custom:my-adamw' does not "
+               "have it"));
       EXPECT_TRUE(says("state 'hessian' is declared"));
     }
     rule = own_adamw();

@@ -136,15 +136,15 @@ TEST(DeviceCapture, a_setting_that_cannot_be_read_from_memory_is_refused_by_name
     EXPECT_TRUE(ends(zero_group_set_from(model.optim(), 0, name, at, dtype), status, words));
   };
   float number = 1;
-  refused(host, ZERO_ERR_UNSUPPORTED, "lr", &number, ZERO_FLOAT32, "on the host set its value");
+  refused(host, ZERO_ERR_UNSUPPORTED, "lr", &number, ZERO_FLOAT32, "on the host, set its value");
   refused(device, ZERO_ERR_ARGUMENT, "lr", &number, ZERO_FLOAT32, "setting 'lr' is host memory");
   refused(device, ZERO_ERR_ARGUMENT, "lr", memory.data(), ZERO_BFLOAT16, "dtype is 5");
   refused(device, ZERO_ERR_ARGUMENT, "lr", memory.data() + 4, ZERO_FLOAT64, "not aligned");
   refused(device, ZERO_ERR_ARGUMENT, "rate", memory.data(), ZERO_FLOAT32, "no setting 'rate'");
   refused(device, ZERO_ERR_UNSUPPORTED, "momentum", memory.data(), ZERO_FLOAT32,
-          "'momentum' decides");
+          "'momentum' determines");
   refused(device, ZERO_ERR_UNSUPPORTED, "nesterov", memory.data(), ZERO_FLOAT32,
-          "'nesterov' decides");
+          "'nesterov' determines");
   options.loss_scale = 8;
   Captured dynamic(options, alone(2));
   EXPECT_TRUE(ends(

@@ -254,7 +254,7 @@ TEST_F(ExtrasOfOne, as_many_as_are_allowed_come_back) {
   EXPECT_TRUE(ends(set(rank.optim(), "x", "x"), ZERO_ERR_ARGUMENT,
                    "together they may have at most 16777216"));
   EXPECT_OK(set(rank.optim(), all.begin()->first.second, "short"));
-  EXPECT_TRUE(ends(set(rank.optim(), "x", "x"), ZERO_ERR_ARGUMENT, "a rank may have 256"));
+  EXPECT_TRUE(ends(set(rank.optim(), "x", "x"), ZERO_ERR_ARGUMENT, "a rank may have at most 256"));
   EXPECT_OK(set(rank.optim(), all.begin()->first.second, all.begin()->second));
   EXPECT_EQ(saved(), all);
 }

@@ -224,7 +224,7 @@ TEST(JoinCalls, a_rank_that_cannot_join_is_told_so_and_named_to_the_others) {
       auto options = initialized<zero_join_options>();
       options.grad_count = 3;
       EXPECT_TRUE(ends(zero_join(seat.optim(), &options, nullptr), ZERO_ERR_ARGUMENT,
-                       "3 gradient pointers"));
+                       "the number of gradients is 3"));
       std::vector<void*> odd = seat.grads();
       odd[1] = odd[0];
       options.grads = odd.data();
@@ -232,8 +232,9 @@ TEST(JoinCalls, a_rank_that_cannot_join_is_told_so_and_named_to_the_others) {
       EXPECT_TRUE(ends(zero_join(seat.optim(), &options, nullptr), ZERO_ERR_ARGUMENT, "overlaps"));
     } else {
       seat.fill(1);
-      EXPECT_TRUE(ends(seat.step(), ZERO_ERR_PEER,
-                       "rank 1 in zero_step: ZERO_ERR_ARGUMENT: zero_join: 3 gradient"));
+      EXPECT_TRUE(
+          ends(seat.step(), ZERO_ERR_PEER,
+               "rank 1 in zero_step: ZERO_ERR_ARGUMENT: zero_join: the number of gradients"));
       EXPECT_TRUE(ends(zero_seal(seat.optim()), ZERO_ERR_PEER, "overlaps"));
       EXPECT_OK(seat.step());
     }

@@ -143,7 +143,7 @@ TEST(StateGather, what_a_parameter_does_not_have_yet_is_told_on_all_ranks) {
     float value = 7;
     EXPECT_TRUE(rank.names(1).empty());
     EXPECT_TRUE(ends(zero_state_gather(rank.optim(), 1, "exp_avg", ZERO_ALL_RANKS, &value, 1),
-                     ZERO_ERR_STATE, "'exp_avg' of parameter 'one' holds nothing"));
+                     ZERO_ERR_STATE, "'exp_avg' of parameter 'one' has no values yet"));
     EXPECT_EQ(value, 7);
     EXPECT_OK(rank.step(0));
     EXPECT_OK(zero_state_gather(rank.optim(), 1, "exp_avg", ZERO_ALL_RANKS, &value, 1));

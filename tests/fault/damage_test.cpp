@@ -239,7 +239,7 @@ const Lie kLies[] = {
     {"a huge buffer", [](Manifest& m) { m.buffers[1].shape = {INT64_MAX / 4}; },
      "product overflows"},
     {"a buffer with a parameter's name", [](Manifest& m) { m.buffers[0].name = "w"; },
-     "is a parameter"},
+     "is also a parameter"},
     {"more steps than there can be", [](Manifest& m) { m.step = INT64_MAX; },
      "'step': is 9223372036854775807, but must be at most 2^53"},
     {"more skipped steps", [](Manifest& m) { m.skipped = (int64_t{1} << 53) + 1; },
@@ -261,7 +261,7 @@ const Lie kLies[] = {
      "appear twice"},
     {"a huge file of extras",
      [](Manifest& m) { m.files[3].bytes = (1 << 25) + 1, m.files[3].blocks.resize(9); },
-     "has 33554433 bytes, at most 33554432"},
+     "has 33554433 bytes; at most 33554432"},
     {"more extras than a load takes",
      [](Manifest& m) {
        m.world = 40;
@@ -270,7 +270,7 @@ const Lie kLies[] = {
          m.files.push_back({shard_name(kExtra, rank, m.world), 1u << 25, std::vector<uint64_t>(8)});
        }
      },
-     "bytes, at most 1073741824"},
+     "bytes; at most 1073741824"},
     {"one group more", [](Manifest& m) { m.groups.push_back(m.groups[0]); },
      "has 2 groups, but this optimizer has 1", ZERO_ERR_CKPT_MISMATCH},
 };
@@ -352,7 +352,7 @@ TEST_F(Damage, a_manifest_that_conceals_buffers_is_refused_where_none_are_regist
 TEST_F(Damage, a_manifest_that_is_too_long_is_refused_before_it_is_read) {
   fs::resize_file(directory_ + "/zero.json", kLongestManifest + 1);
   FailingCalls calls;
-  expect_refused(text("has ", kLongestManifest + 1, " bytes, at most ", kLongestManifest), "");
+  expect_refused(text("has ", kLongestManifest + 1, " bytes; at most ", kLongestManifest), "");
   for (const FileCall& call : calls.log())
     EXPECT_FALSE(call.operation == "pread" && call.name == "zero.json");
 }

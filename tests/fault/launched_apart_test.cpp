@@ -24,7 +24,7 @@ TEST(Launched, a_rank_on_this_host_that_does_not_come_is_named) {
       with("ZERO_RANK=0 ZERO_WORLD_SIZE=2 ZERO_LOCAL_WORLD_SIZE=2", {{"ZERO_JOB", unique_name()}});
   const auto results = outcomes(ranks, {alone}, 200);
   EXPECT_TRUE(
-      contains(results[0], "ZERO_ERR_RENDEZVOUS: rank 0 of 2 that zero-run started: ", "rank 1"));
+      contains(results[0], "ZERO_ERR_RENDEZVOUS: rank 0 of 2, started by zero-run: ", "rank 1"));
 }
 
 TEST(Launched, where_rank_0_is_not_is_named_with_what_happened_there) {
@@ -153,8 +153,8 @@ TEST(Launched, a_rank_without_its_device_tells_the_others_at_once) {
         const std::string& said = results[static_cast<size_t>(rank)];
         const std::string expected =
             rank == culprit ? std::string("ZERO_ERR_ARGUMENT: ")
-                            : text("ZERO_ERR_PEER: rank ", rank, " of 3 that ",
-                                   one_host ? "zero-run" : "torchrun", " started: rank ", culprit,
+                            : text("ZERO_ERR_PEER: rank ", rank, " of 3, started by ",
+                                   one_host ? "zero-run" : "torchrun", ": rank ", culprit,
                                    " in zero_comm_create_env: ZERO_ERR_ARGUMENT: no such device");
         EXPECT_EQ(said.substr(0, expected.size()), expected);
       }
@@ -180,7 +180,7 @@ TEST(Launched, a_rank_tells_its_own_cause_also_when_the_others_died_before_they_
     const Variables variables = with(here(rank, job), "ZERO_WORLD_SIZE=2 ZERO_LOCAL_WORLD_SIZE=2");
     return sound(join(ranks, variables, rank));
   });
-  EXPECT_TRUE(contains(ends[0].result, "ZERO_ERR_SYSTEM: rank 0 of 2 that zero-run started: ",
+  EXPECT_TRUE(contains(ends[0].result, "ZERO_ERR_SYSTEM: rank 0 of 2, started by zero-run: ",
                        ", directly': creating shared memory 'zero.control': "));
 }
 

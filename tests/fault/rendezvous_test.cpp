@@ -176,9 +176,9 @@ TEST(Rendezvous, ranks_that_disagree_about_the_world_are_named_at_once) {
 
 TEST(Rendezvous, a_rank_that_comes_twice_is_named_at_once) {
   const Clock clock(kLongMs / 2);
-  expect_all_say(join_as({{0, 3}, {1, 3}, {1, 3}}), {"rank 1 came twice", "process"});
-  expect_all_say(join_as({{0, 2}, {0, 2}}), {"rank 0 came twice", "process"});
-  expect_all_say(join_as({{0, 3}, {1, 3}, {0, 3}}), {"rank 0 came twice", "process"});
+  expect_all_say(join_as({{0, 3}, {1, 3}, {1, 3}}), {"rank 1 arrived twice", "process"});
+  expect_all_say(join_as({{0, 2}, {0, 2}}), {"rank 0 arrived twice", "process"});
+  expect_all_say(join_as({{0, 3}, {1, 3}, {0, 3}}), {"rank 0 arrived twice", "process"});
 }
 
 TEST(Rendezvous, another_version_is_named_at_once_also_to_those_who_come_later) {

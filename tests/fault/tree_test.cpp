@@ -367,7 +367,7 @@ TEST(Tree, who_waits_for_somebody_else_is_not_named_but_that_one) {
     };
     for_each_but(absent, miss(absent, within(300), tell), [](const std::string& said) {
       EXPECT_EQ(said,
-                "ZERO_ERR_TIMEOUT: zero_step: vote: rank 77 (process 9 on host-z) did not come "
+                "ZERO_ERR_TIMEOUT: zero_step: vote: rank 77 (process 9 on host-z) did not arrive "
                 "within 300 ms");
     });
   }

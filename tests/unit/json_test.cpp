@@ -147,7 +147,7 @@ const Bad kBad[] = {
     {"{'name':", {"{}"}, "}", "'name': is an object, but must be a string"},
     {"{'name", {"':'n\\u0000"}, "'}", "a string contains a NUL"},
     {"{'name", {"\\u0000':'n"}, "'}", "a key contains a NUL"},
-    {"{'name':'n',", {"'name':'m'", "'na\\u006de':'m'"}, "}", "'name' comes twice"},
+    {"{'name':'n',", {"'name':'m'", "'na\\u006de':'m'"}, "}", "'name' appears twice"},
     {"{", {"", "'size':1"}, "}", "there is no 'name'"},
     {"{'name':'n',", {"'extra':1"}, "}", "'extra': the format has no such key"},
     {"{'name':'n','inner':", {"[]"}, "}", "'inner': is an array, but must be an object"},
@@ -155,7 +155,7 @@ const Bad kBad[] = {
      {"{'x':'1'}"},
      "}",
      "'inner'.'x': is a string, but must be an integer"},
-    {"{'name':'n','inner':", {"{'x':1,'x':1}"}, "}", "'inner': the key 'x' comes twice"},
+    {"{'name':'n','inner':", {"{'x':1,'x':1}"}, "}", "'inner': the key 'x' appears twice"},
     {"{'name':'n','list':", {"{}"}, "}", "'list': is an object, but must be an array"},
     {"{'name':'n','list':", {"[1]"}, "}", "'list'[0]: is an integer, but must be an object"},
     {"{'name':'n','list':", {"[{}]"}, "}", "'list'[0]: there is no 'name'"},
@@ -186,8 +186,8 @@ TEST(Json, refuses_the_same_inside_unknown_keys) {
   const Bad bad[] = {
       {"{'name':'n','new':", {"-1"}, "}", "a number is negative"},
       {"{'name':'n','new':", {"[0.5]"}, "}", "not an integer"},
-      {"{'name':'n','new':", {"{'a':1,'a':1}"}, "}", "'a' comes twice"},
-      {"{'name':'n','new':", {"1,'new':1"}, "}", "'new' comes twice"},
+      {"{'name':'n','new':", {"{'a':1,'a':1}"}, "}", "'a' appears twice"},
+      {"{'name':'n','new':", {"1,'new':1"}, "}", "'new' appears twice"},
       {"{'name':'n','new':", {"[[[{}]]]", "{'a':{'a':{'a':[]}}}"}, "}", "nested deeper than 4"},
   };
   for (const Bad& one : bad) {

@@ -326,7 +326,7 @@ TEST(Life, who_was_killed_died_and_who_left_by_itself_ended) {
     void (*leave)();
     const char* said;
   } ways[] = {{[] { _exit(0); },
-               "ended before the others: a rank that has no more data calls "
+               "ended before the others: a rank that runs out of data calls "
                "zero_join, not exit"},
               {[] { _exit(3); }, "ended with exit code 3: see its own output for the reason"},
               {[] { raise(SIGKILL); }, "died"}};

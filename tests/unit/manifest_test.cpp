@@ -224,7 +224,7 @@ TEST(Manifest, what_is_added_or_lacks_its_first_byte_is_found) {
 
 TEST(Manifest, another_format_is_unsupported_whatever_else_it_has) {
   expect_refused(parse_manifest(edited("'zero_format':1,\n'save_id'", "'zero_format':2,\n'id'")),
-                 "format 2, this libzero reads 1", ZERO_ERR_UNSUPPORTED);
+                 "format 2, but this libzero reads 1", ZERO_ERR_UNSUPPORTED);
 }
 
 /// What stands behind a key, and others in its place that are refused in these words.
@@ -237,7 +237,7 @@ struct Bad {
 const Bad kBad[] = {
     // Keys and numbers; that each has its kind is json_test's.
     {"'step':", "1200", {"-1"}, "negative"},
-    {"'step':", "1200", {"1200,'step':1200"}, "'step' comes twice"},
+    {"'step':", "1200", {"1200,'step':1200"}, "'step' appears twice"},
     {"'world':", "2", {"0"}, "the world is 0"},
     {"'world':", "2", {"2147483648"}, "must be below 2^31"},
     {"'block_bytes':", "4194304", {"4194305", "0"}, "must be 4194304"},
@@ -251,7 +251,7 @@ const Bad kBad[] = {
      {"'0.001'", "'nan'", "'0xnan'", "'0x1p99999'", "'--0x1p1'", "'0x-1p1'", "'0x1p1 '", "'0x'",
       "''"},
      "not a hexadecimal number"},
-    {"", "'beta1'", {"'lr'"}, "'lr' comes twice"},
+    {"", "'beta1'", {"'lr'"}, "'lr' appears twice"},
     {"", "'settings':{'lr'", {"'setting':{'lr'"}, "there is no 'settings'"},
     // Files.
     {"'name':",
@@ -286,14 +286,14 @@ const Bad kBad[] = {
      {"[4294967296,4294967296]", "[9223372036854775807]"},
      "product overflows"},
     {"'shape':", "[2,5]", {"[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,2,5]"}, "more than 16 dimensions"},
-    {"'group':", "0", {"2"}, "group 2 of 2"},
+    {"'group':", "0", {"2"}, "group 2 does not exist: there are 2"},
     {"'group':", "0", {"2147483648"}, "must be below 2^31"},
     {"'file':", "0", {"4"}, "file 4 cannot hold tensors"},
     {"'file':", "0", {"3"}, "file 3 cannot hold tensors"},
     {"'file':", "0", {"2147483648"}, "must be below 2^31"},
     // Slots and slices.
     {"'name':", "'exp_avg_sq'", {"'exp_avg'"}, "appears twice"},
-    {"'name':", "'exp_avg_sq'", {"''"}, "nameless"},
+    {"'name':", "'exp_avg_sq'", {"''"}, "has no name"},
     {"'slices':",
      "[{'file':1,'key':'h.0.w.exp_avg_sq','start':0,'count':10}]",
      {"[]"},
@@ -323,7 +323,7 @@ const Bad kBad[] = {
     {"'key':", "'h.0.w.exp_avg'", {"'h.0.w.exp_avg_sq'"}, "is used twice"},
     {"'key':", "'empty.exp_avg'", {"'h.0.w.exp_avg'"}, "is used twice"},
     // Buffers.
-    {"'buffers':", "[", {"[],'buffers':["}, "'buffers' comes twice"},
+    {"'buffers':", "[", {"[],'buffers':["}, "'buffers' appears twice"},
     {"'name':", "'seen'", {"''"}, "buffer '': a name of 0 bytes"},
     {"'name':", "'seen'", {"'running.mean'"}, "buffer 'running.mean' is listed twice"},
     {"'name':", "'seen'", {"'h.0.w'"}, "buffer 'h.0.w' is listed twice, or is also a parameter"},
@@ -338,7 +338,7 @@ const Bad kBad[] = {
     {"'shape':", "[3,7],'file':0", {"[3,7],'file':2147483648"}, "must be below 2^31"},
     {"'shape':", "[3,7],'file':0", {"[3,7]"}, "there is no 'file'"},
     // Another end, and depth.
-    {"", "'params':[", {"'end':{'bytes':1,'xxh3':''},'params':["}, "'end' comes twice"},
+    {"", "'params':[", {"'end':{'bytes':1,'xxh3':''},'params':["}, "'end' appears twice"},
     {"", "'params':[", {"'x':[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]],'params':["}, "nested deeper"},
     {"", "'params':[", {"'params':[7,"}, "must be an object"},
 };

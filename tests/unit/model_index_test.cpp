@@ -31,7 +31,7 @@ TEST(ModelIndex, what_is_no_index_is_refused_with_its_place) {
   } bad[] = {{"{}", "there is no 'weight_map'"},
              {"{'weight_map':['a']}", "'weight_map': is an array, but must be an object"},
              {"{'weight_map':{'a':-1}}", "'weight_map'.'a': is a number, but must be a string"},
-             {"{'weight_map':{'a':'m','a':'m'}}", "the key 'a' comes twice"},
+             {"{'weight_map':{'a':'m','a':'m'}}", "the key 'a' appears twice"},
              {"{'weight_map':{'a':'../m'}}", "'weight_map'.'a': '../m' is not a file name"},
              {"{'weight_map':{'a':'/m'}}", "'/m' is not a file name"},
              {"{'weight_map':{'a':''}}", "'' is not a file name"},

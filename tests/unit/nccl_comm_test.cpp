@@ -239,7 +239,7 @@ TEST(NcclComm, a_rank_outside_the_world_is_refused) {
   const NcclRanks ranks(2);
   for (const auto& [rank, world] : {std::pair{2, 2}, {-1, 2}, {0, 0}}) {
     expect_failure(create_nccl(ranks.device(0), ranks.id(), rank, world, {}), ZERO_ERR_ARGUMENT,
-                   text("rank ", rank, " does not exist in a world of ", world, " does not exist"));
+                   text("rank ", rank, " does not exist in a world of ", world));
   }
 }
 

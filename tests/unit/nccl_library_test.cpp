@@ -47,7 +47,7 @@ TEST(NcclLibrary, an_older_version_is_refused_with_both_versions) {
   (void)open_fake_nccl(&knobs);
   const std::string names[] = {FAKE_NCCL};
   for (const auto& [version, words] : std::vector<std::pair<int, std::string>>{
-           {22702, "version 2.27.2, libzero needs 2.27.3"}, {21805, "version 2.18.5,"}}) {
+           {22702, "version 2.27.2, but libzero needs 2.27.3"}, {21805, "version 2.18.5,"}}) {
     knobs->version = version;
     expect_failure(open_library(names), ZERO_ERR_UNSUPPORTED, words);
   }

@@ -155,7 +155,7 @@ TEST(Safetensors, refuses_headers_that_break_a_rule) {
       {"{'a':{'shape':[1],'data_offsets':[0,4]}}", 4, "there is no 'dtype'"},
       {"{'a':{'dtype':'F32','data_offsets':[0,4]}}", 4, "there is no 'shape'"},
       {"{'a':{'dtype':'F32','shape':[1]}}", 4, "there is no 'data_offsets'"},
-      {"{" + a + "," + a + "}", 4, "'a' comes twice"},
+      {"{" + a + "," + a + "}", 4, "'a' appears twice"},
       {"{'a':[]}", 0, "must be an object"},
       {"{'a':1}", 0, "must be an object"},
       {"{'__metadata__':[]}", 0, "must be an object"},

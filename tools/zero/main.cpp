@@ -6,6 +6,7 @@
 #include <string>
 #include <system_error>
 
+#include "base/text.h"
 #include "command_line.h"
 #include "complete.h"
 #include "output.h"

@@ -83,7 +83,19 @@ class BadInput(FilesTest):
         zip_again(self.path("packed"), zipfile.ZIP_DEFLATED)
         torch.save({"model": {"w": torch.ones(3)}}, self.path("swapped"))
         zip_again(self.path("swapped"), byteorder=b"big")
+        torch.save({"model": {"w": torch.ones(3)}}, self.path("short"))
+        zip_again(self.path("short"), **{"0": b"abc"})
+        torch.save({"model": {"w": torch.ones(200)[100:]}}, self.path("beyond"))
+        with zipfile.ZipFile(self.path("beyond")) as archive:
+            pickled = archive.read("beyond/data.pkl")
+        self.assertEqual(pickled.count(b"K\xc8"), 1)  # 200 elements
+        zip_again(
+            self.path("beyond"),
+            **{"0": bytes(150 * 4), "data.pkl": pickled.replace(b"K\xc8", b"K\x96")},
+        )
         for name, words in (
+            ("short", "a record has 3 bytes, and its tensors need 12"),
+            ("beyond", "a record has 600 bytes, and its tensors need 800"),
             ("swapped", "its record 'byteorder' says 'big', and this machine is little-endian: save"),
             ("packed", "its records are compressed, such as 'packed/data.pkl': save"),
             ("missing", "No such file"),

@@ -118,12 +118,22 @@ def _safetensors(path: str, opened: contextlib.ExitStack) -> Mapping[str, Any]:
             raise ValueError(f"a header of {length} bytes")
         header = json.loads(file.read(length), object_pairs_hook=each_once)
         header.pop("__metadata__", None)
-        return {
-            tensor: _found(file, 8 + length, os.fstat(file.fileno()).st_size, tensor, entry)
-            for tensor, entry in header.items()
-        }
+        size = os.fstat(file.fileno()).st_size
+        _check_layout(header, size - 8 - length)
+        return {tensor: _found(file, 8 + length, size, tensor, entry) for tensor, entry in header.items()}
     except (ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
         raise RefusedError(f"{name} is not a safetensors file: {error}") from None
+
+
+def _check_layout(header: Mapping[str, Any], size: int) -> None:
+    """Raise ValueError unless the tensors follow each other in all `size` bytes, as the format requires."""
+    at = 0
+    for (begin, end), name in sorted((tuple(entry["data_offsets"]), name) for name, entry in header.items()):
+        if begin != at or end < begin:
+            raise ValueError(f"the data of {name!r} begins at byte {begin}, not {at}")
+        at = end
+    if at != size:
+        raise ValueError(f"its tensors hold {at} bytes, and it has {size}")
 
 
 def _found(file: IO[bytes], start: int, size: int, name: str, entry: Mapping[str, Any]) -> Found:

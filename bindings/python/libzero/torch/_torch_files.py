@@ -12,7 +12,7 @@ import re
 import sys
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO, Any, Optional, Union, cast
+from typing import IO, Any, ClassVar, Optional, Union, cast
 
 import torch
 
@@ -53,6 +53,9 @@ def _tensors_of(value: Any) -> Iterator[torch.Tensor]:
     elif isinstance(value, Mapping):
         for one in value.values():
             yield from _tensors_of(one)
+    elif isinstance(value, (list, tuple)):
+        for one in value:
+            yield from _tensors_of(one)
 
 
 def _write(file: IO[bytes], place: torch.Tensor, parts: Any) -> None:
@@ -65,12 +68,20 @@ def _write(file: IO[bytes], place: torch.Tensor, parts: Any) -> None:
 
 
 class _Reader(torch._C.PyTorchFileReader):
-    """A reader of torch for a file, which is a zip archive."""
+    """A reader of torch for a file, which is a zip archive. `places` collects where the records of
+    tensors begin."""
+
+    places: ClassVar[list[tuple[int, str]]] = []
 
     def has_record(self, name: str) -> bool:
         # Of a file with this record, torch calculates where tensors begin as its own writer places
         # them. Other programs that wrote the archive again have placed them elsewhere.
         return name != ".format_version" and bool(cast(Any, super()).has_record(name))
+
+    def get_record_offset(self, name: str) -> int:
+        offset = int(cast(Any, super()).get_record_offset(name))
+        self.places.append((offset, name))
+        return offset
 
     def get_record(self, name: str) -> bytes:
         data = super().get_record(name)
@@ -107,6 +118,32 @@ def _check_stored(path: str) -> None:
         )
 
 
+def _check_extents(loaded: Any, file: Union[str, IO[bytes]]) -> None:
+    """Check what torch checks only when it reads tensors: each lies in its storage, and the record
+    of that has its length."""
+    sizes: dict[int, int] = {}
+    if _Reader.places and isinstance(file, str):  # torch has closed a part of a .distcp file
+        with zipfile.ZipFile(file) as archive:
+            records = {one.filename.partition("/")[2]: one.file_size for one in archive.infolist()}
+        sizes = {offset: records.get(name, -1) for offset, name in _Reader.places}
+    for tensor in _tensors_of(loaded):
+        if tensor.layout != torch.strided:
+            continue
+        storage = tensor.untyped_storage()
+        begin = getattr(storage, "_checkpoint_offset", None)
+        if begin in sizes and sizes[begin] != storage.nbytes():
+            raise RefusedError(
+                f"a record has {sizes[begin]} bytes, and its tensors need {storage.nbytes()}: the file is damaged"
+            )
+        last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()))
+        used = (int(tensor.storage_offset()) + last + 1) * tensor.dtype.itemsize
+        if tensor.numel() > 0 and used > storage.nbytes():
+            raise RefusedError(
+                f"a tensor of shape {tuple(tensor.shape)} ends at byte {used} of a storage with "
+                f"{storage.nbytes()} bytes: the file is damaged"
+            )
+
+
 def load(file: Union[str, IO[bytes]]) -> Any:
     """Return the contents of a file without the bytes of tensors. Each tensor keeps its place in
     the file. Only types that torch loads from untrusted files are allowed. For any other type,
@@ -116,7 +153,10 @@ def load(file: Union[str, IO[bytes]]) -> Any:
             _check_stored(file)
         # Megatron's arguments: a bag of names.
         with torch.serialization.safe_globals([argparse.Namespace]), _own_reader():
-            return torch.load(file, weights_only=True, map_location="meta")
+            _Reader.places.clear()
+            loaded = torch.load(file, weights_only=True, map_location="meta")
+        _check_extents(loaded, file)
+        return loaded
     except pickle.UnpicklingError as error:
         named = re.search(r"GLOBAL ([\w.]+)|<(?:class|enum) '([\w.]+)'>|<.*(?:function|method) ([\w.]+)", str(error))
         if named is None:  # torch's own words say how to read it with trust

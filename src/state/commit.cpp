@@ -127,6 +127,11 @@ Result<std::string> set_aside(const Directory& parent, const std::string& name,
   if (!*same) return wrong_state("'", directory.path, "' was replaced in the meantime");
   std::string aside = text(kPrefix, hex(ZERO_TRY(draw_id())));
   if (rename_entry(parent, name, aside, 0) != 0) return io_error(directory.path, "rename", errno);
+  if (!is_same_directory(parent, aside, directory, Links::refused).value_or(true)) {
+    // A program that takes no lock gave the name to another directory just before the rename.
+    (void)rename_entry(parent, aside, name, RENAME_NOREPLACE);
+    return wrong_state("'", directory.path, "' was replaced in the meantime");
+  }
   directory.path = parent.path_of(aside);
   return aside;
 }
@@ -165,6 +170,13 @@ Status check_entries(const Directory& directory, const char* wanted) {
   return {};
 }
 
+/// Returns the save id of the checkpoint in a directory, or none if that has no sound manifest.
+std::optional<Digest> id_in(const Directory& directory) {
+  if (!directory.fd.valid()) return {};
+  auto found = read_manifest(directory);
+  return found.ok() ? std::optional(found->manifest.save_id) : std::nullopt;
+}
+
 /// Checks that nothing stands at the place of the new checkpoint, or, with `replace`, nothing but a
 /// checkpoint. Returns that, open, or a directory that is not.
 Result<Directory> check_target(const Directory& parent, const std::string& name, bool replace) {
@@ -191,12 +203,14 @@ Result<Directory> enter_staging(std::string_view directory, const Digest& id) {
 }
 
 Result<bool> delete_checkpoint(const Directory& parent, const std::string& name, const Digest& id) {
-  Directory directory = ZERO_TRY(open_directory(parent, name, Links::refused));
+  Directory directory = enter(parent, name, Links::refused);
+  if (!directory.fd.valid() && errno == ENOENT) return false;  // another prune was faster
+  if (!directory.fd.valid()) return io_error(directory.path, "open", errno);
   const auto set_aside_if_ours = [&]() -> Result<std::string> {
     const std::string path = directory.path;
     NameLock lock(parent, name);
     if (!ZERO_TRY(lock.try_take()))
-      return wrong_state("'", path, "' is in use by a save, and was not deleted");
+      return wrong_state("'", path, "' is in use by a save or prune, and was not deleted");
     (void)try_lock(directory);  // so that sweeps leave it to this prune
     if (ZERO_TRY(read_manifest(directory)).manifest.save_id != id)
       return wrong_state("'", path, "' was replaced in the meantime, and was not deleted");
@@ -204,7 +218,8 @@ Result<bool> delete_checkpoint(const Directory& parent, const std::string& name,
     return set_aside(parent, name, directory);
   };
   auto aside = set_aside_if_ours();
-  if (!aside.ok() && aside.failure().code() == ZERO_ERR_STATE) {
+  const bool is_gone = !is_same(parent, name, directory);
+  if (!aside.ok() && (is_gone || aside.failure().code() == ZERO_ERR_STATE)) {
     log(ZERO_LOG_WARNING, aside.failure().text());
     return false;
   }
@@ -225,6 +240,7 @@ Result<Staging> Staging::begin(std::string_view directory, bool replace,
   staging.files_ = std::move(files);
   staging.parent_ = ZERO_TRY(make_directories(split.parent));
   staging.replaced_ = ZERO_TRY(check_target(staging.parent_, staging.target_, replace));
+  staging.replaced_id_ = id_in(staging.replaced_);
   sweep(staging.parent_, progress);
   ZERO_TRY(staging.make());
   return staging;
@@ -316,7 +332,9 @@ Result<bool> Staging::finds_replaced() const {
   }
   if (!replaced_.fd.valid())
     return wrong_state("'", target_path(), "' was created during this save, and was not replaced");
-  if (!is_same(parent_, target_, replaced_)) return was_replaced();
+  // Another checkpoint may also have been copied into the same directory.
+  if (!is_same(parent_, target_, replaced_) || id_in(replaced_) != replaced_id_)
+    return was_replaced();
   ZERO_TRY(check_entries(replaced_, "replaced"));
   return true;
 }
@@ -362,7 +380,7 @@ Status Staging::rename_into_place(bool exchanges) {
   if (!may_be_done_later(error)) return failed;
   // A request that is still under way does not find the directory by another name.
   const auto aside = set_aside(parent_, temporary_, directory_);
-  if (is_ours(target_)) return {};
+  if (is_ours(target_)) return exchanges ? keep_others() : Status();
   outcome_known_ = aside.ok() && is_ours(*aside);
   if (!outcome_known_)
     return {failed.code(),

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -87,8 +88,9 @@ class Staging {
   bool published_ = false, outcome_known_ = true;
   Digest save_id_{};
   Directory parent_;
-  Directory directory_;  // locked
-  Directory replaced_;   // what stood at the target at the beginning, if anything
+  Directory directory_;                // locked
+  Directory replaced_;                 // what stood at the target at the beginning, if anything
+  std::optional<Digest> replaced_id_;  // its save id, if it had one
 };
 
 /// Deletes the checkpoint with that save id. Its name changes first, durably, to one that the next

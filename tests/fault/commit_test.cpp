@@ -162,6 +162,19 @@ TEST(Commit, only_what_stood_there_when_a_save_began_is_replaced) {
   }
 }
 
+TEST(Commit, what_is_copied_into_the_checkpoint_that_a_save_replaces_stays_there) {
+  Place run(small_model());
+  auto model = run.solo(), other = run.solo();
+  ASSERT_EQ(told(other->step()), "");
+  const std::string folder = run.folder(), target = folder + "/old";
+  ASSERT_EQ(told(model->begin_save(target, ZERO_SAVE_REPLACE)), "");
+  ASSERT_EQ(told(other->save(folder + "/newer")), "");
+  fs::copy(folder + "/newer", target,
+           fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+  expect_failure(model->await_save(), ZERO_ERR_STATE, target, "during this save");
+  EXPECT_TRUE(loaded(target, run.spec()) == other->state());
+}
+
 /// Does something when a save has looked at its target and is about to rename.
 class JustBeforeRename {
  public:
@@ -218,6 +231,43 @@ TEST(Commit, a_prune_leaves_a_checkpoint_that_a_save_is_about_to_replace) {
   }
   EXPECT_EQ(deleted, 1u);
   EXPECT_EQ(names_in(folder), (std::vector<std::string>{"new", "old"}));
+}
+
+std::string moved_to;  // by a program that takes no lock, when a prune is about to rename
+int rename_after_a_move(int from_directory, const char* from, int to_directory, const char* to,
+                        unsigned flags) {
+  if (!moved_to.empty()) {
+    const std::string place = std::exchange(moved_to, "");
+    fs::rename(place, place + "-away");
+    fs::create_directories(place + "/precious");
+  }
+  return real_system_calls().renameat2(from_directory, from, to_directory, to, flags);
+}
+
+TEST(Commit, a_directory_that_somebody_moves_to_what_a_prune_deletes_stays_there) {
+  Place run(small_model());
+  auto model = run.solo();
+  const std::string folder = run.folder();
+  ASSERT_EQ(told(model->step()), "");
+  ASSERT_EQ(told(model->save(folder + "/new")), "");
+  moved_to = folder + "/old";
+  const ReplacedCall replaced(&SystemCalls::renameat2, rename_after_a_move);
+  auto pruned = prune_checkpoints(folder, 1, 0);
+  ASSERT_TRUE(pruned.ok());
+  EXPECT_EQ(*pruned, 0u);
+  EXPECT_TRUE(fs::exists(folder + "/old/precious"));
+}
+
+TEST(Commit, what_another_prune_has_deleted_is_no_failure_of_a_prune) {
+  Place run(small_model());
+  auto model = run.solo();
+  const std::string folder = run.folder();
+  const Directory parent =
+      std::move(open_directory(start_of_paths(), folder, Links::followed)).value();
+  fs::remove_all(folder + "/old");
+  const auto deleted = delete_checkpoint(parent, "old", {});
+  ASSERT_TRUE(deleted.ok());
+  EXPECT_FALSE(*deleted);
 }
 
 TEST(Commit, a_directory_that_somebody_moves_to_the_target_during_the_rename_stays_there) {

@@ -148,7 +148,7 @@ class Trace(unittest.TestCase):
     def test_what_is_no_trace_is_refused_at_once_and_steers_no_terminal(self):
         file = self.folder / "rank-0.json"
         os.mkfifo(file)  # nobody writes there
-        self.assertIn("it is no file", zero("trace", "merge", self.folder, status=1))
+        self.assertIn("it is not a file", zero("trace", "merge", self.folder, status=1))
         file.unlink()
         with open(file, "wb") as sparse:
             sparse.truncate(1 << 31)
@@ -208,7 +208,7 @@ class Trace(unittest.TestCase):
         zero("trace", "merge", self.traces, "-o", one, "--replace")
         own = self.traces / "rank-0.json"
         before = own.read_bytes()
-        self.assertIn("is called as a rank's own", zero("trace", "merge", self.traces, "-o", own, "--replace", status=1))
+        self.assertIn("has the name of a rank's own", zero("trace", "merge", self.traces, "-o", own, "--replace", status=1))
         self.assertEqual(own.read_bytes(), before)
 
     def test_the_summary_names_the_longest_waits(self):

@@ -159,7 +159,7 @@ class Estimate(ZeroTest):
                 ("bert", {"position_embedding_type": "relative_key"}, "'position_embedding_type' is .relative_key."),
                 ("llama", {"num_attention_heads": 33}, "'num_attention_heads' is 33, which does not divide"),
                 ("mistral", {"num_key_value_heads": None}, "it has no key 'num_key_value_heads'"),
-                ("llama", {"torch_dtype": "int4"}, "'torch_dtype' is .int4., none of"),
+                ("llama", {"torch_dtype": "int4"}, "'torch_dtype' is .int4., not float32"),
                 ("llama", {"quantization_config": {"bits": 4}}, "'quantization_config' is ")):
             self.refused(words, "estimate", self.config(name, **changes))
         for text, words in (("[1]", "it is not a JSON object"), ("{", "it is not a JSON object")):
@@ -217,7 +217,7 @@ class Estimate(ZeroTest):
         for (x, width), (next_x, next_width) in zip(numbers, numbers[1:]):
             self.assertGreater(next_x - x, (width + next_width) / 2)
         rules = "adamw,adam,sgd,rmsprop,adagrad,lion,adamax,radam,nadam"
-        self.refused("at most 8 rules and dtypes apart, these are 9", "estimate", "--rule", rules, "--plot", image,
+        self.refused("at most 8 rules and dtypes, these are 9", "estimate", "--rule", rules, "--plot", image,
                      "--replace", file)
         self.assertEqual(zero("estimate", "--plot", file + ".png", file).returncode, 2)
 
@@ -236,8 +236,8 @@ class Estimate(ZeroTest):
         self.assertIn("1 tensor split between ranks; the busiest rank has 1 times the mean", done.stdout)
 
     def test_what_is_no_model_is_a_sentence(self):
-        for lines, words in ((["a"], "line 1 is not NAME SHAPE"), (["a 3", "b 3y4"], "line 2: '3y4' is no shape"),
-                             (["a 3 F99"], "'F99' is no dtype"), (["# nothing"], "it has no tensors"),
+        for lines, words in ((["a"], "line 1 is not NAME SHAPE"), (["a 3", "b 3y4"], "line 2: '3y4' is not a shape"),
+                             (["a 3 F99"], "'F99' is not a dtype"), (["# nothing"], "it has no tensors"),
                              (["a 4294967296x4294967296"], "tensor 'a' is too large")):
             self.refused(words, "estimate", self.shapes(*lines))
         for word in ("/no/such", "7X", "B", "-7B", "0x7B", "0", "inf", "1e16"):

@@ -199,8 +199,7 @@ constexpr Command kCommands[] = {
     {"plan", plan, add_plan, "calculate how much of a model's optimizer each rank owns"},
     {"trace", merge_traces, add_trace,
      "summarize the traces of all ranks, and merge them into one file"},
-    {"top", top, add_top,
-     "show what the ranks of a traced job are doing, and which ranks they wait for"},
+    {"top", top, add_top, "show what the ranks of a traced job do, and which ranks they wait for"},
     {"doctor", doctor, [](CLI::App&, Request&) {}, "check that this host has what ranks need"},
 };
 

@@ -44,7 +44,7 @@ class ScaleTest(unittest.TestCase):
             lambda dtype: optimizer.settings.read_from("lr", c.addressof(number), dtype),
             lambda dtype: optimizer.read_loss_scale_from(c.addressof(number), dtype),
         ):
-            with self.assertRaisesRegex(libzero.ZeroError, "on the host set its value"):
+            with self.assertRaisesRegex(libzero.ZeroError, "on the host, set its value"):
                 read("float64")
             with self.assertRaisesRegex(ValueError, "dtype 'bfloat16' is unknown"):
                 read("bfloat16")

@@ -248,7 +248,7 @@ class UserCommTest(unittest.TestCase):
     def test_split_must_return_what_the_parent_has(self) -> None:
         board = Board(1)
         bare = replace(board.collectives(0), all_to_all=None)
-        for child, message in ((None, "returned None"), (bare, "that have all_to_all exactly if")):
+        for child, message in ((None, "returned None"), (bare, "that have all_to_all if and only if")):
             collectives = replace(board.collectives(0), split=lambda *_, child=child: child)
             with (
                 Comm.user(collectives, 0, 1) as comm,

@@ -557,7 +557,7 @@ class DropIns(InAllWorlds):
 
     def test_a_rank_without_gradients_for_the_scaler_is_told_to_all(self) -> None:
         for _, rank, told in self.of_ranks(scaled_without_gradients_on_a_rank):
-            words = "finds no gradients on this rank" if rank == 0 else "rank 0 refuses"
+            words = "finds no gradients on this rank" if rank == 0 else "rank 0 refused"
             for sentence, values in zip(told[::2], told[1::2]):
                 self.assertIn(words, sentence)
                 self.assertEqual(values, "[0.5]")

@@ -295,7 +295,7 @@ fn what_steps_on_a_gpu_read_from_memory_is_refused_on_the_host() {
     };
     for error in errors {
         assert_eq!(error.code(), sys::ZERO_ERR_UNSUPPORTED);
-        assert!(error.to_string().contains("on the host set its value"), "{error}");
+        assert!(error.to_string().contains("on the host, set its value"), "{error}");
     }
 }
 

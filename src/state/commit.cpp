@@ -342,6 +342,7 @@ Result<bool> Staging::finds_replaced() const {
 /// Takes the exchange back if a program that takes no lock gave the target's name to another
 /// directory meanwhile.
 Status Staging::keep_others() {
+  // If the exchange back fails, the save stands: its checkpoint is at the target.
   if (is_same_directory(parent_, temporary_, replaced_, Links::refused).value_or(true) ||
       rename_entry(parent_, temporary_, target_, RENAME_EXCHANGE) != 0)
     return {};

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pathlib
 import pickle
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -21,7 +23,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 
 from files import FORMATS, FilesTest, save, zip_again
-from libzero.torch import _places
+from libzero.torch import _directories, _places
 from libzero.torch._streams import RefusedError
 
 
@@ -65,6 +67,23 @@ class BadInput(FilesTest):
                 self.refused(
                     r"it has posix\.mkdir, which is not one", "import", "--from", name, place, "saved"
                 )
+
+    def test_tensors_of_safetensors_lie_side_by_side_in_all_of_the_file(self) -> None:
+        for places, size, words in (
+            ([(0, 8), (4, 12)], 12, "'t1' begins at byte 4, not 8"),
+            ([(0, 4), (8, 12)], 12, "'t1' begins at byte 8, not 4"),
+            ([(0, 4)], 8, "hold 4 bytes, and it has 8"),
+        ):
+            header = json.dumps(
+                {
+                    f"t{i}": {"dtype": "F32", "shape": [(end - begin) // 4], "data_offsets": [begin, end]}
+                    for i, (begin, end) in enumerate(places)
+                }
+            ).encode()
+            path = pathlib.Path(self.path("model.safetensors"))
+            path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(size))
+            with contextlib.ExitStack() as opened, self.assertRaisesRegex(RefusedError, words):
+                _directories._safetensors(str(path), opened)
 
     def test_what_is_no_file_of_torch_is_a_sentence(self) -> None:
         os.mkfifo(self.path("pipe"))

@@ -736,11 +736,12 @@ typedef struct zero_step_options {
 
 /* Reduce the gradients if they have not been reduced, agree with all ranks to take the step, clip
  * (max_grad_norm), update the owned shard, and copy the new parameters to every rank. Gradients and
- * parameters belong to libzero until the call returns. If the call fails before the ranks have
- * agreed, nothing has changed, and a later zero_step may continue. ZERO_ERR_CALLBACK also discards
- * the reduced gradients. A failure after the agreement aborts the comm, and zero_comm_failure
- * reports whether parameters are consistent. The call returns ZERO_ERR_STATE if you pass gradients
- * although gradients have already been reduced, or if no rank has a gradient. Collective. */
+ * parameters belong to libzero until the call returns. Gradients in arenas are then unspecified:
+ * clear or overwrite them. If the call fails before the ranks have agreed, nothing has changed, and
+ * a later zero_step may continue. ZERO_ERR_CALLBACK also discards the reduced gradients. A failure
+ * after the agreement aborts the comm, and zero_comm_failure reports whether parameters are
+ * consistent. The call returns ZERO_ERR_STATE if you pass gradients although gradients have already
+ * been reduced, or if no rank has a gradient. Collective. */
 ZERO_API zero_status zero_step(zero_optim *optim, const zero_step_options *options);
 
 /* Begin a step before the backward pass. This call fixes the settings, the loss scale and the

@@ -318,7 +318,38 @@ class BadInput(FilesTest):
             self.assertEqual(os.listdir(self.folder), ["saved"])
 
 
+# Runs a command of libzero in which a write of a file ends with a signal, at each write in turn.
+WRITES = """
+import io, signal, sys
+from libzero.torch import _commands, _torch_files
+
+class File(io.FileIO):
+    def write(self, data):
+        global at
+        at -= 1
+        if at == 0:
+            signal.raise_signal(signal.SIGINT)
+        return super().write(data)
+
+at = int(sys.argv[1])
+_torch_files.open = lambda path, mode: (File if mode == "wb" else open)(path, mode)
+_commands.main(sys.argv[2:])
+"""
+
+
 class Interrupted(FilesTest):
+    def test_ctrl_c_in_a_write_of_torch_is_no_message_about_its_file(self) -> None:
+        save(self.path("saved"), "sgd")
+        for at in (1, 2, 5):
+            done = subprocess.run(
+                [sys.executable, "-c", WRITES, str(at), "export", "--to", "torch", "saved", "there"],
+                cwd=self.folder,
+                capture_output=True,
+                check=False,
+            )
+            self.assertEqual((done.returncode, done.stderr), (-signal.SIGINT, b""))
+            self.assertEqual(os.listdir(self.folder), ["saved"])
+
     def test_ctrl_c_leaves_nothing(self) -> None:
         torch.save({"model": {"w": torch.zeros(1 << 26)}}, self.path("file"))
         self.done(*ALONE, "torch", self.path("file"), self.path("saved"))

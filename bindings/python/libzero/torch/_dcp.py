@@ -115,16 +115,8 @@ def export(reader: CheckpointReader, target: str, replace: bool) -> None:
                     no_dist=True,
                 )
             except CheckpointException as error:
-                raise _cause_of(next(iter(error.failures.values()))[0]) from None  # the only rank's
+                raise next(iter(error.failures.values()))[0] from None  # the only rank's
         reader.skip_to(None)
-
-
-def _cause_of(error: BaseException) -> BaseException:
-    """Return the original error of a write, which torch's writer wraps in another error."""
-    at: Optional[BaseException] = error
-    while at is not None and not isinstance(at, (OSError, KeyboardInterrupt, SystemExit)):
-        at = at.__context__
-    return at or error
 
 
 # ---- Back.

@@ -12,7 +12,7 @@ import re
 import shutil
 import stat
 from collections.abc import Iterator
-from typing import IO
+from typing import IO, Optional
 
 from ._streams import RefusedError
 
@@ -50,7 +50,8 @@ def new_file(target: str, replace: bool) -> Iterator[str]:
     try:
         with open(path, "xb"):
             pass
-        yield path
+        with _unwrapped():
+            yield path
         if replace:
             os.rename(path, target)
         else:
@@ -77,7 +78,8 @@ def new_directory(target: str, replace: bool, names: str) -> Iterator[str]:
     folder = os.path.dirname(os.path.abspath(target))
     path = _hidden_name(folder)
     try:
-        yield path
+        with _unwrapped():
+            yield path
         _sync(path)
         if not before:
             _rename_to_new(path, target)
@@ -92,6 +94,19 @@ def new_directory(target: str, replace: bool, names: str) -> Iterator[str]:
             if re.fullmatch(names, name):
                 os.remove(os.path.join(path, name))
         os.rmdir(path)  # fails if somebody has put something there meanwhile
+
+
+@contextlib.contextmanager
+def _unwrapped() -> Iterator[None]:
+    """Raise the failure or the signal that ended a write. A writer of torch that cannot finish a
+    file for that reason raises an error about the file instead."""
+    try:
+        yield
+    except RuntimeError as error:
+        cause: Optional[BaseException] = error
+        while cause is not None and not isinstance(cause, (OSError, KeyboardInterrupt, SystemExit)):
+            cause = cause.__context__
+        raise cause or error from None
 
 
 def _check_replace(replace: bool) -> None:

@@ -22,27 +22,24 @@ constexpr int kMost = 1 << 20;  // what Linux lets a process open, unless it is 
 
 // A bit a descriptor. Only pages that are used take memory.
 constinit std::atomic<uint64_t> noted[kMost / kWordBits] = {};
-pthread_rwlock_t changes = PTHREAD_RWLOCK_INITIALIZER;  // written by who forks
-constinit std::atomic<int> forks{0};                    // under way
-constinit thread_local bool forks_alone = false;
+constinit std::atomic<int> changes{0};           // under way, of all threads
+constinit std::atomic<int> forks{0};             // under way
+constinit thread_local int changes_of_mine = 0;  // a signal's handler may fork in one of them
 
 void before_fork() {
   forks++;
   const Deadline deadline(kForkMs);
-  while (!(forks_alone = pthread_rwlock_trywrlock(&changes) == 0) && !deadline.passed()) {
-    // Wait: a slice of kForkMs. A signal's handler may fork in the middle of a change.
+  while (changes != changes_of_mine && !deadline.passed()) {
+    // Wait: a slice of kForkMs.
     os().poll(nullptr, 0, 1);
   }
 }
 
-void in_parent() {
-  forks--;
-  if (forks_alone) pthread_rwlock_unlock(&changes);
-}
+void in_parent() { forks--; }
 
 /// Only closes: to unlock would unlock for the parent, too. It is no call that a test may count.
 void in_child() {
-  changes = PTHREAD_RWLOCK_INITIALIZER;  // threads that held it are not here
+  changes = changes_of_mine;  // other threads are not here
   forks = 0;
   for (int word = 0; word < kMost / kWordBits; ++word) {
     if (noted[word].load() == 0) continue;  // a page that nobody wrote stays none
@@ -66,17 +63,19 @@ void watch_forks() {
 
 DescriptorChange::DescriptorChange() {
   watch_forks();
-  // Wait: a slice, in which threads that make many changes let one fork.
-  if (forks > 0) os().poll(nullptr, 0, 1);
+  changes_of_mine++;
   const Deadline deadline(kForkMs);
-  while (!(held_ = pthread_rwlock_tryrdlock(&changes) == 0) && !deadline.passed()) {
-    // Wait: a slice of kForkMs.
+  // Counted first, so that either this thread sees the fork or the fork sees this change.
+  for (changes++; forks > 0 && changes_of_mine == 1 && !deadline.passed(); changes++) {
+    changes--;
+    // Wait: a slice of kForkMs, in which the other thread forks.
     os().poll(nullptr, 0, 1);
   }
 }
 
 DescriptorChange::~DescriptorChange() {
-  if (held_) pthread_rwlock_unlock(&changes);
+  changes--;
+  changes_of_mine--;
 }
 
 void note_descriptor(int fd) {

@@ -14,9 +14,6 @@ class DescriptorChange {
   ~DescriptorChange();
   DescriptorChange(const DescriptorChange&) = delete;
   DescriptorChange& operator=(const DescriptorChange&) = delete;
-
- private:
-  bool held_ = false;
 };
 
 /// Notes that a descriptor is the library's.

@@ -74,30 +74,46 @@
 //! ```
 
 mod arena;
-mod buffers;
 mod checkpoints;
 mod comm;
 mod custom;
-mod device;
 mod dtype;
 mod error;
-mod extras;
 mod half;
 mod interrupt;
-mod join;
 mod log;
-mod optim;
 mod options;
 mod params;
 mod plan;
-mod register;
 mod rules;
 mod seat;
 mod slices;
-mod state;
 mod stream;
 mod user;
 mod words;
+
+// The page of Optim shows impl blocks in the order of these modules.
+mod optim;
+
+mod register;
+
+mod steps;
+
+mod saves;
+
+mod settings;
+
+mod extras;
+
+mod buffers;
+
+mod join;
+
+mod state;
+
+mod inspect;
+
+mod device;
 
 pub use arena::{Arena, Memory};
 pub use buffers::{Buffer, RawBuffer};
@@ -108,9 +124,10 @@ pub use device::{DeviceParam, DeviceSlice};
 pub use dtype::{Dtype, Element, Number, Plain};
 pub use error::{Error, Failed, Result, load};
 pub use half::{Bf16, F16};
+pub use inspect::OwnedRange;
 pub use interrupt::set_interrupt;
 pub use log::{Level, set_logger};
-pub use optim::{Group, Optim, OwnedRange, Step, StepResult};
+pub use optim::{Group, Optim};
 pub use options::{
     Master, Nonfinite, Optimizer, Options, Partition, Reduce, Reduction, UnevenInputs,
 };
@@ -119,6 +136,7 @@ pub use plan::{Plan, partition_plan};
 pub use rules::{Rule, Setting, Slot};
 pub use seat::Device;
 pub use slices::{AnyMut, MutSlices, Slices};
+pub use steps::{Step, StepResult};
 pub use stream::Stream;
 pub use user::Collectives;
 

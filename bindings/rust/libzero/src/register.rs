@@ -67,29 +67,6 @@ impl Optim {
         Ok(group)
     }
 
-    fn arena(&self, bytes: i64, memory: Memory) -> Result<Arena<u8>> {
-        // A model of no elements has arenas, too.
-        let len = usize::try_from(bytes).unwrap_or(usize::MAX).max(64);
-        Arena::allocate(&self.seat, len, memory)
-    }
-
-    fn register(&mut self, params: &CParams<'_>, settings: &[(&str, f64)]) -> Result<Group> {
-        let settings = CSettings::new(settings)?;
-        let (options, mut group) = (settings.to_group(), 0);
-        // SAFETY: names, shapes and settings live for the call; memory is our arenas', or what the
-        // caller of register_raw promised.
-        check(unsafe {
-            sys::zero_register_params(
-                self.token(),
-                &options,
-                params.as_ptr(),
-                params.len(),
-                &mut group,
-            )
-        })?;
-        Ok(Group(group))
-    }
-
     /// Sets new addresses for all parameters, all gradients or both, in registration order.
     /// Contents are not copied. A null in `data` keeps the address of that parameter. Local.
     ///
@@ -112,6 +89,36 @@ impl Optim {
         let (data, grads) = (addresses(data), addresses(grads));
         // SAFETY: both arrays have `count` entries; the rest is the caller's promise.
         check(unsafe { sys::zero_bind_params(self.token(), data, grads, count) }).map(drop)
+    }
+
+    /// Fixes the owners, compares the registrations of all ranks, and allocates the state. The
+    /// first collective call does this implicitly. Collective.
+    pub fn seal(&mut self) -> Result<()> {
+        // SAFETY: the token is checked.
+        check(unsafe { sys::zero_seal(self.token()) }).map(drop)
+    }
+
+    fn arena(&self, bytes: i64, memory: Memory) -> Result<Arena<u8>> {
+        // A model of no elements has arenas, too.
+        let len = usize::try_from(bytes).unwrap_or(usize::MAX).max(64);
+        Arena::allocate(&self.seat, len, memory)
+    }
+
+    fn register(&mut self, params: &CParams<'_>, settings: &[(&str, f64)]) -> Result<Group> {
+        let settings = CSettings::new(settings)?;
+        let (options, mut group) = (settings.to_group(), 0);
+        // SAFETY: names, shapes and settings live for the call; memory is our arenas', or what the
+        // caller of register_raw promised.
+        check(unsafe {
+            sys::zero_register_params(
+                self.token(),
+                &options,
+                params.as_ptr(),
+                params.len(),
+                &mut group,
+            )
+        })?;
+        Ok(Group(group))
     }
 }
 

@@ -160,6 +160,7 @@ mod tests {
             include_str!("checkpoints.rs"),
             include_str!("comm.rs"),
             include_str!("extras.rs"),
+            include_str!("inspect.rs"),
             include_str!("interrupt.rs"),
             include_str!("join.rs"),
             include_str!("log.rs"),
@@ -167,7 +168,10 @@ mod tests {
             include_str!("plan.rs"),
             include_str!("register.rs"),
             include_str!("rules.rs"),
+            include_str!("saves.rs"),
+            include_str!("settings.rs"),
             include_str!("state.rs"),
+            include_str!("steps.rs"),
         );
         [format!("fn {method}("), format!("fn {method}<")].iter().any(|one| sources.contains(one))
     }

@@ -40,7 +40,7 @@ class Statistics:
     over all calls. Sizes are in bytes that are either allocated now or have been moved since then.
 
     parameter_elements  the number of elements of all registered parameters
-    owned_elements      owned_elements the number of elements that this rank owns
+    owned_elements      the number of elements that this rank owns
     state_bytes         the size of the optimizer state, including master weights
     staging_bytes       the size of staging memory for reductions, for custom rules, and for
                         parameters and gradients outside arenas
@@ -49,7 +49,7 @@ class Statistics:
     moved_bytes         the bytes read and written while gradients are reduced and parameters are
                         updated and copied to the other ranks
     steps               the number of steps taken
-    skipped             skipped the number of steps skipped
+    skipped             the number of steps skipped
     nonfinite_elements  the number of gradient elements that were not finite, over all steps
     gather_seconds      time spent summing gradients
     vote_seconds        time spent waiting for the other ranks

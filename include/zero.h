@@ -370,8 +370,29 @@ ZERO_API zero_status zero_arena_free(void *arena);
 typedef struct zero_optim zero_optim;
 
 /* The update rules. LION, LAMB, LARS, ADAN and ADEMAMIX follow their papers. All other rules use
- * the formulas of torch.optim. docs/optimizers.md and zero_rule_info list the settings and
- * defaults. */
+ * the formulas of torch.optim. docs/optimizers.md describes the differences, and zero_rule_info
+ * returns the range of each setting. zero_options, zero_group_options and zero_group_set take
+ * settings by name. Every rule has the setting maximize, which is 0 by default. The other settings
+ * have these defaults:
+ *
+ *   ADAMW    lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-8, weight_decay 0.01, amsgrad 0
+ *   ADAM     lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-8, weight_decay 0, amsgrad 0
+ *   SGD      lr 1e-3, momentum 0, dampening 0, weight_decay 0, nesterov 0
+ *   RMSPROP  lr 1e-2, alpha 0.99, eps 1e-8, weight_decay 0, momentum 0, centered 0
+ *   ADAGRAD  lr 1e-2, lr_decay 0, weight_decay 0, initial_accumulator_value 0, eps 1e-10
+ *   LION     lr 1e-4, beta1 0.9, beta2 0.99, weight_decay 0
+ *   ADAMAX   lr 2e-3, beta1 0.9, beta2 0.999, eps 1e-8, weight_decay 0
+ *   ADADELTA lr 1, rho 0.9, eps 1e-6, weight_decay 0
+ *   RADAM    lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-8, weight_decay 0, decoupled_weight_decay 0
+ *   NADAM    lr 2e-3, beta1 0.9, beta2 0.999, eps 1e-8, weight_decay 0, momentum_decay 4e-3,
+ *            decoupled_weight_decay 0
+ *   RPROP    lr 1e-2, eta_minus 0.5, eta_plus 1.2, step_size_min 1e-6, step_size_max 50
+ *   LAMB     lr 1e-3, beta1 0.9, beta2 0.999, eps 1e-6, weight_decay 0.01, always_adapt 0
+ *   LARS     lr 1, momentum 0, weight_decay 0, nesterov 0, trust_coefficient 1e-3, eps 1e-8,
+ *            always_adapt 0
+ *   ADAN     lr 1e-3, beta1 0.98, beta2 0.92, beta3 0.99, eps 1e-8, weight_decay 0
+ *   ADEMAMIX lr 1e-3, beta1 0.9, beta2 0.999, beta3 0.9999, alpha 5, alpha_warmup 0,
+ *            beta3_warmup 0, eps 1e-8, weight_decay 0 */
 enum {
     ZERO_OPTIMIZER_ADAMW = 0, ZERO_OPTIMIZER_ADAM = 1, ZERO_OPTIMIZER_SGD = 2,
     ZERO_OPTIMIZER_RMSPROP = 3, ZERO_OPTIMIZER_ADAGRAD = 4, ZERO_OPTIMIZER_LION = 5,
@@ -385,7 +406,7 @@ enum {
 typedef struct zero_rule {
     size_t struct_size;
     const char *name;                  /* its name in checkpoints, such as "adamw"                */
-    const char *const *setting_names;  /* in the order of docs/optimizers.md                      */
+    const char *const *setting_names;  /* in the order of the table above, and maximize           */
     const double *setting_defaults;
     const char *const *setting_ranges; /* as text: "in [0, 1)"                                    */
     size_t setting_count;

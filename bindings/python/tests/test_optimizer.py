@@ -90,6 +90,17 @@ class RulesTest(unittest.TestCase):
             told[name.lower()] = {key: float(value) for key, value in pairs} | {"maximize": 0.0}
         self.assertEqual(told, {name: dict(rule.settings) for name, rule in rules().items()})
 
+    def test_the_header_has_their_settings(self) -> None:
+        header = Path(__file__).resolve().parents[3] / "include/zero.h"
+        rows = re.findall(
+            r"^ \*   ([A-Z]+) +(lr .+(?:\n \* {12}.+)*)", header.read_text(encoding="utf-8"), re.M
+        )
+        told = {}
+        for name, settings in rows:
+            words = re.findall(r"(\w+) ([-.e\d]+)", settings)
+            told[name.lower()] = {key: float(value) for key, value in words} | {"maximize": 0.0}
+        self.assertEqual(told, {name: dict(rule.settings) for name, rule in rules().items()})
+
 
 class StepTest(unittest.TestCase):
     def test_two_ranks_step_on_the_mean_of_their_gradients(self) -> None:

@@ -420,8 +420,15 @@ typedef struct zero_rule {
  * make this call at any time. */
 ZERO_API zero_status zero_rule_info(int32_t optimizer, zero_rule *rule);
 
-/* The assignment of parameters to owners. The owner of an element holds its state and updates
- * it. */
+/* The assignment of parameters to owners. The owner of an element holds its state and updates it.
+ *
+ * EVEN lays out parameters without gaps, except that each is padded to a multiple of 16 elements,
+ * and cuts them into blocks of 1,024 elements. It does this separately for each combination of
+ * dtype and grad_dtype, and for the parameters of each seal (zero_seal). If N ranks divide B
+ * blocks, each rank owns B / N blocks, rounded down, and ranks 0 to B % N - 1 own one more block
+ * each. Small models are therefore not split evenly. If all parameters fit into one block, rank 0
+ * owns all of them, and the other ranks hold no state. zero_statistics.idle_ranks counts these
+ * other ranks. */
 enum {
     ZERO_PARTITION_EVEN = 0,            /* buckets split evenly in blocks of 1,024 elements       */
     ZERO_PARTITION_GREEDY = 1,          /* whole tensors, largest first, to the least loaded rank */

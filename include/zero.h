@@ -1049,36 +1049,40 @@ typedef struct zero_plan {
 ZERO_API zero_status zero_partition_plan(const zero_param *params, size_t count, int32_t world,
                                          const zero_options *options, zero_plan *plan);
 
+/* The last word of a name is the unit; seconds are wall-clock time. parameter_elements,
+ * owned_elements, idle_ranks, and the bytes of state, staging and control are the present values.
+ * All other fields are totals since zero_create. "Other hosts" are all other ranks if the comm is a
+ * user comm, because libzero does not know its hosts. */
 typedef struct zero_statistics {
     size_t struct_size;
-    int64_t parameter_elements; /* registered                                                     */
-    int64_t owned_elements;     /* the part that this rank owns                                   */
-    int64_t state_bytes;        /* optimizer state on this rank                                   */
-    int64_t staging_bytes;      /* for memory outside arenas, reductions and your own rules       */
-    int64_t control_bytes;      /* tables that other ranks read                                   */
-    int64_t copied_bytes;       /* copied into and out of staging and host memory                 */
-    int64_t moved_bytes;        /* read and written by reducing, updating and publishing          */
-    int64_t steps;
-    int64_t skipped;
-    int64_t nonfinite_elements; /* over all steps                                                 */
-    double gather_seconds;
-    double vote_seconds;        /* waiting for the other ranks                                    */
-    double apply_seconds;
-    double publish_seconds;
-    double save_seconds;
-    double load_seconds;
-    int64_t early_elements;     /* of gradients summed before a call needed them                  */
-    int64_t early_updates;      /* of parameters updated before their zero_step                   */
-    int64_t host_waits;         /* on a GPU: how often calls made the host wait for a stream      */
-    int64_t idle_ranks;         /* ranks that own nothing because the model is too small          */
-    int64_t sent_data_bytes;    /* gradients and parameters sent by the comm to other hosts       */
-    int64_t sent_data_messages;
-    int64_t received_data_bytes;
-    int64_t received_data_messages;
-    int64_t sent_control_bytes; /* the same, for control messages and for broadcasts              */
-    int64_t sent_control_messages;
-    int64_t received_control_bytes;
-    int64_t received_control_messages;
+    int64_t parameter_elements;        /* elements of all registered parameters                   */
+    int64_t owned_elements;            /* elements that this rank owns and updates                */
+    int64_t state_bytes;               /* optimizer state on this rank, with master weights       */
+    int64_t staging_bytes;             /* staging for reductions, own rules, data outside arenas  */
+    int64_t control_bytes;             /* tables that other ranks read                            */
+    int64_t copied_bytes;              /* bytes copied into and out of staging and host memory    */
+    int64_t moved_bytes;               /* bytes read and written to reduce, update and publish    */
+    int64_t steps;                     /* steps taken, including steps of a loaded checkpoint     */
+    int64_t skipped;                   /* steps skipped                                           */
+    int64_t nonfinite_elements;        /* gradient elements that were not finite, over all steps  */
+    double gather_seconds;             /* on the host: time summing gradients before the update   */
+    double vote_seconds;               /* time spent waiting for the other ranks                  */
+    double apply_seconds;              /* on the host: time updating, including sums made there   */
+    double publish_seconds;            /* on the host: time copying new parameters to all ranks   */
+    double save_seconds;               /* time in zero_state_save, _save_begin and _save_wait     */
+    double load_seconds;               /* time in zero_state_load                                 */
+    int64_t early_elements;            /* gradient elements summed before a call needed them      */
+    int64_t early_updates;             /* parameter elements updated before their zero_step       */
+    int64_t host_waits;                /* on a GPU: how often a call made the host wait           */
+    int64_t idle_ranks;                /* ranks that own nothing because the model is too small   */
+    int64_t sent_data_bytes;           /* gradients and parameters sent to other hosts            */
+    int64_t sent_data_messages;        /* messages that carried sent_data_bytes                   */
+    int64_t received_data_bytes;       /* gradients and parameters received from other hosts      */
+    int64_t received_data_messages;    /* messages that carried received_data_bytes               */
+    int64_t sent_control_bytes;        /* control messages and broadcasts sent to other hosts     */
+    int64_t sent_control_messages;     /* messages that carried sent_control_bytes                */
+    int64_t received_control_bytes;    /* control messages and broadcasts from other hosts        */
+    int64_t received_control_messages; /* messages that carried received_control_bytes            */
 } zero_statistics;
 
 /* Write the statistics of this rank since zero_create to `*statistics`. Local. */

@@ -13,6 +13,7 @@ import difflib
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -199,6 +200,8 @@ RUST = {
     "char": "c_char",
     "void": "c_void",
 }
+# Structs that the crate libzero shows as they are, so it needs what the header says of their fields.
+SHOWN = ("zero_statistics",)
 
 RUST_TOP = f"""\
 // {MADE}
@@ -262,10 +265,21 @@ def rust_constant(name: str, family: list[str], header: Header) -> str:
     return f"pub const {name}: {kind} = {header.constants[name]};"
 
 
-def rust_struct(name: str, body: str) -> list[str]:
-    lines = ["", "#[repr(C)]", "#[derive(Clone, Copy, Debug)]", f"pub struct {name} {{"]
+def rust_comment(header: Header, of: str, indent: str = "") -> list[str]:
+    """What the header says of a struct or a field of SHOWN, as a sentence."""
+    if of.partition(".")[0] not in SHOWN:
+        return []
+    text, begin = header.comments[of].rstrip("."), f"{indent}/// "
+    return textwrap.wrap(f"{text[0].upper()}{text[1:]}.", WIDTH, initial_indent=begin, subsequent_indent=begin,
+                         break_long_words=False, break_on_hyphens=False)
+
+
+def rust_struct(header: Header, name: str, body: str) -> list[str]:
+    lines = ["", *rust_comment(header, name), "#[repr(C)]", "#[derive(Clone, Copy, Debug)]", f"pub struct {name} {{"]
     for declaration in filter(str.strip, body.split(";")):
         for field, kind in fields_of(declaration).items():
+            if field != "struct_size":
+                lines += rust_comment(header, f"{name}.{field}", "    ")
             if kind.startswith("fn("):
                 lines += rust_callback(f"pub {field}:", declaration, ",", "    ")
             else:
@@ -296,7 +310,7 @@ def rust(header: Header) -> str:
     for name, declaration in header.callbacks.items():
         lines += rust_callback(f"pub type {name} =", declaration, ";")
     for name, body in header.structs.items():
-        lines += rust_struct(name, body)
+        lines += rust_struct(header, name, body)
     lines += [*rust_functions(header), RUST_BOTTOM]
     lines += [f"            {name} {{ {', '.join(fields_of(body))} }}" for name, body in header.structs.items()]
     return RUST_TOP + "\n".join([*lines, "        }", "    };", "}", ""])

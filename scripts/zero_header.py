@@ -20,6 +20,8 @@ class Header:
     # Pointers to functions, as fields_of has them, and as they are declared.
     typedefs: dict[str, str]
     callbacks: dict[str, str]
+    # Comments of a struct by its name, and of its fields by "struct.field".
+    comments: dict[str, str]
 
 
 def words_of(declaration: str) -> tuple[str, str]:
@@ -61,8 +63,25 @@ def fields_of(body: str) -> dict[str, str]:
     return fields
 
 
+def comments_of(text: str) -> dict[str, str]:
+    """What stands right above a struct; above a field, or behind it in its line."""
+    comment = r"/\*((?:(?!\*/).)*)\*/"
+    struct = rf"(?:^{comment}\n)?^typedef struct (zero_\w+) \{{\n(.*?)^\}} zero_"
+    found: dict[str, str | None] = {}
+    for above, name, body in re.findall(struct, text, flags=re.S | re.M):
+        found[name] = above
+        for before, declaration, behind in re.findall(
+            rf"(?:{comment}\s*)?([^;/]+);[ ]*(?:{comment})?", body, flags=re.S
+        ):
+            for field in fields_of(" ".join(declaration.split())):
+                found[f"{name}.{field}"] = before or behind
+    plain = {key: re.sub(r"\n *\* ?", "\n", text or "") for key, text in found.items()}
+    return {key: " ".join(text.split()) for key, text in plain.items() if text.strip()}
+
+
 def read(path: str | Path) -> Header:
-    whole = re.sub(r"/\*.*?\*/", "", Path(path).read_text(encoding="utf-8"), flags=re.S)
+    written = Path(path).read_text(encoding="utf-8")
+    whole = re.sub(r"/\*.*?\*/", "", written, flags=re.S)
     text = re.sub(r"\s+", " ", whole)
     prototype = r"ZERO_API ([\w ]+?\**)\s*(zero_\w+)\(([^()]*)\);"
     functions = {
@@ -80,4 +99,6 @@ def read(path: str | Path) -> Header:
         families.append([name for name, _ in values])
     declared = re.findall(r"typedef (\w+ \(\*zero_\w+\)\([^()]*\));", text)
     typedefs = dict(map(function_kind, declared))
-    return Header(functions, structs, constants, families, typedefs, dict(zip(typedefs, declared)))
+    callbacks = dict(zip(typedefs, declared))
+    comments = comments_of(written)
+    return Header(functions, structs, constants, families, typedefs, callbacks, comments)

@@ -395,37 +395,69 @@ pub struct zero_plan {
     pub comm: *const zero_comm,
 }
 
+/// The last word of a name is the unit; seconds are wall-clock time. parameter_elements,
+/// owned_elements, idle_ranks, and the bytes of state, staging and control are the present values.
+/// All other fields are totals since zero_create. "Other hosts" are all other ranks if the comm is
+/// a user comm, because libzero does not know its hosts.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct zero_statistics {
     pub struct_size: usize,
+    /// Elements of all registered parameters.
     pub parameter_elements: i64,
+    /// Elements that this rank owns and updates.
     pub owned_elements: i64,
+    /// Optimizer state on this rank, with master weights.
     pub state_bytes: i64,
+    /// Staging for reductions, own rules, data outside arenas.
     pub staging_bytes: i64,
+    /// Tables that other ranks read.
     pub control_bytes: i64,
+    /// Bytes copied into and out of staging and host memory.
     pub copied_bytes: i64,
+    /// Bytes read and written to reduce, update and publish.
     pub moved_bytes: i64,
+    /// Steps taken, including steps of a loaded checkpoint.
     pub steps: i64,
+    /// Steps skipped.
     pub skipped: i64,
+    /// Gradient elements that were not finite, over all steps.
     pub nonfinite_elements: i64,
+    /// On the host: time summing gradients before the update.
     pub gather_seconds: f64,
+    /// Time spent waiting for the other ranks.
     pub vote_seconds: f64,
+    /// On the host: time updating, including sums made there.
     pub apply_seconds: f64,
+    /// On the host: time copying new parameters to all ranks.
     pub publish_seconds: f64,
+    /// Time in zero_state_save, _save_begin and _save_wait.
     pub save_seconds: f64,
+    /// Time in zero_state_load.
     pub load_seconds: f64,
+    /// Gradient elements summed before a call needed them.
     pub early_elements: i64,
+    /// Parameter elements updated before their zero_step.
     pub early_updates: i64,
+    /// On a GPU: how often a call made the host wait.
     pub host_waits: i64,
+    /// Ranks that own nothing because the model is too small.
     pub idle_ranks: i64,
+    /// Gradients and parameters sent to other hosts.
     pub sent_data_bytes: i64,
+    /// Messages that carried sent_data_bytes.
     pub sent_data_messages: i64,
+    /// Gradients and parameters received from other hosts.
     pub received_data_bytes: i64,
+    /// Messages that carried received_data_bytes.
     pub received_data_messages: i64,
+    /// Control messages and broadcasts sent to other hosts.
     pub sent_control_bytes: i64,
+    /// Messages that carried sent_control_bytes.
     pub sent_control_messages: i64,
+    /// Control messages and broadcasts from other hosts.
     pub received_control_bytes: i64,
+    /// Messages that carried received_control_bytes.
     pub received_control_messages: i64,
 }
 

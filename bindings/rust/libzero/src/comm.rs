@@ -18,14 +18,14 @@ use crate::seat::{Device, Seat};
 use crate::user::{self, Collectives};
 use crate::words::in_rust;
 
-/// The time limits of calls, in milliseconds. 0 selects the library's default.
+/// The time limits of calls, in milliseconds. 0 selects the default.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Deadlines {
-    /// The longest wait without progress, once all ranks are in the call.
+    /// The longest wait without progress, once all ranks are in the call. Default: 300,000.
     pub timeout_ms: i64,
-    /// The longest wait for a live rank to enter the call.
+    /// The longest wait for a live rank to enter the call. Default: 1,800,000.
     pub late_ms: i64,
-    /// The longest wait for all ranks to find each other.
+    /// The longest wait for all ranks to find each other. Default: 120,000.
     pub rendezvous_ms: i64,
 }
 

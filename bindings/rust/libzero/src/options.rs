@@ -9,51 +9,74 @@ use crate::dtype::Dtype;
 use crate::error::{Result, c_text};
 
 /// The update rule. Rules follow the formulas of torch.optim, or their papers if torch.optim does
-/// not have them. Each variant lists the settings of its rule.
+/// not have them. Each variant lists the settings of its rule with their defaults.
+/// [`Options::set`] changes a setting of all groups, and [`Optim::add`](crate::Optim::add) and
+/// [`Optim::set`](crate::Optim::set) those of one group. [`Optimizer::rule`] returns the same list
+/// with the range of each setting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Optimizer {
-    /// The settings are lr, beta1, beta2, eps, weight_decay, amsgrad and maximize.
+    /// The settings and their defaults are `lr: 1e-3`, `beta1: 0.9`, `beta2: 0.999`, `eps: 1e-8`,
+    /// `weight_decay: 0.01`, `amsgrad: 0` and `maximize: 0`.
     #[default]
     AdamW = sys::ZERO_OPTIMIZER_ADAMW,
-    /// Has the same settings as AdamW. Weight decay is added to the gradient.
+    /// The settings and their defaults are `lr: 1e-3`, `beta1: 0.9`, `beta2: 0.999`, `eps: 1e-8`,
+    /// `weight_decay: 0`, `amsgrad: 0` and `maximize: 0`. Weight decay is added to the gradient.
     Adam = sys::ZERO_OPTIMIZER_ADAM,
-    /// The settings are lr, momentum, dampening, weight_decay, nesterov and maximize.
+    /// The settings and their defaults are `lr: 1e-3`, `momentum: 0`, `dampening: 0`,
+    /// `weight_decay: 0`, `nesterov: 0` and `maximize: 0`.
     Sgd = sys::ZERO_OPTIMIZER_SGD,
-    /// The settings are lr, alpha, eps, weight_decay, momentum, centered and maximize.
+    /// The settings and their defaults are `lr: 1e-2`, `alpha: 0.99`, `eps: 1e-8`,
+    /// `weight_decay: 0`, `momentum: 0`, `centered: 0` and `maximize: 0`.
     RmsProp = sys::ZERO_OPTIMIZER_RMSPROP,
-    /// The settings are lr, lr_decay, weight_decay, initial_accumulator_value, eps and maximize.
+    /// The settings and their defaults are `lr: 1e-2`, `lr_decay: 0`, `weight_decay: 0`,
+    /// `initial_accumulator_value: 0`, `eps: 1e-10` and `maximize: 0`.
     Adagrad = sys::ZERO_OPTIMIZER_ADAGRAD,
-    /// The settings are lr, beta1, beta2, weight_decay (decoupled) and maximize.
+    /// The settings and their defaults are `lr: 1e-4`, `beta1: 0.9`, `beta2: 0.99`,
+    /// `weight_decay: 0` and `maximize: 0`. Weight decay is decoupled.
     Lion = sys::ZERO_OPTIMIZER_LION,
-    /// The settings are lr, beta1, beta2, eps, weight_decay and maximize.
+    /// The settings and their defaults are `lr: 2e-3`, `beta1: 0.9`, `beta2: 0.999`, `eps: 1e-8`,
+    /// `weight_decay: 0` and `maximize: 0`.
     Adamax = sys::ZERO_OPTIMIZER_ADAMAX,
-    /// The settings are lr, rho, eps, weight_decay and maximize.
+    /// The settings and their defaults are `lr: 1`, `rho: 0.9`, `eps: 1e-6`, `weight_decay: 0` and
+    /// `maximize: 0`.
     Adadelta = sys::ZERO_OPTIMIZER_ADADELTA,
-    /// The settings are lr, beta1, beta2, eps, weight_decay, decoupled_weight_decay and maximize.
+    /// The settings and their defaults are `lr: 1e-3`, `beta1: 0.9`, `beta2: 0.999`, `eps: 1e-8`,
+    /// `weight_decay: 0`, `decoupled_weight_decay: 0` and `maximize: 0`.
     RAdam = sys::ZERO_OPTIMIZER_RADAM,
-    /// Has the settings of RAdam and the setting momentum_decay.
+    /// The settings and their defaults are `lr: 2e-3`, `beta1: 0.9`, `beta2: 0.999`, `eps: 1e-8`,
+    /// `weight_decay: 0`, `momentum_decay: 4e-3`, `decoupled_weight_decay: 0` and `maximize: 0`.
     NAdam = sys::ZERO_OPTIMIZER_NADAM,
-    /// The settings are lr (the first step size), eta_minus, eta_plus, step_size_min, step_size_max
-    /// and maximize.
+    /// The settings and their defaults are `lr: 1e-2`, `eta_minus: 0.5`, `eta_plus: 1.2`,
+    /// `step_size_min: 1e-6`, `step_size_max: 50` and `maximize: 0`. lr is only the first step
+    /// size.
     Rprop = sys::ZERO_OPTIMIZER_RPROP,
-    /// The settings are lr, beta1, beta2, eps, weight_decay (in the direction), always_adapt and
-    /// maximize. The norms of a whole tensor scale the step of this tensor.
+    /// The settings and their defaults are `lr: 1e-3`, `beta1: 0.9`, `beta2: 0.999`, `eps: 1e-6`,
+    /// `weight_decay: 0.01`, `always_adapt: 0` and `maximize: 0`. Weight decay is part of the
+    /// direction. The norms of a whole tensor scale the step of this tensor.
     Lamb = sys::ZERO_OPTIMIZER_LAMB,
-    /// The settings are lr, momentum, weight_decay, nesterov, trust_coefficient, eps, always_adapt
-    /// and maximize. Steps are scaled in the same way as with LAMB.
+    /// The settings and their defaults are `lr: 1`, `momentum: 0`, `weight_decay: 0`,
+    /// `nesterov: 0`, `trust_coefficient: 1e-3`, `eps: 1e-8`, `always_adapt: 0` and `maximize: 0`.
+    /// Steps are scaled in the same way as with LAMB.
     Lars = sys::ZERO_OPTIMIZER_LARS,
-    /// The settings are lr, beta1, beta2, beta3, eps, weight_decay (proximal) and maximize.
+    /// The settings and their defaults are `lr: 1e-3`, `beta1: 0.98`, `beta2: 0.92`, `beta3: 0.99`,
+    /// `eps: 1e-8`, `weight_decay: 0` and `maximize: 0`. Weight decay is proximal.
     Adan = sys::ZERO_OPTIMIZER_ADAN,
-    /// The settings are lr, beta1, beta2, beta3, alpha, alpha_warmup and beta3_warmup (steps), eps,
-    /// weight_decay (decoupled) and maximize.
+    /// The settings and their defaults are `lr: 1e-3`, `beta1: 0.9`, `beta2: 0.999`,
+    /// `beta3: 0.9999`, `alpha: 5`, `alpha_warmup: 0`, `beta3_warmup: 0`, `eps: 1e-8`,
+    /// `weight_decay: 0` and `maximize: 0`. The warm-ups are numbers of steps. Weight decay is
+    /// decoupled.
     AdEmaMix = sys::ZERO_OPTIMIZER_ADEMAMIX,
 }
 
 /// The assignment of state to owners.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Partition {
-    /// Buckets are split evenly, in blocks of 1,024 elements.
+    /// Parameters are cut into blocks of 1,024 elements. Each rank owns the same number of blocks,
+    /// and if the number of blocks is not a multiple of the number of ranks, the first ranks own
+    /// one more. Small models are therefore not split evenly. If a model fits into one block, rank
+    /// 0 owns all of it, and [`Statistics::idle_ranks`](crate::Statistics::idle_ranks) counts the
+    /// other ranks, which hold no state.
     #[default]
     Even,
     /// Whole tensors are assigned to the least loaded rank, largest first.
@@ -187,8 +210,8 @@ pub struct Options {
     pub grad_norm_type: f64,
     /// The treatment of gradients that are not finite. Default: ignore.
     pub nonfinite: Nonfinite,
-    /// The number of threads that update parameters on this rank. Default: this rank's part of the
-    /// cores.
+    /// The number of threads that update parameters on this rank, at most 64. Default: this rank's
+    /// part of the cores, at most 4.
     pub threads: i32,
     /// The master weights of 16-bit parameters. Default: an f32.
     pub master: Master,
@@ -215,13 +238,13 @@ pub struct Options {
     /// [join](crate::Optim::join).
     pub uneven_inputs: UnevenInputs,
     /// True if [`Optim::step`](crate::Optim::step) returns before parameters have been updated, as
-    /// [`Optim::param_wait`](crate::Optim::param_wait) describes.
+    /// [`Optim::param_wait`](crate::Optim::param_wait) describes. Default: false.
     pub overlap_gather: bool,
     /// The number of copies of the state. Each copy is divided over world / instances consecutive
     /// ranks. Default: 1.
     pub instances: i32,
-    /// The settings of every group, for example `("lr", 3e-4)`. [`Optimizer`] lists the settings of
-    /// each rule.
+    /// The settings of every group, for example `("lr", 3e-4)`. Settings that are not given have
+    /// the defaults that [`Optimizer`] lists for each rule.
     pub settings: Vec<(String, f64)>,
 }
 

@@ -75,3 +75,49 @@ impl Optimizer {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Optimizer;
+
+    /// The rules in the order of their numbers.
+    const ALL: [Optimizer; 15] = [
+        Optimizer::AdamW,
+        Optimizer::Adam,
+        Optimizer::Sgd,
+        Optimizer::RmsProp,
+        Optimizer::Adagrad,
+        Optimizer::Lion,
+        Optimizer::Adamax,
+        Optimizer::Adadelta,
+        Optimizer::RAdam,
+        Optimizer::NAdam,
+        Optimizer::Rprop,
+        Optimizer::Lamb,
+        Optimizer::Lars,
+        Optimizer::Adan,
+        Optimizer::AdEmaMix,
+    ];
+
+    #[test]
+    fn comments_of_rules_have_their_settings_and_defaults() {
+        let source = include_str!("options.rs");
+        let (_, variants) = source.split_once("pub enum Optimizer {").unwrap();
+        let comments: Vec<&str> = variants.split(" = sys::ZERO_OPTIMIZER_").collect();
+        for (number, optimizer) in ALL.into_iter().enumerate() {
+            assert_eq!(optimizer as usize, number);
+            // Every other part is between backquotes.
+            let told: Vec<(&str, f64)> = comments[number]
+                .split('`')
+                .skip(1)
+                .step_by(2)
+                .map(|code| code.split_once(": ").unwrap())
+                .map(|(name, value)| (name, value.parse().unwrap()))
+                .collect();
+            let rule = optimizer.rule().unwrap();
+            let settings: Vec<_> =
+                rule.settings.iter().map(|one| (one.name, one.default)).collect();
+            assert_eq!(told, settings, "{optimizer:?}");
+        }
+    }
+}

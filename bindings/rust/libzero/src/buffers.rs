@@ -66,7 +66,8 @@ impl RawBuffer {
 }
 
 impl Optim {
-    /// Adds buffers and allocates one copy of each per rank, filled with zeros. Collective.
+    /// Adds buffers and allocates one copy of each per rank, filled with zeros.
+    /// [Collective](crate#collective-and-local-calls).
     pub fn add_buffers(&mut self, buffers: &[Buffer]) -> Result<()> {
         let (mut offsets, mut bytes) = (Vec::with_capacity(buffers.len()), 0usize);
         for buffer in buffers {
@@ -96,7 +97,7 @@ impl Optim {
         Ok(())
     }
 
-    /// Adds buffers in the caller's memory. Local.
+    /// Adds buffers in the caller's memory. [Local](crate#collective-and-local-calls).
     ///
     /// # Safety
     ///
@@ -135,7 +136,8 @@ impl Optim {
             .map(drop)
     }
 
-    /// Copies every buffer from `root` to all ranks. Collective.
+    /// Copies every buffer from `root` to all ranks.
+    /// [Collective](crate#collective-and-local-calls).
     pub fn broadcast_buffers(&mut self, root: i32) -> Result<()> {
         // SAFETY: the token is checked; buffers are ours for the call, by `&mut self`, and no other
         // rank writes this one's.

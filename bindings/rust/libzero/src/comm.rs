@@ -109,13 +109,14 @@ impl Comm {
     }
 
     /// Joins the `world` ranks of this host that pass the same name. Ranks are processes or
-    /// threads. Collective.
+    /// threads. [Collective](crate#collective-and-local-calls).
     pub fn local(name: &str, rank: i32, world: i32, deadlines: Deadlines) -> Result<Comm> {
         Comm::local_on(Device::Host, name, rank, world, deadlines)
     }
 
     /// Does the same as [`local`](Comm::local) on a device. GPUs must be able to access each
-    /// other's memory, and several ranks may share one GPU. Collective.
+    /// other's memory, and several ranks may share one GPU.
+    /// [Collective](crate#collective-and-local-calls).
     pub fn local_on(
         device: Device,
         name: &str,
@@ -133,14 +134,14 @@ impl Comm {
     }
 
     /// Joins the ranks that zero-run, torchrun, mpirun or srun started. Without a launcher, the
-    /// group has one rank. Collective.
+    /// group has one rank. [Collective](crate#collective-and-local-calls).
     pub fn from_env(deadlines: Deadlines) -> Result<Comm> {
         Comm::from_env_on(Device::Host, deadlines)
     }
 
     /// Does the same as [`from_env`](Comm::from_env) on a device. Ranks on GPUs of several hosts
     /// communicate through NCCL. For the environment variables that give them the address of rank
-    /// 0, see docs/gpu.md. Collective.
+    /// 0, see docs/gpu.md. [Collective](crate#collective-and-local-calls).
     pub fn from_env_on(device: Device, deadlines: Deadlines) -> Result<Comm> {
         let mut out = ptr::null_mut();
         // SAFETY: `out` and the options live for the call.
@@ -161,7 +162,7 @@ impl Comm {
 
     /// Joins the `world` ranks that pass the same id, on any number of hosts. Each rank uses its
     /// GPU `ordinal`. If the GPU or NCCL is missing, ZERO_ERR_UNSUPPORTED gives the reason.
-    /// Collective.
+    /// [Collective](crate#collective-and-local-calls).
     pub fn nccl(
         id: &NcclId,
         rank: i32,
@@ -180,7 +181,8 @@ impl Comm {
 
     /// Creates a comm of the ranks of an engine's `ncclComm_t`, which must be on GPU `ordinal`. Any
     /// other GPU is refused with ZERO_ERR_ARGUMENT. Two communicators are split off the engine's
-    /// communicator, and the engine keeps the original. Collective.
+    /// communicator, and the engine keeps the original.
+    /// [Collective](crate#collective-and-local-calls).
     ///
     /// # Safety
     ///
@@ -200,7 +202,7 @@ impl Comm {
     ///
     /// `mpi_comm` is an `MPI_Comm`, which rsmpi's `as_raw()` returns, or the `i32` that Fortran
     /// uses. None selects all ranks. The communicator is duplicated, and the caller keeps the
-    /// original. Collective.
+    /// original. [Collective](crate#collective-and-local-calls).
     ///
     /// # Safety
     ///
@@ -233,7 +235,7 @@ impl Comm {
     }
 
     /// Creates a comm of the ranks that pass the same color, ordered by `key` and then by rank.
-    /// Returns None for a negative color. Collective.
+    /// Returns None for a negative color. [Collective](crate#collective-and-local-calls).
     pub fn split(&self, color: i32, key: i32) -> Result<Option<Comm>> {
         let mut out = ptr::null_mut();
         // SAFETY: `out` lives for the call.
@@ -253,7 +255,8 @@ impl Comm {
         unsafe { sys::zero_comm_world(self.seat.token()) }
     }
 
-    /// Waits until every rank has called this method. Collective.
+    /// Waits until every rank has called this method.
+    /// [Collective](crate#collective-and-local-calls).
     pub fn barrier(&self) -> Result<()> {
         // SAFETY: the token is checked.
         check(unsafe { sys::zero_comm_barrier(self.seat.token()) }).map(drop)
@@ -274,7 +277,7 @@ impl Comm {
     }
 
     /// Copies `data` from `root` to every rank. This method is intended for small values.
-    /// Collective.
+    /// [Collective](crate#collective-and-local-calls).
     pub fn broadcast<T: Plain>(&self, data: &mut [T], root: i32) -> Result<()> {
         let (token, bytes) = (self.seat.token(), size_of_val(data));
         // SAFETY: `data` is ours for the call, and any bytes are a value of a Plain type.
@@ -283,7 +286,7 @@ impl Comm {
     }
 
     /// Combines `data` over all ranks in place. Results are bitwise identical on every rank.
-    /// Collective.
+    /// [Collective](crate#collective-and-local-calls).
     pub fn all_reduce<T: Number>(&self, data: &mut [T], operation: Operation) -> Result<()> {
         let operation = match operation {
             // Of nothing, all are the same, and this one must not be Optim::initialize's own.
@@ -298,7 +301,8 @@ impl Comm {
             .map(drop)
     }
 
-    /// Allocates `len` zeroed elements, which the library reduces and updates in place. Collective.
+    /// Allocates `len` zeroed elements, which the library reduces and updates in place.
+    /// [Collective](crate#collective-and-local-calls).
     pub fn arena<T: Plain>(&self, len: usize, memory: Memory) -> Result<Arena<T>> {
         Arena::allocate(&self.seat, len, memory)
     }

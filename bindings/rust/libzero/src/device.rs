@@ -71,7 +71,7 @@ impl DeviceParam {
 impl Optim {
     /// Adds parameters on the comm's GPU as one group. Slices may be longer than the shape. If both
     /// slices extend to the next multiple of 16 elements, parameters are sent without packing.
-    /// Local.
+    /// [Local](crate#collective-and-local-calls).
     pub fn register_device(
         &mut self,
         params: &[DeviceParam],
@@ -84,7 +84,8 @@ impl Optim {
     }
 
     /// Queues the work of all later calls on `stream`, after the work that is queued on it by then.
-    /// Before this call, work is queued on the default stream. Local.
+    /// Before this call, work is queued on the default stream.
+    /// [Local](crate#collective-and-local-calls).
     pub fn set_stream(&mut self, stream: Stream) -> Result<()> {
         self.refuse_host("there are no streams")?;
         self.stream = stream;

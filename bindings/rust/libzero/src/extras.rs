@@ -15,7 +15,7 @@ impl Optim {
     ///
     /// A rank may have at most 256 names of 1 to 255 bytes each, and at most 16 MiB in total. All
     /// ranks together may have at most 1 GiB. A value that one rank sets is available to all ranks
-    /// after a load. Local.
+    /// after a load. [Local](crate#collective-and-local-calls).
     pub fn state_extra_set(&mut self, name: &str, bytes: Option<&[u8]>) -> Result<()> {
         let name = c_text(name, "name")?;
         let (from, count) = bytes.map_or((ptr::null(), 0), |bytes| (bytes.as_ptr(), bytes.len()));
@@ -27,7 +27,8 @@ impl Optim {
     /// Returns the bytes that the given rank had stored in the loaded checkpoint.
     ///
     /// A load also replaces this rank's values with the values that the rank with the same number
-    /// saved. After the load, set the values that should differ. Local.
+    /// saved. After the load, set the values that should differ.
+    /// [Local](crate#collective-and-local-calls).
     pub fn state_extra_get(&self, rank: i32, name: &str) -> Result<Vec<u8>> {
         let (name, mut bytes, mut count) = (c_text(name, "name")?, Vec::new(), 0);
         for _ in 0..2 {
@@ -42,7 +43,8 @@ impl Optim {
         Ok(bytes)
     }
 
-    /// Returns the rank and the name of each loaded value, in sorted order. Local.
+    /// Returns the rank and the name of each loaded value, in sorted order.
+    /// [Local](crate#collective-and-local-calls).
     pub fn state_extra_list(&self) -> Result<Vec<(i32, String)>> {
         let (mut ranks, mut names, mut count) = (Vec::new(), Vec::new(), 0);
         for _ in 0..2 {

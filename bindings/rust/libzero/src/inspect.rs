@@ -21,7 +21,8 @@ pub struct OwnedRange {
 }
 
 impl Optim {
-    /// Returns the number of a parameter in registration order. Local.
+    /// Returns the number of a parameter in registration order.
+    /// [Local](crate#collective-and-local-calls).
     pub fn param_index(&self, name: &str) -> Result<usize> {
         let (name, mut index) = (c_text(name, "parameter")?, 0);
         // SAFETY: the token is checked, name and index live for the call.
@@ -29,7 +30,8 @@ impl Optim {
         Ok(index as usize)
     }
 
-    /// Returns the ranges of sealed parameters that the given rank owns. Local.
+    /// Returns the ranges of sealed parameters that the given rank owns.
+    /// [Local](crate#collective-and-local-calls).
     pub fn owned_ranges(&self, rank: i32) -> Result<Vec<OwnedRange>> {
         let mut count = 0;
         // SAFETY: the token is checked; with a capacity of 0 only `count` is written.
@@ -45,7 +47,7 @@ impl Optim {
     }
 
     /// Returns the statistics of this rank, with memory by kind, and totals of time and bytes.
-    /// Local.
+    /// [Local](crate#collective-and-local-calls).
     pub fn stats(&self) -> Result<Statistics> {
         let mut statistics: Statistics = init();
         // SAFETY: the token is checked, `statistics` lives for the call.

@@ -17,8 +17,8 @@ impl Optim {
     /// The method returns the rank that joined last. If several ranks joined last, it returns the
     /// highest of these ranks. All ranks then have the buffers of that rank, and should also copy
     /// from it any data that the optimizer does not hold. Training then continues as before. This
-    /// method needs [`Options::uneven_inputs`](crate::Options::uneven_inputs). Collective with any
-    /// call on this optimizer.
+    /// method needs [`Options::uneven_inputs`](crate::Options::uneven_inputs).
+    /// [Collective](crate#collective-and-local-calls) with any call on this optimizer.
     pub fn join(&mut self) -> Result<i32> {
         // SAFETY: no addresses are given.
         unsafe { self.join_with(None) }

@@ -29,9 +29,12 @@ impl Group {
 /// The sharded optimizer state of one model on one rank. It may move to another thread, but threads
 /// cannot share it.
 ///
-/// Every rank must make the collective calls, which take `&mut self`, in the same order. Slices
-/// from [`lend`](Optim::lend) end before the next call that takes `&mut self`. Therefore, no rank
-/// has a slice of its parameters while the library writes parameters on any rank.
+/// Create an optimizer with [`new`](Optim::new), add parameters with [`add`](Optim::add), write
+/// their first values in [`initialize`](Optim::initialize), and repeat [`lend`](Optim::lend) and
+/// [`step`](Optim::step). The [crate](crate) has an example.
+///
+/// Slices from [`lend`](Optim::lend) end before the next call that takes `&mut self`. Therefore, no
+/// rank has a slice of its parameters while the library writes parameters on any rank.
 #[derive(Debug)]
 pub struct Optim {
     // Dropped in this order; the library takes any, but for a rule, which it calls until then.
@@ -59,12 +62,13 @@ impl Drop for Token {
 }
 
 impl Optim {
-    /// Creates an empty optimizer. Every rank must create its optimizers in the same order.
+    /// Creates an empty optimizer. [Local](crate#collective-and-local-calls), but every rank must
+    /// create its optimizers in the same order and with the same options, except for `threads`.
     pub fn new(comm: &Comm, options: &Options) -> Result<Optim> {
         Optim::create(comm, options, None)
     }
 
-    /// Creates an empty optimizer that uses your update rule instead of `options.optimizer`.
+    /// Does the same as [`new`](Optim::new), with your update rule instead of `options.optimizer`.
     pub fn with_rule(comm: &Comm, options: &Options, rule: CustomRule) -> Result<Optim> {
         Optim::create(comm, options, Some(Declared::new(rule)?))
     }

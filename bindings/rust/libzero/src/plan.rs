@@ -32,7 +32,8 @@ pub struct Plan {
 /// Computes how an optimizer with these options would divide these parameters over `world` ranks.
 ///
 /// The layout works for any comm. If every tensor has a single owner, the part of each owner is
-/// padded to the size of the largest part, because ranks exchange parts of equal size. Local.
+/// padded to the size of the largest part, because ranks exchange parts of equal size.
+/// [Local](crate#collective-and-local-calls).
 pub fn partition_plan(shapes: &[Shape], world: i32, options: &Options) -> Result<Plan> {
     plan_for(ptr::null(), shapes, world, options)
 }

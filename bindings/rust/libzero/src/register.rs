@@ -18,7 +18,7 @@ impl Optim {
     ///
     /// The ranks of a host share one copy of the parameters. If there are several instances, each
     /// rank has its own copy. Each rank has its own gradients. Parameters and gradients are zeros
-    /// at first, and their layout avoids copies. Collective.
+    /// at first, and their layout avoids copies. [Collective](crate#collective-and-local-calls).
     pub fn add(&mut self, shapes: &[Shape], settings: &[(&str, f64)]) -> Result<Group> {
         // SAFETY: the token is checked.
         let world = check(unsafe { sys::zero_comm_world(self.seat.token()) })?;
@@ -44,7 +44,8 @@ impl Optim {
         Ok(group)
     }
 
-    /// Adds parameters in the caller's memory as one group. Local.
+    /// Adds parameters in the caller's memory as one group.
+    /// [Local](crate#collective-and-local-calls).
     ///
     /// # Safety
     ///
@@ -68,7 +69,8 @@ impl Optim {
     }
 
     /// Sets new addresses for all parameters, all gradients or both, in registration order.
-    /// Contents are not copied. A null in `data` keeps the address of that parameter. Local.
+    /// Contents are not copied. A null in `data` keeps the address of that parameter.
+    /// [Local](crate#collective-and-local-calls).
     ///
     /// # Safety
     ///
@@ -92,7 +94,7 @@ impl Optim {
     }
 
     /// Fixes the owners, compares the registrations of all ranks, and allocates the state. The
-    /// first collective call does this implicitly. Collective.
+    /// first collective call does this implicitly. [Collective](crate#collective-and-local-calls).
     pub fn seal(&mut self) -> Result<()> {
         // SAFETY: the token is checked.
         check(unsafe { sys::zero_seal(self.token()) }).map(drop)

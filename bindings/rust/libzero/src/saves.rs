@@ -11,7 +11,7 @@ use crate::options::init;
 
 impl Optim {
     /// Saves the parameters, rank 0's buffers, the state, the settings and the step number as the
-    /// checkpoint `directory`. Collective.
+    /// checkpoint `directory`. [Collective](crate#collective-and-local-calls).
     pub fn save(&mut self, directory: impl AsRef<Path>, replace: bool) -> Result<()> {
         let path = c_path(directory.as_ref())?;
         let flags = if replace { sys::ZERO_SAVE_REPLACE } else { 0 };
@@ -22,7 +22,8 @@ impl Optim {
 
     /// Begins a `save` of the current state, which threads write while training continues. Data
     /// that a step is about to change is copied first. The copy needs as much memory as this rank
-    /// writes, and that memory is kept for the next save. Collective.
+    /// writes, and that memory is kept for the next save.
+    /// [Collective](crate#collective-and-local-calls).
     pub fn save_begin(&mut self, directory: impl AsRef<Path>, replace: bool) -> Result<()> {
         let path = c_path(directory.as_ref())?;
         let flags = if replace { sys::ZERO_SAVE_REPLACE } else { 0 };
@@ -34,7 +35,7 @@ impl Optim {
     }
 
     /// Returns true if collective calls have detected that the save in progress is complete or has
-    /// failed. The result is the same on all ranks. Local.
+    /// failed. The result is the same on all ranks. [Local](crate#collective-and-local-calls).
     pub fn save_ended(&self) -> Result<bool> {
         let mut done = 0;
         // SAFETY: the token is checked, done lives for the call.
@@ -42,14 +43,15 @@ impl Optim {
         Ok(done != 0)
     }
 
-    /// Waits until the save in progress is on stable storage. Collective.
+    /// Waits until the save in progress is on stable storage.
+    /// [Collective](crate#collective-and-local-calls).
     pub fn save_wait(&mut self) -> Result<()> {
         // SAFETY: the token is checked.
         check(unsafe { sys::zero_state_save_wait(self.token()) }).map(drop)
     }
 
     /// Loads a checkpoint. If `directory` is a folder of checkpoints, this loads the newest intact
-    /// checkpoint in it. Collective.
+    /// checkpoint in it. [Collective](crate#collective-and-local-calls).
     pub fn load(&mut self, directory: impl AsRef<Path>, keep_settings: bool) -> Result<()> {
         let path = c_path(directory.as_ref())?;
         let flags = if keep_settings { sys::ZERO_LOAD_KEEP_SETTINGS } else { 0 };

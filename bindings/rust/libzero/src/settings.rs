@@ -10,14 +10,15 @@ use crate::error::{Result, c_text, check};
 use crate::optim::{Group, Optim};
 
 impl Optim {
-    /// Sets one setting of a group. Every rank must set the same value before the next step. Local.
+    /// Sets one setting of a group. Every rank must set the same value before the next step.
+    /// [Local](crate#collective-and-local-calls).
     pub fn set(&mut self, group: Group, name: &str, value: f64) -> Result<()> {
         let name = c_text(name, "setting")?;
         // SAFETY: the token is checked, the name lives for the call.
         check(unsafe { sys::zero_group_set(self.token(), group.0, name.as_ptr(), value) }).map(drop)
     }
 
-    /// Reads one setting of a group. Local.
+    /// Reads one setting of a group. [Local](crate#collective-and-local-calls).
     pub fn get(&self, group: Group, name: &str) -> Result<f64> {
         let (name, mut value) = (c_text(name, "setting")?, 0.0);
         // SAFETY: the token is checked, name and value live for the call.
@@ -27,7 +28,7 @@ impl Optim {
 
     /// Makes each later step read one setting of a group from GPU memory. `data` is the address of
     /// one number of the type `dtype`, which is [`Dtype::F32`] or [`Dtype::F64`]. Null restores the
-    /// value that was set. Fails on the host. Local.
+    /// value that was set. Fails on the host. [Local](crate#collective-and-local-calls).
     ///
     /// # Safety
     ///
@@ -47,7 +48,7 @@ impl Optim {
     }
 
     /// Sets the loss scale. Later reductions divide gradients by the loss scale. Every rank must
-    /// set the same value. Local.
+    /// set the same value. [Local](crate#collective-and-local-calls).
     pub fn set_loss_scale(&mut self, scale: f64) -> Result<()> {
         let (all, name) = (sys::ZERO_ALL_GROUPS, c"loss_scale");
         // SAFETY: the token is checked.
@@ -55,7 +56,7 @@ impl Optim {
     }
 
     /// Makes steps read the loss scale from GPU memory, like [`set_from`](Optim::set_from). Fails
-    /// if the loss scale is dynamic. Local.
+    /// if the loss scale is dynamic. [Local](crate#collective-and-local-calls).
     ///
     /// # Safety
     ///
@@ -71,7 +72,7 @@ impl Optim {
 
     /// Freezes the parameter with this number, or trains it again, starting with the next step. The
     /// gradient of a frozen parameter is ignored, and its state is kept. Every rank must make the
-    /// same call, and repeat it after a load. Local.
+    /// same call, and repeat it after a load. [Local](crate#collective-and-local-calls).
     pub fn set_trainable(&mut self, param: usize, trainable: bool) -> Result<()> {
         let param = i64::try_from(param).unwrap_or(i64::MAX);
         // SAFETY: the token is checked.
@@ -85,7 +86,7 @@ impl Optim {
     /// With [`Partition::Manual`](crate::Partition::Manual), `owners` has one rank for each
     /// parameter, in registration order. State moves to the new owners, and the results of training
     /// remain bitwise identical. No other call changes owners. If the call fails, nothing has
-    /// changed. Collective.
+    /// changed. [Collective](crate#collective-and-local-calls).
     pub fn rebalance(&mut self, owners: Option<&[i32]>) -> Result<()> {
         let (first, count) = owners.map_or((ptr::null(), 0), |all| (all.as_ptr(), all.len()));
         // SAFETY: the token is checked, and there are `count` owners.

@@ -19,7 +19,7 @@ const MOST_NAMES: usize = 16;
 
 impl Optim {
     /// Returns the names of the tensors of state that a parameter has now. A save would write these
-    /// tensors. Local.
+    /// tensors. [Local](crate#collective-and-local-calls).
     pub fn state_names(&self, param: usize) -> Result<Vec<&'static str>> {
         let (mut names, mut count) = ([ptr::null(); MOST_NAMES], 0);
         let room = names.as_mut_ptr();
@@ -39,7 +39,7 @@ impl Optim {
     }
 
     /// Reads `out.len()` elements, starting at index `first`. This rank must own all of these
-    /// elements. Local.
+    /// elements. [Local](crate#collective-and-local-calls).
     pub fn state_get<T: Element>(
         &self,
         param: usize,
@@ -61,7 +61,7 @@ impl Optim {
     /// Sets the elements that this rank owns, among the elements starting at index `first`. Every
     /// rank must make this call for the same parameters and names, with the whole tensor, any part
     /// of it, or an empty slice. To set master weights, use [`set_values`](Optim::set_values).
-    /// Local.
+    /// [Local](crate#collective-and-local-calls).
     pub fn state_set<T: Element>(
         &mut self,
         param: usize,
@@ -78,7 +78,7 @@ impl Optim {
 
     /// Sets the values that a step updates, for the elements that this rank owns. This sets the
     /// master weights and the parameters of this rank. [`share_params`](Optim::share_params) then
-    /// copies the parameters to all ranks. Local.
+    /// copies the parameters to all ranks. [Local](crate#collective-and-local-calls).
     ///
     /// # Safety
     ///
@@ -113,7 +113,7 @@ impl Optim {
     }
 
     /// Reads the scalar "step" of a parameter, or "mu_product" with NAdam. None reads the
-    /// optimizer's own value. Local.
+    /// optimizer's own value. [Local](crate#collective-and-local-calls).
     pub fn state_scalar(&self, param: Option<usize>, name: &str) -> Result<f64> {
         let (name, mut value) = (c_text(name, "name")?, 0.0);
         let param = param.map_or(sys::ZERO_ALL_PARAMS.into(), number);
@@ -126,7 +126,7 @@ impl Optim {
     }
 
     /// Sets such a scalar. Every rank must set the same value. None sets the value of every
-    /// parameter and the optimizer's own value. Local.
+    /// parameter and the optimizer's own value. [Local](crate#collective-and-local-calls).
     pub fn set_state_scalar(&mut self, param: Option<usize>, name: &str, value: f64) -> Result<()> {
         let name = c_text(name, "name")?;
         let param = param.map_or(sys::ZERO_ALL_PARAMS.into(), number);
@@ -139,7 +139,7 @@ impl Optim {
     }
 
     /// Copies a whole sealed tensor into `out` on rank `to`, or on all ranks if `to` is None. On
-    /// all other ranks, `out` may be empty. Collective.
+    /// all other ranks, `out` may be empty. [Collective](crate#collective-and-local-calls).
     pub fn state_gather<T: Element>(
         &mut self,
         param: usize,
@@ -160,7 +160,8 @@ impl Optim {
     }
 
     /// Reads `out.len()` elements of the reduced gradient, starting at index `first`, as a step
-    /// would use them. This rank must own all of these elements. Local.
+    /// would use them. This rank must own all of these elements.
+    /// [Local](crate#collective-and-local-calls).
     pub fn grad_get<T: Element>(&self, param: usize, first: i64, out: &mut [T]) -> Result<()> {
         self.check_elements::<T>(param)?;
         let (count, memory) = (length(out), out.as_mut_ptr().cast());
@@ -171,7 +172,7 @@ impl Optim {
 
     /// Copies the ranges that this rank owns from its parameters to every rank. This replaces
     /// [`step`](Optim::step) in a manual step. Pass `keep_masters` after
-    /// [`set_values`](Optim::set_values). Collective.
+    /// [`set_values`](Optim::set_values). [Collective](crate#collective-and-local-calls).
     pub fn share_params(&mut self, keep_masters: bool) -> Result<()> {
         let flags = if keep_masters { sys::ZERO_SHARE_KEEP_MASTERS } else { 0 };
         // SAFETY: the token is checked; parameters are ours for the call, by `&mut self` on every rank.

@@ -42,7 +42,8 @@ pub struct StepResult {
 
 impl Optim {
     /// Lets `write` set the parameters on rank `root`, and then copies them to all ranks. Fails
-    /// between `save_begin` and `save_wait`, because threads read parameters then. Collective.
+    /// between `save_begin` and `save_wait`, because threads read parameters then.
+    /// [Collective](crate#collective-and-local-calls).
     pub fn initialize(&mut self, root: i32, write: impl FnOnce(MutSlices<'_>)) -> Result<()> {
         if self.save_ended().is_ok() {
             let message = "Optim::initialize: a save has begun: call Optim::save_wait to finish it";
@@ -80,7 +81,8 @@ impl Optim {
 
     /// Copies every parameter from `root` to all ranks. If `root` is None, nothing is copied, and
     /// the call declares that all ranks wrote the same values. If neither call is made and
-    /// parameters differ between ranks, the first step fails. Collective.
+    /// parameters differ between ranks, the first step fails.
+    /// [Collective](crate#collective-and-local-calls).
     pub fn broadcast_params(&mut self, root: Option<i32>) -> Result<()> {
         let root = root.unwrap_or(sys::ZERO_ROOT_NONE);
         // SAFETY: the token is checked; parameters are ours for the call, by `&mut self` on every rank.
@@ -88,9 +90,13 @@ impl Optim {
             .map(drop)
     }
 
-    /// Lends parameters for reading and gradients for writing until the next call, indexed in
-    /// registration order. Fails once the comm is broken, because another rank may still be using
-    /// their memory.
+    /// Lends parameters for reading and gradients for writing until the next call that takes
+    /// `&mut self`. Both are indexed in registration order.
+    ///
+    /// Gradients are zeros before the first step. A step does not clear them, and leaves their
+    /// contents unspecified, so overwrite or clear every gradient before each step. Fails once the
+    /// comm is broken, because another rank may still be using the memory.
+    /// [Local](crate#collective-and-local-calls).
     pub fn lend(&mut self) -> Result<(Slices<'_>, MutSlices<'_>)> {
         self.param_wait(None)?;
         self.refuse_broken()?;
@@ -98,6 +104,7 @@ impl Optim {
     }
 
     /// Lends parameters for reading, like [`lend`](Optim::lend).
+    /// [Local](crate#collective-and-local-calls).
     pub fn params(&self) -> Result<Slices<'_>> {
         self.param_wait(None)?;
         self.refuse_broken()?;
@@ -105,7 +112,9 @@ impl Optim {
     }
 
     /// Reduces the registered gradients to their mean if they have not been reduced, updates this
-    /// rank's shard, and copies the new parameters to every rank. Collective.
+    /// rank's shard, and copies the new parameters to every rank. The contents of gradients from
+    /// [`lend`](Optim::lend) are unspecified afterwards, so overwrite or clear every gradient
+    /// before the next step. [Collective](crate#collective-and-local-calls).
     pub fn step(&mut self) -> Result<Step> {
         self.step_with(Reduction::Mean)
     }
@@ -115,8 +124,8 @@ impl Optim {
         self.run_step(&sys::zero_step_options { reduce_flags: how.into().flags(), ..init() })
     }
 
-    /// Does the same as [`step`](Optim::step) with other gradients, in registration order. Null means
-    /// that this rank has no gradient.
+    /// Does the same as [`step`](Optim::step) with other gradients, in registration order. Null
+    /// means that this rank has no gradient.
     ///
     /// # Safety
     ///
@@ -142,7 +151,8 @@ impl Optim {
         Ok(if status == sys::ZERO_SKIPPED { Step::Skipped } else { Step::Updated })
     }
 
-    /// Returns the result of the last step, on which all ranks agreed. Local.
+    /// Returns the result of the last step, on which all ranks agreed.
+    /// [Local](crate#collective-and-local-calls).
     pub fn result(&self) -> Result<StepResult> {
         let mut raw: sys::zero_result = init();
         // SAFETY: the token is checked, `raw` lives for the call.
@@ -162,7 +172,8 @@ impl Optim {
         })
     }
 
-    /// Sums the registered gradients over the ranks, and leaves the sums on the owners. Collective.
+    /// Sums the registered gradients over the ranks, and leaves the sums on the owners.
+    /// [Collective](crate#collective-and-local-calls).
     pub fn reduce_grads(&mut self, how: impl Into<Reduce>) -> Result<()> {
         // SAFETY: no addresses are given.
         unsafe { self.reduce(None, how.into()) }
@@ -200,14 +211,14 @@ impl Optim {
     }
 
     /// Scales the gradients so that their norm is at most `max_norm`, and returns the norm before
-    /// scaling. Collective.
+    /// scaling. [Collective](crate#collective-and-local-calls).
     pub fn clip_grad_norm(&mut self, max_norm: f64, norm_type: f64) -> Result<f64> {
         self.clip(None, max_norm, norm_type)
     }
 
     /// Does the same as [`clip_grad_norm`](Optim::clip_grad_norm) with only the parameters that
     /// have these numbers. Each number must be given once, and the numbers must be the same on
-    /// every rank. Collective.
+    /// every rank. [Collective](crate#collective-and-local-calls).
     pub fn clip_grad_norm_of(
         &mut self,
         params: &[i64],
@@ -234,14 +245,16 @@ impl Optim {
         Ok(norm)
     }
 
-    /// Clamps every element of the gradients to [-max_value, max_value]. Collective.
+    /// Clamps every element of the gradients to [-max_value, max_value].
+    /// [Collective](crate#collective-and-local-calls).
     pub fn clip_grad_value(&mut self, max_value: f64) -> Result<()> {
         // SAFETY: the token is checked.
         check(unsafe { sys::zero_clip_grad_value(self.token(), max_value, self.stream.as_ptr()) })
             .map(drop)
     }
 
-    /// Discards the reduced gradients without writing to any gradient. Local.
+    /// Discards the reduced gradients without writing to any gradient.
+    /// [Local](crate#collective-and-local-calls).
     pub fn drop_grads(&mut self) -> Result<()> {
         // SAFETY: the token is checked.
         check(unsafe { sys::zero_drop_grads(self.token()) }).map(drop)
@@ -249,7 +262,8 @@ impl Optim {
 
     /// Announces during the backward pass that this rank's gradient for a parameter is final. Null
     /// means that this rank has no gradient. The next call that reduces gradients uses the
-    /// announced gradient, which may be summed earlier on a local comm. Local.
+    /// announced gradient, which may be summed earlier on a local comm.
+    /// [Local](crate#collective-and-local-calls).
     ///
     /// # Safety
     ///
@@ -280,7 +294,8 @@ impl Optim {
     /// Begins a step before the backward pass, and fixes the settings of the step. On a local comm,
     /// a parameter is updated as soon as every rank has announced its gradient.
     /// [`step`](Optim::step) completes the step. Fails if an update needs all gradients first, for
-    /// example for a norm, a skipped step or a trust ratio. Collective.
+    /// example for a norm, a skipped step or a trust ratio.
+    /// [Collective](crate#collective-and-local-calls).
     ///
     /// # Safety
     ///
@@ -300,11 +315,11 @@ impl Optim {
     /// Waits until the parameter with this number, which is in the caller's memory, may be read.
     /// None waits for all parameters.
     ///
-    /// With [`Options::overlap_gather`], a step returns before parameters have been updated. Until
-    /// this call returns for a parameter, no code may read or write the parameter, or write its
-    /// gradient. [`lend`](Optim::lend) and all other calls wait for the whole step. On a GPU, work
-    /// that is queued later waits, and the host does not. Fails if the comm has broken in the
-    /// meantime. Local.
+    /// With [`Options::overlap_gather`](crate::Options::overlap_gather), a step returns before
+    /// parameters have been updated. Until this call returns for a parameter, no code may read or
+    /// write the parameter, or write its gradient. [`lend`](Optim::lend) and all other calls wait
+    /// for the whole step. On a GPU, work that is queued later waits, and the host does not. Fails
+    /// if the comm has broken in the meantime. [Local](crate#collective-and-local-calls).
     pub fn param_wait(&self, param: Option<usize>) -> Result<()> {
         self.param_wait_on(param, self.stream)
     }

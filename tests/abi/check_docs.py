@@ -50,7 +50,7 @@ PROGRAMS = {
     "readme/c-1.c": ROOT / "examples/c/minimal.c",
     "integrate/with-zero-hpp-1.cpp": ROOT / "examples/engines/dlib.cpp",
     "integrate/libtorch-from-any-language-1.cpp": ROOT / "examples/engines/libtorch.cpp",
-    "rust/libzero-for-rust-1.rs": ROOT / "bindings/rust/libzero/tests/readme.rs",
+    "rust/train-1.rs": ROOT / "bindings/rust/libzero/tests/readme.rs",
 }
 WARNINGS = ["-Wall", "-Wextra", "-Werror", "-Wno-unused"]
 

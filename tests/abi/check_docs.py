@@ -48,10 +48,10 @@ PROGRAMS = {
     "frameworks/accelerate-1.py": ROOT / "examples/frameworks/accelerate_mlp.py",
     "frameworks/hugging-face-s-trainer-1.py": ROOT / "examples/frameworks/trainer_mlp.py",
     "readme/c-1.c": ROOT / "examples/c/minimal.c",
-    "integrate/with-zero-hpp-1.cpp": ROOT / "examples/engines/dlib.cpp",
     "integrate/libtorch-from-any-language-1.cpp": ROOT / "examples/engines/libtorch.cpp",
     "rust/train-1.rs": ROOT / "bindings/rust/libzero/tests/readme.rs",
 }
+INCLUDED = re.compile(r'''^ *#?include ["'](\S+/\S+)["']''', re.M)
 WARNINGS = ["-Wall", "-Wextra", "-Werror", "-Wno-unused"]
 
 Fragments = dict[str, str]
@@ -144,11 +144,15 @@ def environment() -> dict[str, str]:
 
 
 def compiled(command: list[str | Path], context: Path, folder: Path) -> None:
-    """A context that includes fragments, and runs if it is a program."""
-    work = folder / context.stem
+    """A context that includes fragments, and runs if it or one of them is a program."""
+    work = folder / context.name
     work.mkdir()
     program = work / "program"
-    if not re.search(r"^(int main|program )", context.read_text(encoding="utf-8"), re.M):
+    texts = [context.read_text(encoding="utf-8")]
+    for name in INCLUDED.findall(texts[0]):
+        fragment = folder / "fragments" / name
+        texts += [fragment.read_text(encoding="utf-8")] if fragment.exists() else []
+    if not re.search(r"^(int main|program )", "\n".join(texts), re.M):
         run([*command, "-I", folder / "fragments", "-c", context, "-o", program], cwd=work)
         return
     before = len(faults)
@@ -256,7 +260,7 @@ def main(folder: Path) -> None:
     for context in sorted(CONTEXTS.iterdir()):
         if context.is_dir() or context.name.startswith("."):
             continue
-        names = re.findall(r'''^ *#?include ["'](\S+/\S+)["']''', context.read_text(encoding="utf-8"), re.M)
+        names = INCLUDED.findall(context.read_text(encoding="utf-8"))
         for name in names:
             if name not in fragments and not (CONTEXTS / name).exists():
                 faults.append(f"{context.name}: there is no fragment {name}")

@@ -102,7 +102,7 @@ def memory() -> str:
         rows.append(row(f"libzero, {ranks} ranks of one host", 1 / ranks, 1 / ranks))
     notes = [
         "Calculated for GPT-2 124M in fp32. In libzero's shared arenas the ranks of a host have one copy of the parameters,",
-        "which is divided by their number here. zero_partition_plan and zero_stats tell what a model of yours takes.",
+        "which is divided by their number here. zero_partition_plan and zero_stats show what your model takes.",
     ]
     legend = [("a", "parameters"), ("b", "gradients"), ("c", "state of AdamW")]
     return chart("Memory per rank (lower is better)", rows, notes, legend)

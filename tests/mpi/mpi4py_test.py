@@ -15,7 +15,7 @@ import mpis
 
 FOLDER = pathlib.Path(os.environ.get("ZERO_TEST_MPIS", mpis.ROOT / "build" / "mpi")).resolve()
 # The folder, its launcher, the folder whose mpicc makes the shim (Intel's is not on the index, and its libmpi.so.12
-# has the ABI of MPICH's), and the name of the shim.
+# has the ABI of MPICH's), and the name of its library.
 MPIS = {"mpich": ("mpiexec.hydra", "mpich", "libmpi.so.12"),
         **({"impi-rt": ("mpiexec.hydra", "mpich", "libmpi.so.12"),
             "openmpi": ("mpirun", "openmpi", "libmpi.so.40")} if mpis.NIGHTLY else {})}
@@ -38,8 +38,21 @@ def root_of(name: str) -> pathlib.Path:
     raise unittest.SkipTest(f"{name} is not here: scripts/test --with-mpi brings it")
 
 
+def as_for_development(root: pathlib.Path, library: str, folder: pathlib.Path) -> pathlib.Path:
+    """The library by the name that programs are compiled with, for which the wheel looks first, in a copy of the MPI."""
+    for of in (root, root / "lib"):
+        made = folder / of.relative_to(root)
+        made.mkdir()
+        for one in of.iterdir():
+            if one.name not in ("lib", "libmpi.so"):
+                (made / one.name).symlink_to(one)
+    alias = folder / "lib" / "libmpi.so"
+    alias.symlink_to(root / "lib" / library)
+    return alias
+
+
 class Mpi4Py(unittest.TestCase):
-    def run_with(self, name: str, shim: str) -> tuple[int, str]:
+    def run_with(self, name: str, **more: str) -> tuple[int, str]:
         root, launcher = root_of(name), MPIS[name][0]
         package = next(root_of("mpi4py").glob("lib*/python*/site-packages"))
         paths = {"LD_LIBRARY_PATH": root / "lib", "PYTHONPATH": package}
@@ -48,22 +61,32 @@ class Mpi4Py(unittest.TestCase):
         program = str(root / "bin" / launcher)
         command = [program, *mpis.liberal(program), "-n", "2", sys.executable, "-c", TRAIN]
         done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300, check=False,
-                              env=environment | {"ZERO_MPI_SHIM": shim, "I_MPI_ROOT": str(root)})
+                              env=environment | {"I_MPI_ROOT": str(root), **more})
         return done.returncode, done.stdout
 
+    def assert_trains(self, name: str, **more: str) -> None:
+        status, said = self.run_with(name, **more)
+        self.assertEqual(status, 0, said)
+        for rank in range(2):
+            self.assertIn(f"rank {rank} of 2: -0.5", said)
+
     def test_its_communicators_make_comms_with_a_shim_and_are_told_of_it_without(self) -> None:
-        for name, (_, compiler, shim) in MPIS.items():
+        for name, (_, compiler, library) in MPIS.items():
             with self.subTest(name), tempfile.TemporaryDirectory(prefix="zero-mpi4py-") as folder:
-                mpicc = str(root_of(compiler) / "bin" / "mpicc")
+                root, mpicc = root_of(name), str(root_of(compiler) / "bin" / "mpicc")
                 made = mpis.TESTS.parent / "tools" / "zero-mpi-shim"
-                subprocess.run([str(made), mpicc, folder], capture_output=True, check=True)
-                status, said = self.run_with(name, f"{folder}/libzero_mpi-{shim}")
-                self.assertEqual(status, 0, said)
-                for rank in range(2):
-                    self.assertIn(f"rank {rank} of 2: -0.5", said)
-                status, said = self.run_with(name, f"{folder}/none")
-                self.assertNotEqual(status, 0)
-                self.assertIn("does not have MPI's standard ABI, and libzero has no shim for it", said)
+                home = {"XDG_DATA_HOME": folder}
+                subprocess.run([str(made), mpicc], capture_output=True, check=True, env=os.environ | home)
+                shim = pathlib.Path(folder, "libzero", f"libzero_mpi-{library}")
+                self.assert_trains(name, ZERO_MPI_SHIM=str(shim))
+                self.assert_trains(name, **home)
+                alias = str(as_for_development(root, library, pathlib.Path(folder, "mpi")))
+                self.assert_trains(name, MPI4PY_LIBMPI=alias, **home)
+                for loaded in (library, alias):
+                    status, said = self.run_with(name, MPI4PY_LIBMPI=loaded, XDG_DATA_HOME=f"{folder}/none")
+                    self.assertNotEqual(status, 0)
+                    self.assertIn("does not have MPI's standard ABI, and libzero has no shim for it", said)
+                    self.assertIn(f"/none/libzero/{shim.name}: cannot open", said)
 
 
 if __name__ == "__main__":

@@ -106,12 +106,29 @@ std::string own_folder() {
   return path.starts_with('/') ? path.substr(0, path.rfind('/')) : "";
 }
 
+/// Returns the name by which programs are linked to it, or its file's if it has none. They may
+/// differ: mpi4py loads libmpi.so, which is a link or, in Intel's package, a copy of libmpi.so.12.
+std::string name_of(const Loaded& loaded) {
+  Dl_info info{};
+  link_map* object = nullptr;
+  const char* texts = nullptr;  // the loader has put the address in for the offset
+  size_t place = 0;
+  if (dladdr1(loaded.base, &info, reinterpret_cast<void**>(&object), RTLD_DL_LINKMAP) != 0 &&
+      object != nullptr && object->l_ld != nullptr) {
+    for (const ElfW(Dyn)* entry = object->l_ld; entry->d_tag != DT_NULL; entry++) {
+      if (entry->d_tag == DT_STRTAB) texts = reinterpret_cast<const char*>(entry->d_un.d_ptr);
+      if (entry->d_tag == DT_SONAME) place = entry->d_un.d_val;
+    }
+  }
+  if (texts != nullptr && place != 0) return texts + place;
+  return loaded.path.substr(loaded.path.rfind('/') + 1);
+}
+
 /// Returns the places where a shim may be, by the name of the MPI that it is for.
 std::vector<std::string> places_of_shim(const Loaded& loaded) {
   const char* const named = secure_getenv("ZERO_MPI_SHIM");
   if (named != nullptr && named[0] != 0) return {named};
-  const std::string file =
-      text("libzero_mpi-", std::string_view(loaded.path).substr(loaded.path.rfind('/') + 1));
+  const std::string file = text("libzero_mpi-", name_of(loaded));
   std::vector<std::string> places;
   if (const std::string own = own_folder(); !own.empty()) places.push_back(text(own, "/", file));
   const char* const data = secure_getenv("XDG_DATA_HOME");

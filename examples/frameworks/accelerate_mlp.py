@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A loop with accelerate, on the ranks that torchrun or accelerate launch starts: prepare, save_state, load_state."""
+"""A loop with accelerate, on the ranks that torchrun starts: prepare, save_state, load_state."""
 
 import sys
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small Lightning module, on the ranks that torchrun or zero-run starts: DDP reduces the gradients."""
+"""A small Lightning module, on the ranks that torchrun starts: DDP reduces the gradients."""
 
 import os
 import sys

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -18,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/hash.h"
 #include "base/text.h"
 #include "state/prune.h"
 #include "support/failing_calls.h"
@@ -258,6 +260,36 @@ TEST(Commit, a_directory_that_somebody_moves_to_what_a_prune_deletes_stays_there
   EXPECT_TRUE(fs::exists(folder + "/old/precious"));
 }
 
+std::string unlockable;  // a directory where flock fails by itself
+int flock_that_fails_there(int fd, int operation) {
+  struct stat named, held;
+  if (stat(unlockable.c_str(), &named) == 0 && fstat(fd, &held) == 0 &&
+      named.st_ino == held.st_ino) {
+    errno = ENOLCK;
+    return -1;
+  }
+  return real_system_calls().flock(fd, operation);
+}
+
+/// The directory that is the lock on a checkpoint's name.
+std::string lock_of(const std::string& folder, std::string_view name) {
+  return text(folder, "/.tmp-", hex(hash128(bytes_of(name))));
+}
+
+TEST(Commit, a_flock_that_fails_by_itself_removes_no_lock_of_another_process) {
+  Place run(small_model());
+  auto model = run.solo();
+  const std::string folder = run.folder();
+  const ReplacedCall replaced(&SystemCalls::flock, flock_that_fails_there);
+  for (const bool anothers : {false, true}) {
+    unlockable = lock_of(folder, "new");
+    if (anothers) fs::create_directory(unlockable);
+    expect_failure(model->save(folder + "/new"), ZERO_ERR_CKPT_IO, unlockable,
+                   "flock: No locks available");
+    EXPECT_EQ(fs::exists(unlockable), anothers);
+  }
+}
+
 TEST(Commit, what_another_prune_has_deleted_is_no_failure_of_a_prune) {
   Place run(small_model());
   auto model = run.solo();
@@ -462,6 +494,42 @@ TEST(Commit, a_rename_without_an_answer_that_is_made_later_exchanges_nothing) {
                       (folder + "/old").c_str(), RENAME_EXCHANGE),
             -1);
   EXPECT_TRUE(loaded(folder + "/old", run.spec()) == run.old_state());
+}
+
+std::string replaced_late;  // by a program that takes no lock, before a late exchange
+bool unanswered = false;    // the exchange is asked for, and not made yet
+/// An exchange that a server makes after the client has given up, just before the next rename.
+int rename_that_is_made_late(int from_directory, const char* from, int to_directory, const char* to,
+                             unsigned flags) {
+  static std::string asked_from, asked_to;
+  if (flags == RENAME_EXCHANGE && !std::exchange(unanswered, true)) {
+    asked_from = from;
+    asked_to = to;
+    errno = ETIMEDOUT;
+    return -1;
+  }
+  if (!replaced_late.empty()) {
+    const std::string place = std::exchange(replaced_late, "");
+    fs::rename(place, place + "-away");
+    fs::create_directories(place + "/precious");
+    EXPECT_EQ(renameat2(from_directory, asked_from.c_str(), to_directory, asked_to.c_str(),
+                        RENAME_EXCHANGE),
+              0);
+  }
+  return real_system_calls().renameat2(from_directory, from, to_directory, to, flags);
+}
+
+TEST(Commit, a_directory_that_a_late_exchange_brings_out_goes_back_to_its_place) {
+  Place run(small_model());
+  auto model = run.solo();
+  const std::string folder = run.folder(), target = folder + "/old";
+  replaced_late = target;
+  unanswered = false;
+  const ReplacedCall replaced(&SystemCalls::renameat2, rename_that_is_made_late);
+  expect_failure(model->save(target, ZERO_SAVE_REPLACE), ZERO_ERR_STATE,
+                 "was replaced by another directory during this save");
+  EXPECT_TRUE(fs::exists(target + "/precious"));
+  EXPECT_EQ(names_in(folder), (std::vector<std::string>{"old", "old-away"}));
 }
 
 TEST(Commit, filesystems_without_locks_or_rename_flags_are_used_as_far_as_they_go) {

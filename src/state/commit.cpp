@@ -72,6 +72,10 @@ Result<Directory> make_locked(const Directory& parent, const std::string& name) 
     return io_error(parent.path_of(name), operation, error);
   };
   Directory directory = enter(parent, name, Links::refused);
+  if (!directory.fd.valid() && errno == ENOTDIR)
+    return Status(ZERO_ERR_CKPT_IO, text("'", parent.path_of(name),
+                                         "' is not a directory, so saves and prunes cannot use it "
+                                         "as a lock: remove it"));
   if (!directory.fd.valid()) return fail("open", errno, ENOENT);
   if (try_lock(directory) != 0 && !means_no_locks(errno)) return fail("flock", errno, EWOULDBLOCK);
   if (!is_same(parent, name, directory)) return Directory();

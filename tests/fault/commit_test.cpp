@@ -290,6 +290,20 @@ TEST(Commit, a_flock_that_fails_by_itself_removes_no_lock_of_another_process) {
   }
 }
 
+TEST(Commit, a_file_in_the_place_of_a_lock_is_named_with_what_to_do) {
+  Place run(small_model());
+  auto model = run.solo();
+  const std::string folder = run.folder(), lock = lock_of(folder, "new");
+  write_file(lock, "mine");
+  expect_failure(model->save(folder + "/new"), ZERO_ERR_CKPT_IO,
+                 text("'", lock,
+                      "' is not a directory, so saves and prunes cannot use it as a lock: "
+                      "remove it"));
+  EXPECT_EQ(read_file(lock), "mine");
+  fs::remove(lock);
+  EXPECT_EQ(told(model->save(folder + "/new")), "");
+}
+
 TEST(Commit, what_another_prune_has_deleted_is_no_failure_of_a_prune) {
   Place run(small_model());
   auto model = run.solo();

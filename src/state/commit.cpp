@@ -287,14 +287,14 @@ Status Staging::publish(const Progress& progress, int64_t wait_ms,
                         const std::function<bool()>& commits) {
   ZERO_TRY(sync(directory_));
   os().reached("save.staged");
-  const bool exchanges = ZERO_TRY(take_name(progress, wait_ms, commits));
+  ZERO_TRY(take_name(progress, wait_ms, commits));
   os().reached("save.renamed");
   if (Status status = sync(parent_); !status.ok())
     return std::move(status).within(text("the checkpoint '", target_path(),
                                          "' is complete, but may be lost in a power failure"));
   os().reached("save.durable");
   // The next save sweeps what is left of the old checkpoint, which has the temporary name now.
-  if (exchanges && is_same(parent_, temporary_, replaced_))
+  if (is_same(parent_, temporary_, replaced_))
     (void)succeeds(
         [&] { return remove_checkpoint(parent_, temporary_, replaced_, progress), true; });
   replaced_.fd.unlock();
@@ -302,9 +302,8 @@ Status Staging::publish(const Progress& progress, int64_t wait_ms,
 }
 
 /// Gives the directory its final name, as the only save or prune that does anything to that name.
-/// Returns whether another checkpoint has the temporary name now.
-Result<bool> Staging::take_name(const Progress& progress, int64_t wait_ms,
-                                const std::function<bool()>& commits) {
+Status Staging::take_name(const Progress& progress, int64_t wait_ms,
+                          const std::function<bool()>& commits) {
   NameLock lock(parent_, target_);
   constexpr int kLookMs = 20;
   for (Watch watch({"save", "replacement", wait_ms, false}); !ZERO_TRY(lock.try_take());) {
@@ -324,7 +323,7 @@ Result<bool> Staging::take_name(const Progress& progress, int64_t wait_ms,
   ZERO_TRY(rename_into_place(exchanges));
   published_ = true;
   directory_.fd.unlock();
-  return exchanges;
+  return {};
 }
 
 /// Returns whether what was to be replaced still stands at the target. False if nothing does.
@@ -372,6 +371,11 @@ Status Staging::rename_into_place(bool exchanges) {
                                    "': this file system cannot exchange two directories "
                                    "atomically (",
                                    errno_text(error), "): remove it, or save elsewhere")};
+  }
+  if (exchanges && error == ENOENT) {
+    // A program that takes no lock removed what was to be replaced: nothing is there to be lost.
+    exchanges = false;
+    error = rename(RENAME_NOREPLACE);
   }
   if (means_no_flag(error)) {
     // Even without the flag, a rename of a directory replaces nothing but an empty directory.

@@ -72,8 +72,7 @@ class Staging {
   Staging() = default;
   Status make();
   Result<bool> take(const Digest& id);
-  Result<bool> take_name(const Progress& progress, int64_t wait_ms,
-                         const std::function<bool()>& commits);
+  Status take_name(const Progress& progress, int64_t wait_ms, const std::function<bool()>& commits);
   Result<bool> finds_replaced() const;
   Status rename_into_place(bool exchanges);
   Status keep_others();

@@ -207,11 +207,38 @@ TEST(Commit, no_save_takes_a_name_that_another_is_about_to_take_even_if_its_chec
         if (removed) fs::remove_all(folder + "/moved");
         said = told(other.save(target, ZERO_SAVE_REPLACE));
       });
-      EXPECT_TRUE(contains(told(model->save(target, ZERO_SAVE_REPLACE)), "rename to '"));
+      EXPECT_EQ(told(model->save(target, ZERO_SAVE_REPLACE)), "");
     }
     EXPECT_TRUE(contains(said, target, "was locked by another save or prune for 100 ms")) << said;
     EXPECT_EQ(told(other.save(target, ZERO_SAVE_REPLACE)), "");
     EXPECT_EQ(names_in(folder).size(), removed ? 1u : 2u);
+  }
+}
+
+std::string made_meanwhile;  // by another program, after an exchange that found nothing
+int rename_before_another(int from_directory, const char* from, int to_directory, const char* to,
+                          unsigned flags) {
+  const int answer = real_system_calls().renameat2(from_directory, from, to_directory, to, flags);
+  const int error = errno;
+  if (flags == RENAME_EXCHANGE && !made_meanwhile.empty()) fs::create_directory(made_meanwhile);
+  errno = error;
+  return answer;
+}
+
+TEST(Commit, a_save_is_published_where_what_it_replaces_was_removed) {
+  Place run(small_model());
+  auto model = run.solo();
+  for (const bool made_anew : {false, true}) {
+    const std::string folder = run.folder(), target = folder + "/old";
+    const JustBeforeRename removes([&] { fs::remove_all(target); });
+    made_meanwhile = made_anew ? target : "";
+    const ReplacedCall replaced(&SystemCalls::renameat2, rename_before_another);
+    const Status status = model->save(target, ZERO_SAVE_REPLACE);
+    if (made_anew)
+      expect_failure(status, ZERO_ERR_STATE, target, "was created during this save");
+    else
+      EXPECT_TRUE(loaded(target, run.spec()) == model->state()) << told(status);
+    EXPECT_EQ(names_in(folder), std::vector<std::string>{"old"});
   }
 }
 

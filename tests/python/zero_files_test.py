@@ -162,13 +162,25 @@ class Merge(ZeroTest):
             self.assertEqual((process.returncode, errors), (-number, b""))
             self.assertEqual(os.listdir(self.place), [])
 
-    def test_ctrl_c_where_it_has_just_made_its_directory_leaves_nothing(self):
-        library = os.path.join(self.folder, "flock.so")
+    def preloaded(self, source):
+        """Return the environment of a process that calls the functions of `source`."""
+        library = os.path.join(self.folder, "preloaded.so")
         subprocess.run([*os.environ.get("CC", "cc").split(), "-shared", "-fPIC", "-xc", "-o", library, "-"],
-                       input=INTERRUPTED, text=True, check=True)
-        done = zero("reshard", "--world", "2", self.checkpoint("1"), self.file, env=os.environ | {"LD_PRELOAD": library})
+                       input=source, text=True, check=True)
+        return os.environ | {"LD_PRELOAD": library}
+
+    def test_ctrl_c_where_it_has_just_made_its_directory_leaves_nothing(self):
+        done = zero("reshard", "--world", "2", self.checkpoint("1"), self.file, env=self.preloaded(INTERRUPTED))
         self.assertEqual((done.returncode, done.stderr), (-signal.SIGINT, ""))
         self.assertEqual(os.listdir(self.place), [])
+
+    def test_ctrl_c_ends_the_wait_for_another_save_at_once(self):
+        shutil.copytree(self.checkpoint("3", 3), self.file)
+        done = zero("reshard", "--world", "2", "--replace", self.checkpoint("1"), self.file, env=self.preloaded(LOCKED))
+        self.assertEqual((done.returncode, done.stderr), (-signal.SIGINT, ""))
+        lock, = set(os.listdir(self.place)) - {os.path.basename(self.file)}
+        self.assertEqual(os.listdir(os.path.join(self.place, lock)), [])
+        self.assertEqual(zero("diff", self.checkpoint("3", 3), self.file).returncode, 0)
 
     def test_ctrl_c_when_it_has_its_name_leaves_it_whole(self):
         for attempt in range(5):
@@ -182,12 +194,8 @@ class Merge(ZeroTest):
             remove(self.file)
 
     def test_a_signal_where_it_removes_what_it_replaces_leaves_the_new_one_alone(self):
-        library = os.path.join(self.folder, "unlinkat.so")
-        subprocess.run([*os.environ.get("CC", "cc").split(), "-shared", "-fPIC", "-xc", "-o", library, "-"],
-                       input=ENDED, text=True, check=True)
         shutil.copytree(self.checkpoint("3", 3), self.file)
-        done = zero("reshard", "--world", "2", "--replace", self.checkpoint("1"), self.file,
-                    env=os.environ | {"LD_PRELOAD": library})
+        done = zero("reshard", "--world", "2", "--replace", self.checkpoint("1"), self.file, env=self.preloaded(ENDED))
         self.assertEqual((done.returncode, done.stderr), (-signal.SIGTERM, ""))
         self.assertEqual(os.listdir(self.place), [os.path.basename(self.file)])
         self.assertEqual(zero("verify", self.file).returncode, 0)
@@ -442,6 +450,22 @@ INTERRUPTED = """
 #include <sys/syscall.h>
 #include <unistd.h>
 int flock(int fd, int operation) { return raise(SIGINT), syscall(SYS_flock, fd, operation); }
+"""
+
+# A signal comes where another save has the checkpoint's name. Whoever asks for the lock again fails.
+LOCKED = """
+#define _GNU_SOURCE
+#include <errno.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int flock(int fd, int operation) {
+  static int locks;
+  if (operation & LOCK_UN || locks++ == 0) return syscall(SYS_flock, fd, operation);
+  if (locks > 2) _exit(3);
+  return raise(SIGINT), errno = EWOULDBLOCK, -1;
+}
 """
 
 ENDED = """

@@ -27,9 +27,19 @@ EndingHeld::EndingHeld() {
   sigset_t before;
   pthread_sigmask(SIG_BLOCK, nullptr, &before);
   sigemptyset(&held_);
-  for (const int number : kEnding)
-    if (sigismember(&before, number) == 0) sigaddset(&held_, number);
+  for (const int number : kEnding) {
+    struct sigaction taken {};
+    sigaction(number, nullptr, &taken);  // an ignored one would be pending, too
+    if (taken.sa_handler != SIG_IGN && sigismember(&before, number) == 0) sigaddset(&held_, number);
+  }
   pthread_sigmask(SIG_BLOCK, &held_, nullptr);
+}
+
+bool EndingHeld::waits() const {
+  sigset_t pending;
+  sigpending(&pending);
+  sigandset(&pending, &pending, &held_);
+  return sigisemptyset(&pending) == 0;
 }
 
 EndingHeld::~EndingHeld() { pthread_sigmask(SIG_UNBLOCK, &held_, nullptr); }

@@ -17,6 +17,9 @@ class EndingHeld {
   EndingHeld(const EndingHeld&) = delete;
   EndingHeld& operator=(const EndingHeld&) = delete;
 
+  /// True if a signal waits.
+  bool waits() const;
+
  private:
   sigset_t held_;  // by us, not by the caller before
 };

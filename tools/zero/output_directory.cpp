@@ -29,7 +29,10 @@ Result<std::unique_ptr<OutputDirectory>> OutputDirectory::create(
 
 Status OutputDirectory::publish() {
   const EndingHeld held;
-  return staging_.publish(unhindered, kWaitMs, [] { return true; });
+  const Progress unless_ended = [&] {
+    return held.waits() ? Status(ZERO_ERR_ABORTED, "a signal came") : Status();
+  };
+  return staging_.publish(unless_ended, kWaitMs, [] { return true; });
 }
 
 }  // namespace zero::tool

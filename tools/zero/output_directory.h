@@ -24,8 +24,9 @@ class OutputDirectory {
 
   const Digest& save_id() const { return staging_.save_id(); }
   const BlockFiles& files() const { return files_; }
-  /// Gives it its name, once all files are on stable storage. A signal waits until what it replaces
-  /// is removed, which has its temporary name then.
+  /// Gives it its name, once all files are on stable storage. A signal ends the wait for another
+  /// save. From then on it waits until what this one replaces is removed, which has the temporary
+  /// name then.
   Status publish();
 
  private:

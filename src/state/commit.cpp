@@ -3,49 +3,21 @@
 
 #include <fcntl.h>
 #include <linux/fs.h>
-#include <sys/file.h>
 
 #include <cerrno>
 
 #include "base/log.h"
 #include "base/refusals.h"
-#include "base/secret.h"
 #include "comm/watch.h"
 #include "state/find.h"
 #include "state/json.h"
 #include "state/manifest.h"
+#include "state/temporary.h"
 
 namespace zero {
 namespace {
 
-constexpr std::string_view kPrefix = ".tmp-";
 constexpr int kAttempts = 8;
-
-/// True for ".tmp-" and 32 hexadecimal digits.
-bool is_staging_name(std::string_view name) {
-  Digest id;
-  return name.starts_with(kPrefix) && parse_hex(name.substr(kPrefix.size()), id);
-}
-
-Result<Digest> draw_id() {
-  Digest id{};
-  ZERO_TRY(draw_random(std::as_writable_bytes(std::span(id))));
-  return id;
-}
-
-int remove(const Directory& directory, const std::string& name, int flags) {
-  return uninterrupted([&] { return os().unlinkat(directory.fd.get(), name.c_str(), flags); });
-}
-
-int rename_entry(const Directory& directory, const std::string& from, const std::string& to,
-                 unsigned flags) {
-  const int fd = directory.fd.get();
-  return uninterrupted([&] { return os().renameat2(fd, from.c_str(), fd, to.c_str(), flags); });
-}
-
-/// True if the file system has no flock. Then nobody can tell a live save from a dead one, so
-/// nothing is locked or swept.
-bool means_no_locks(int error) { return error == ENOSYS || error == EOPNOTSUPP || error == EINVAL; }
 
 /// True if the file system does not know renameat2's flag.
 bool means_no_flag(int error) { return error == EINVAL || error == ENOSYS; }
@@ -53,116 +25,6 @@ bool means_no_flag(int error) { return error == EINVAL || error == ENOSYS; }
 /// True if a file server may have made the rename without a word, or may make it later: a soft
 /// mount gives up waiting for the answer, and not the request.
 bool may_be_done_later(int error) { return error == EIO || error == ETIMEDOUT; }
-
-/// True if `name` in `parent` is known to be the directory that is open as `directory`.
-bool is_same(const Directory& parent, const std::string& name, const Directory& directory) {
-  return is_same_directory(parent, name, directory, Links::refused).value_or(false);
-}
-
-int try_lock(Directory& directory) { return directory.fd.lock(); }
-
-/// Makes the directory `name`, unless it exists, and locks it. Returns one that is not open if
-/// another process has it, or removed it before it was locked.
-Result<Directory> make_locked(const Directory& parent, const std::string& name) {
-  const bool made = make_directory(parent, name) == 0;
-  if (!made && errno != EEXIST) return io_error(parent.path_of(name), "mkdir", errno);
-  const auto fail = [&](const char* operation, int error, int theirs) -> Result<Directory> {
-    if (error == theirs) return Directory();
-    if (made) remove(parent, name, AT_REMOVEDIR);
-    return io_error(parent.path_of(name), operation, error);
-  };
-  Directory directory = enter(parent, name, Links::refused);
-  if (!directory.fd.valid() && errno == ENOTDIR)
-    return Status(ZERO_ERR_CKPT_IO, text("'", parent.path_of(name),
-                                         "' is not a directory, so saves and prunes cannot use it "
-                                         "as a lock: remove it"));
-  if (!directory.fd.valid()) return fail("open", errno, ENOENT);
-  if (try_lock(directory) != 0 && !means_no_locks(errno)) return fail("flock", errno, EWOULDBLOCK);
-  if (!is_same(parent, name, directory)) return Directory();
-  return Result<Directory>(std::move(directory));
-}
-
-/// The lock on a checkpoint's name, which a save or a prune holds from its last look at the
-/// checkpoint until it has renamed. It is a directory beside the checkpoint, because the checkpoint
-/// itself may be moved or removed by any program. If its process dies, the next save sweeps it.
-class NameLock {
- public:
-  NameLock(const Directory& parent, const std::string& name)
-      : parent_(parent), name_(text(kPrefix, hex(hash128(bytes_of(name))))) {}
-  NameLock(const NameLock&) = delete;
-  ~NameLock() {
-    if (held_.fd.valid()) remove(parent_, name_, AT_REMOVEDIR);
-  }
-  /// Returns false if another process has it.
-  Result<bool> try_take() {
-    held_ = ZERO_TRY(make_locked(parent_, name_));
-    return held_.fd.valid();
-  }
-
- private:
-  const Directory& parent_;
-  const std::string name_;
-  Directory held_;
-};
-
-/// Deletes a checkpoint's files, and the directory, which has `name` now, if nothing else is in it.
-/// Logs what it cannot delete; the next save sweeps that again.
-void remove_checkpoint(const Directory& parent, const std::string& name, const Directory& directory,
-                       const Progress& progress) {
-  const auto warn = [](const Status& why) { log(ZERO_LOG_WARNING, why.text()); };
-  auto names = list_directory(directory);
-  if (!names.ok()) return warn(std::move(names).status().within("cannot clean up"));
-  for (const std::string& file : *names) {
-    if (!is_checkpoint_file(file)) continue;
-    if (remove(directory, file, 0) != 0 && errno != ENOENT)
-      warn(io_error(directory.path_of(file), "unlink", errno));
-    (void)progress();  // what goes is of no use to anybody
-  }
-  if (remove(parent, name, AT_REMOVEDIR) != 0 && errno != ENOENT)
-    warn(io_error(parent.path_of(name), "rmdir", errno));
-}
-
-/// Gives an open directory the name of one that a dead save has left, by which the next save knows
-/// it. Returns that name.
-Result<std::string> set_aside(const Directory& parent, const std::string& name,
-                              Directory& directory) {
-  const auto same = is_same_directory(parent, name, directory, Links::refused);
-  if (!same) return io_error(directory.path, "stat", errno);
-  if (!*same) return wrong_state("'", directory.path, "' was replaced in the meantime");
-  std::string aside = text(kPrefix, hex(ZERO_TRY(draw_id())));
-  if (rename_entry(parent, name, aside, 0) != 0) return io_error(directory.path, "rename", errno);
-  if (!is_same_directory(parent, aside, directory, Links::refused).value_or(true)) {
-    // A program that takes no lock gave the name to another directory just before the rename.
-    (void)rename_entry(parent, aside, name, RENAME_NOREPLACE);
-    return wrong_state("'", directory.path, "' was replaced in the meantime");
-  }
-  directory.path = parent.path_of(aside);
-  return aside;
-}
-
-/// Removes one directory that a save has left, if that save is dead. Renames it first: if locks do
-/// not reach another host, a save that lives after all then fails to rename its directory, and
-/// loses nothing that is published.
-void sweep_one(const Directory& parent, const std::string& name, const Progress& progress) {
-  auto directory = open_directory(parent, name, Links::refused);
-  if (!directory.ok() || try_lock(*directory) != 0) return;
-  // The lock may be free because that save has just been published, under another name.
-  const auto doomed = set_aside(parent, name, *directory);
-  if (!doomed.ok()) return;
-  log(ZERO_LOG_INFO,
-      text("removing '", parent.path_of(name), "', left by a save whose process died"));
-  remove_checkpoint(parent, *doomed, *directory, progress);
-}
-
-/// Removes what dead saves have left in `parent`: only directories that have exactly our kind of
-/// name and that nobody has locked, and in them only a checkpoint's files.
-void sweep(const Directory& parent, const Progress& progress) {
-  auto names = list_directory(parent);
-  if (!names.ok()) return log(ZERO_LOG_WARNING, text("cannot sweep: ", names.failure().text()));
-  for (const std::string& name : *names) {
-    if (is_staging_name(name)) sweep_one(parent, name, progress);
-  }
-}
 
 /// Checks that a directory holds nothing but files that a checkpoint may have.
 Status check_entries(const Directory& directory, const char* wanted) {
@@ -202,8 +64,7 @@ Status save_given_up() { return Status(ZERO_ERR_ABORTED, "the save was given up"
 
 Result<Directory> enter_staging(std::string_view directory, const Digest& id) {
   const SplitPath split = ZERO_TRY(split_path(directory));
-  return open_directory(start_of_paths(), joined(split.parent, text(kPrefix, hex(id))),
-                        Links::refused);
+  return open_directory(start_of_paths(), joined(split.parent, temporary_name(id)), Links::refused);
 }
 
 Result<bool> delete_checkpoint(const Directory& parent, const std::string& name, const Digest& id) {
@@ -215,7 +76,7 @@ Result<bool> delete_checkpoint(const Directory& parent, const std::string& name,
     NameLock lock(parent, name);
     if (!ZERO_TRY(lock.try_take()))
       return wrong_state("'", path, "' is in use by a save or prune, and was not deleted");
-    (void)try_lock(directory);  // so that sweeps leave it to this prune
+    (void)directory.fd.lock();  // so that sweeps leave it to this prune
     if (ZERO_TRY(read_manifest(directory)).manifest.save_id != id)
       return wrong_state("'", path, "' was replaced in the meantime, and was not deleted");
     ZERO_TRY(check_entries(directory, "deleted"));
@@ -237,7 +98,7 @@ Result<bool> delete_checkpoint(const Directory& parent, const std::string& name,
 Result<Staging> Staging::begin(std::string_view directory, bool replace,
                                std::vector<std::string> files, const Progress& progress) {
   SplitPath split = ZERO_TRY(split_path(directory));
-  if (is_staging_name(split.name))
+  if (is_temporary_name(split.name))
     return bad_argument("'", directory, "' has a name reserved for unfinished checkpoints");
   Staging staging;
   staging.target_ = std::move(split.name);
@@ -260,7 +121,7 @@ Status Staging::make() {
 /// Makes and locks the directory. Returns false if another save's sweep got hold of it before it
 /// was locked.
 Result<bool> Staging::take(const Digest& id) {
-  std::string name = text(kPrefix, hex(id));
+  std::string name = temporary_name(id);
   left_behind_ = text("'", parent_.path_of(name),
                       "' could not be removed: the next save in that folder will remove it");
   Directory directory = ZERO_TRY(make_locked(parent_, name));
@@ -277,8 +138,8 @@ Staging::~Staging() {
   if (published_ || !directory_.fd.valid()) return;
   if (outcome_known_) {
     if (!is_ours(temporary_)) return;
-    for (const std::string& file : files_) (void)remove(directory_, file, 0);
-    if (remove(parent_, temporary_, AT_REMOVEDIR) == 0) return;
+    for (const std::string& file : files_) (void)remove_entry(directory_, file, 0);
+    if (remove_entry(parent_, temporary_, AT_REMOVEDIR) == 0) return;
   }
   log(ZERO_LOG_WARNING, left_behind_);
 }
@@ -317,7 +178,7 @@ Status Staging::take_name(const Progress& progress, int64_t wait_ms,
     os().poll(nullptr, 0, kLookMs);
   }
   const bool exchanges = ZERO_TRY(finds_replaced());
-  if (exchanges) (void)try_lock(replaced_);  // so that sweeps leave it to this save
+  if (exchanges) (void)replaced_.fd.lock();  // so that sweeps leave it to this save
   if (!commits()) return save_given_up();
   os().reached("save.committing");
   ZERO_TRY(rename_into_place(exchanges));

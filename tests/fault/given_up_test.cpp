@@ -147,7 +147,8 @@ class Ghost {
       if (call.rank < 0) calls.push_back(call.operation);
     FailingCalls::wake();
     for (int i = 0; threads() > threads_before && i < 10'000; i++) usleep(1000);
-    EXPECT_EQ(threads(), threads_before);
+    // A joined thread stays in /proc for an instant, so the count before may include one.
+    EXPECT_LE(threads(), threads_before);
     zero_set_log_callback(nullptr, nullptr, 0);
     judge();
     return calls;

@@ -87,7 +87,7 @@ Status ChaosDevice::copy(StreamHandle stream, void* to, const void* from, size_t
   };
   world_->queue(queue, ChaosWorld::Step::of(
                            text("copy of ", bytes, " bytes"),
-                           read([=](const void* source) {  // of no bytes perhaps, and from nowhere
+                           read([=](const void* source) {  // may be called with no bytes and null
                              std::copy_n(static_cast<const std::byte*>(source), bytes,
                                          static_cast<std::byte*>(to));
                            })));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device on host memory whose streams run what is queued in a random legal order, drawn from a
-// seed: an event that is missing becomes a wrong result. Nothing runs until somebody asks.
+// A device on host memory whose streams run queued work in a random legal order, drawn from a seed,
+// so that a missing event becomes a wrong result. Nothing runs until a caller queries or waits.
 #pragma once
 
 #include <sys/types.h>
@@ -20,20 +20,20 @@
 
 namespace zero::test {
 
-/// What a stream does once it is at the head and `ready`, which may be empty, says so. Both are
-/// called with the world locked, on any thread: they queue nothing, and take no lock that is held
-/// where they are queued.
+/// What a stream does when the work is at its head and `ready` returns true; an empty `ready` means
+/// at once. Both functions are called on any thread with the world locked. They queue nothing, and
+/// take no lock that a thread holds while it queues work.
 struct ChaosWork {
   std::function<bool()> ready = {};
   std::function<void()> run = {};  // may be empty
 };
 
-/// What the handle of a stream points to. All is virtual: another shared library, which does not
-/// link this file, can queue work of its own.
+/// The object behind a stream handle. All functions are virtual, so that another shared library,
+/// which does not link this file, can queue its own work.
 class ChaosStream {
  public:
-  /// `begin` makes the work, with the world locked: now, or at each launch of the graph that the
-  /// stream is captured to.
+  /// Queues work that `begin` creates with the world locked: now, or at each launch of the graph
+  /// into which the stream is captured.
   virtual void queue(std::string what, std::function<ChaosWork()> begin) = 0;
   virtual bool captured() = 0;
 
@@ -43,20 +43,21 @@ class ChaosStream {
 
 class ChaosDevice;
 
-/// The devices that run together, and their common order; ranks that are threads share one.
+/// The devices that run together, and the order of their work. Ranks that are threads share one
+/// world.
 class ChaosWorld : public std::enable_shared_from_this<ChaosWorld> {
  public:
   using Emulate = std::function<void(const Launch&)>;
-  /// What was captured between begin_capture and end_capture.
+  /// The work that was captured between begin_capture and end_capture.
   class Graph;
   struct Options {
     uint64_t seed = 1;
     bool eager = false;         // work may run as soon as it is queued
-    int64_t patience = 20'000;  // questions to a world that stands still until it is an error
+    int64_t patience = 20'000;  // queries without progress before they return an error
     Emulate emulate = {};       // what a launch does
-    bool guarded = false;       // memory of devices can be touched by queued work only
+    bool guarded = false;       // only queued work can touch device memory
     bool words = true;          // streams can wait for words
-    bool writes_words = true;   // what they are given to write is written
+    bool writes_words = true;   // words that streams write are stored
     bool reaches = true;        // devices can map each other's memory
   };
   static std::shared_ptr<ChaosWorld> create(Options options);
@@ -64,22 +65,23 @@ class ChaosWorld : public std::enable_shared_from_this<ChaosWorld> {
 
   std::shared_ptr<ChaosDevice> make_device(int32_t ordinal = 0);
 
-  /// From now on waits of this rule are dropped.
+  /// Drops all later waits of this rule.
   void forget(std::string rule);
-  /// How many waits of this rule there were, dropped or not.
+  /// Returns how many waits of this rule there were, dropped or not.
   int64_t waits(const std::string& rule);
-  /// The names of all rules so far.
+  /// Returns the names of all rules so far.
   std::set<std::string> rules();
 
-  /// Run until nothing is queued, or an error that lists what stands still.
+  /// Runs until nothing is queued. Returns an error that lists the stuck work if nothing can run.
   Status run_all();
 
-  /// Blocks, streams and events that were not given back.
+  /// Returns the number of blocks, streams and events that have not been released.
   int64_t living();
-  /// Blocks that were given back while work was queued on their device: on CUDA that waits.
+  /// Returns how many blocks were released while work was queued on their device. CUDA waits for
+  /// it.
   int64_t released_under_work();
-  /// Memory that was unmapped, or closed, while work was queued on its device: on CUDA that does
-  /// not wait.
+  /// Returns how many blocks were unmapped or closed while work was queued on their device. CUDA
+  /// does not wait for it.
   int64_t lost_under_work();
 
  private:
@@ -92,15 +94,15 @@ class ChaosWorld : public std::enable_shared_from_this<ChaosWorld> {
   class Opened;
   struct Block {
     size_t bytes;
-    int32_t ordinal;                   // kHost: of the host
+    int32_t ordinal;                   // kHost: host memory
     std::shared_ptr<std::byte> owner;  // null in the vault
-    bool shared = false;               // others map it, too
+    bool shared = false;               // others map it
   };
   static constexpr int32_t kHost = -1;
 
   explicit ChaosWorld(Options options);
 
-  // All of these with the world locked.
+  // All of these are called with the world locked.
   std::shared_ptr<Queue> add_queue(const ChaosDevice* device, int32_t ordinal);
   void queue(Queue& queue, Step step);
   void push(Queue& queue, Item item);
@@ -113,7 +115,7 @@ class ChaosWorld : public std::enable_shared_from_this<ChaosWorld> {
   Status note_standstill();
   std::string heads() const;
   const std::pair<const uintptr_t, Block>* block_of(const void* data) const;
-  /// Queued work may use it, and does so when its turn has come.
+  /// Returns true if queued work may use this memory when its turn comes.
   bool opened(const void* data) const;
   void* add_block(size_t bytes, int32_t ordinal, size_t alignment);
   Result<void*> add_mapping(int fd, size_t bytes, int32_t ordinal);
@@ -122,16 +124,16 @@ class ChaosWorld : public std::enable_shared_from_this<ChaosWorld> {
   const Options options_;
   std::mutex mutex_;
   std::mt19937_64 random_;
-  const uint64_t redraw_;  // priorities are drawn anew after about so many items
+  const uint64_t redraw_;  // the average number of items until new priorities are drawn
   std::vector<std::shared_ptr<Queue>> queues_;
-  std::unique_ptr<Vault> vault_;  // where blocks of devices are, if they are guarded
+  std::unique_ptr<Vault> vault_;  // holds the blocks of devices if they are guarded
   std::map<uintptr_t, Block> blocks_;
   struct Pages {
     size_t bytes;
     int count;
   };
-  std::map<uintptr_t, Pages> pages_;  // of the host, that are open
-  std::vector<Block> buried_;         // given back, but queued work may still know them
+  std::map<uintptr_t, Pages> pages_;  // host pages that are open
+  std::vector<Block> buried_;         // released blocks that queued work may still use
   std::set<std::string> forgotten_;
   std::map<std::string, int64_t> waits_;
   int64_t queue_count_ = 0;
@@ -140,7 +142,7 @@ class ChaosWorld : public std::enable_shared_from_this<ChaosWorld> {
   int64_t living_ = 0;
   int64_t released_under_work_ = 0;
   int64_t lost_under_work_ = 0;
-  int64_t standstills_ = 0;  // questions since something ran or was queued
+  int64_t standstills_ = 0;  // queries since work last ran or was queued
 };
 
 class ChaosDevice final : public Device {
@@ -148,26 +150,28 @@ class ChaosDevice final : public Device {
   ~ChaosDevice() override;
 
   ChaosWorld& world() const { return *world_; }
-  /// From now on every call fails so, as on a device that has met an error.
+  /// Makes every later call fail with `failure`, as on a device after an error.
   void fail(Status failure);
-  /// From now on nobody gets memory that could be shared.
+  /// Makes every later request for memory that can be shared fail with `failure`.
   void refuse_shared(Status failure);
-  /// The call of that number from now, from 0, fails so.
+  /// Makes one call fail with `failure`. `call` counts from the next call, which is 0.
   void fail_once(int64_t call, Status failure);
 
-  // As in CUDA: what is queued on the stream, and on those that wait for its events, is done by
-  // each launch of the graph. An error within, of which there are more than in CUDA, spoils it: a
-  // wait for what was not recorded in it, a question to an event of it, memory of the host.
+  // As in CUDA, each launch of the graph runs the work that was queued on this stream, and on
+  // streams that wait for its events. An error in a capture invalidates it. More is an error than
+  // in CUDA: a wait for an event that was not recorded in the capture, a query of one of its
+  // events, and a copy from or to host memory.
   Status begin_capture(StreamHandle stream);
-  /// An error if other streams go on behind what `stream` waited for.
+  /// Returns an error if other streams have more work after the last event that `stream` waited
+  /// for.
   Result<std::shared_ptr<const ChaosWorld::Graph>> end_capture(StreamHandle stream);
   Status launch_graph(const ChaosWorld::Graph& graph, StreamHandle stream);
 
   const char* kind() const override { return "chaos"; }
   int32_t ordinal() const override { return ordinal_; }
 
-  /// Memory of the host that is neither a HostBuffer's nor open is read at once, and written before
-  /// this returns.
+  /// Host memory that is neither a HostBuffer nor open is read at once, and written before this
+  /// returns.
   Status copy(StreamHandle stream, void* to, const void* from, size_t bytes) override;
   Status fill(StreamHandle stream, void* to, int byte, size_t bytes) override;
   Status launch(StreamHandle stream, const Launch& launch) override;
@@ -179,12 +183,12 @@ class ChaosDevice final : public Device {
   Status check_stream(StreamHandle stream) override;
   Result<uint64_t> capturing(StreamHandle stream) override;
   Status run_current(const std::function<Status()>& body) override;
-  /// The number of the device that is current on this thread; -1: none.
+  /// Returns the number of the device that is current on this thread, or -1 if there is none.
   static int current();
 
   void begin_range(const char* name) noexcept override;
   void end_range() noexcept override;
-  /// The ranges so far, of one thread, as "outer(inner() next())"; they are forgotten.
+  /// Returns the ranges of one thread so far as "outer(inner() next())", and forgets them.
   std::string take_ranges();
 
   Result<void*> allocate(size_t bytes, std::string_view what) override;
@@ -208,7 +212,7 @@ class ChaosDevice final : public Device {
 
   ChaosDevice(std::shared_ptr<ChaosWorld> world, int32_t ordinal);
 
-  // All of these with the world locked.
+  // All of these are called with the world locked.
   Result<ChaosWorld::Queue*> queue_of(StreamHandle stream) const;
   Status refuse_captured(uint64_t graph, std::string_view what) const;
   Status check_captured_copy(const ChaosWorld::Queue& queue, const void* to,
@@ -233,8 +237,8 @@ class ChaosDevice final : public Device {
   mutable int64_t calls_ = 0;
 };
 
-/// The same device, or nullptr if it is of another kind. The library's own classes have no run-time
-/// types that dynamic_cast could ask.
+/// Returns the same device, or nullptr if it is of another kind. The library's own classes have no
+/// run-time type information for dynamic_cast.
 inline std::shared_ptr<ChaosDevice> as_chaos(const std::shared_ptr<Device>& device) {
   if (device == nullptr || std::string_view(device->kind()) != "chaos") return nullptr;
   return std::static_pointer_cast<ChaosDevice>(device);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is captured, and launched again and again.
+// The capture of work, and its repeated launches.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -18,7 +18,7 @@ void ChaosWorld::Graph::add(Queue& queue, Step step) {
 }
 
 std::string ChaosWorld::Graph::left_out() const {
-  // The points behind which a stream has nothing more to do.
+  // Points after which a stream has no more work.
   std::map<const Point*, size_t> ends;
   for (size_t i = 0; i < lanes.size(); i++) {
     const std::vector<Step>& steps = lanes[i].steps;
@@ -117,7 +117,7 @@ Status ChaosDevice::check_captured_copy(const ChaosWorld::Queue& queue, const vo
   return {};
 }
 
-/// A stream that waits for an event of a capture takes part in it.
+/// A stream that waits for an event of a capture joins the capture.
 Status ChaosDevice::check_captured_wait(ChaosWorld::Queue& queue, const EventState& state) const {
   const uint64_t graph = state.last == nullptr ? 0 : state.last->graph;
   if (queue.graph != nullptr) {

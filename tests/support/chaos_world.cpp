@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which queue's head runs next.
+// Selects the queue whose head runs next.
 #include "support/chaos_world.h"
 
 #include <sys/mman.h>
@@ -23,7 +23,7 @@ std::shared_ptr<ChaosWorld> ChaosWorld::create(Options options) {
   return std::shared_ptr<ChaosWorld>(new ChaosWorld(std::move(options)));
 }
 
-// Some seeds mix all streams, in others one stream runs far ahead of the rest.
+// Some seeds mix all streams. With others, one stream runs far ahead of the rest.
 ChaosWorld::ChaosWorld(Options options)
     : options_(std::move(options)), random_(options_.seed), redraw_(uint64_t{1} << random_() % 7) {
   if (options_.guarded) vault_ = std::make_unique<Vault>();
@@ -153,7 +153,7 @@ bool ChaosWorld::run_one() {
   return true;
 }
 
-/// Nothing, an item, some, or all that it takes to pass `wanted`.
+/// Runs nothing, one item, some items, or as many as it takes to pass `wanted`.
 void ChaosWorld::run_some(const Point& wanted) {
   const uint64_t drawn = random_();
   const uint64_t most[] = {0, 1, 1 + drawn / 4 % 16, UINT64_MAX};
@@ -167,7 +167,7 @@ void ChaosWorld::settle(const ChaosDevice* device) {
   }
 }
 
-/// Of one device, or of any (nullptr).
+/// Returns true if work is queued on the device, or on any device for nullptr.
 bool ChaosWorld::busy(const ChaosDevice* device) const {
   return std::any_of(queues_.begin(), queues_.end(), [&](const auto& queue) {
     return !queue->items.empty() && (device == nullptr || queue->device == device);
@@ -181,9 +181,9 @@ bool ChaosWorld::works(const ChaosDevice* device) const {
   });
 }
 
-/// Somebody asked. An error if the world has stood still for too many questions.
+/// Counts a query. Returns an error after too many queries without progress.
 Status ChaosWorld::note_standstill() {
-  const Opened opened(*this);  // work may ask its memory whether it is ready
+  const Opened opened(*this);  // `ready` of queued work may read guarded memory
   for (const auto& queue : queues_) {
     if (!queue->items.empty() && queue->items.front().can_run()) return {};
   }
@@ -234,7 +234,7 @@ void* ChaosWorld::add_block(size_t bytes, int32_t ordinal, size_t alignment) {
   return data;
 }
 
-/// Not in the vault: as many mappings as there are ranks could not be closed at once.
+/// The mapping is not in the vault, which could not close one mapping per rank at once.
 Result<void*> ChaosWorld::add_mapping(int fd, size_t bytes, int32_t ordinal) {
   void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (data == MAP_FAILED) return Status(ZERO_ERR_MEMORY, "memory cannot be mapped");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What chaos_world.cpp and chaos_device.cpp share: queues, their items, and points in them.
+// The queues, items and points that chaos_world.cpp and chaos_device.cpp share.
 #pragma once
 
 #include <deque>
@@ -8,23 +8,23 @@
 
 namespace zero::test {
 
-/// A place in a queue that an event recorded.
+/// A position in a queue that an event recorded.
 struct ChaosWorld::Point {
   bool passed = false;
   int64_t event = 0;
-  uint64_t graph = 0;  // the number of the one that it is captured to
+  uint64_t graph = 0;  // the number of the graph into which it is captured
 };
 
 struct ChaosWorld::Item {
   std::string what;
   std::shared_ptr<const Point> after = {};  // may be null
   ChaosWork work = {};
-  bool works = false;  // is more than a place in the queue
+  bool works = false;  // is more than a position in the queue
 
   bool can_run() const { return (!after || after->passed) && (!work.ready || work.ready()); }
 };
 
-/// What is queued, now or by launches of a graph.
+/// Work that is queued now or by launches of a graph.
 struct ChaosWorld::Step {
   std::string what;
   std::function<ChaosWork()> begin = {};    // may be empty
@@ -44,7 +44,7 @@ class ChaosWorld::Queue final : public ChaosStream, public std::enable_shared_fr
   void queue(std::string what, std::function<ChaosWork()> begin) override;
   bool captured() override;
 
-  /// What the device hands out.
+  /// The handle that the device returns for this queue.
   StreamHandle handle() { return static_cast<ChaosStream*>(this); }
 
   ChaosWorld& world;
@@ -53,12 +53,12 @@ class ChaosWorld::Queue final : public ChaosStream, public std::enable_shared_fr
   uint64_t priority;
   bool freed = false;
   std::deque<Item> items;
-  std::shared_ptr<Graph> graph = {};  // that it is captured to, or null
+  std::shared_ptr<Graph> graph = {};  // the capture that it takes part in, or null
 };
 
 class ChaosWorld::Graph {
  public:
-  /// What one stream had in the capture.
+  /// The work of one stream in the capture.
   struct Lane {
     std::shared_ptr<Queue> queue;
     std::vector<Step> steps;
@@ -66,15 +66,15 @@ class ChaosWorld::Graph {
 
   explicit Graph(uint64_t number) : number(number) {}
   void add(Queue& queue, Step step);
-  /// The streams that the first one did not wait for, by name.
+  /// Returns the names of the streams that the first stream did not wait for.
   std::string left_out() const;
 
   const uint64_t number;
-  std::vector<Lane> lanes;  // the first one's is that of the stream where it began
+  std::vector<Lane> lanes;  // the first is the stream where the capture began
   bool spoiled = false;
 };
 
-/// Addresses that are memory only while it is open: elsewhere a touch ends the program.
+/// Addresses that are accessible only while the vault is open. Any other access ends the program.
 class ChaosWorld::Vault {
  public:
   Vault();
@@ -82,7 +82,7 @@ class ChaosWorld::Vault {
   Vault(const Vault&) = delete;
   Vault& operator=(const Vault&) = delete;
 
-  std::byte* take(size_t bytes);  // aligned to pages, and never given out again
+  std::byte* take(size_t bytes);  // page-aligned, and never returned twice
   void open(bool opens);
 
  private:
@@ -90,7 +90,7 @@ class ChaosWorld::Vault {
   size_t taken_ = 0;
 };
 
-/// Keeps the vault open, if there is one.
+/// Keeps the vault open if there is one.
 class ChaosWorld::Opened {
  public:
   explicit Opened(const ChaosWorld& world) : vault_(world.vault_.get()) {

@@ -20,20 +20,20 @@ constexpr size_t kMostThreads = 1024;
 constexpr size_t kMostRanks = 16;
 constexpr int64_t kMs = 1'000'000;
 
-/// One thread, as the clock sees it.
+/// One thread that looks at the clock.
 struct Looker {
   std::atomic<pid_t> thread, process;
   std::atomic<uint32_t> looks;
-  std::atomic<int64_t> slept_ns;         // as long as it wanted to
-  std::atomic<int64_t> slept_at_end_ns;  // what that was when the first rank ended
+  std::atomic<int64_t> slept_ns;         // the sum of the timeouts that it asked for
+  std::atomic<int64_t> slept_at_end_ns;  // slept_ns when the first rank ended
 };
 
-/// In memory that forked ranks share; for ever, as threads may be left behind.
+/// In memory that forked ranks share. It is never freed, because threads may outlive the test.
 struct Dial {
-  int64_t start_ns, runs_ns;  // on the wall
+  int64_t start_ns, runs_ns;  // of the wall clock
   std::atomic<int64_t> passed_ns;
   std::atomic<bool> ended;
-  std::atomic<int64_t> told_ns[kMostRanks];  // what they slept until then, and one
+  std::atomic<int64_t> told_ns[kMostRanks];  // how long each slept until it was told, plus one
   Looker lookers[kMostThreads];
 };
 
@@ -81,7 +81,8 @@ int sleep_for(pollfd* fds, nfds_t count, int timeout_ms) {
   return real().poll(fds, count, timeout_ms);
 }
 
-/// Until so many others have looked twice. False: nobody waits any more, or a failure.
+/// Waits until the wanted number of others have looked twice. Returns false if nobody waits any
+/// more, or on a failure.
 bool await_looks(const std::function<int()>& waiting) {
   std::array<uint32_t, kMostThreads> before;
   const auto& lookers = dial().lookers;
@@ -111,7 +112,7 @@ void set_dial(int64_t runs_ms) {
 void note_end() {
   if (dial().ended) return;
   for (Looker& one : dial().lookers) one.slept_at_end_ns = one.slept_ns.load();
-  dial().ended = true;  // last: who sees it reads those
+  dial().ended = true;  // last: a thread that sees it reads the values above
 }
 
 }  // namespace

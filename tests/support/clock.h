@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The library's time, which passes as a test says: a busy machine makes nobody late.
+// Replaces the library's clock by one that tests advance, so that a busy machine makes no rank
+// late.
 #pragma once
 
 #include <cstdint>
@@ -10,32 +11,33 @@
 
 namespace zero::test {
 
-/// While it lives time stands still, in this process and in those that it forks: each look at the
-/// clock takes ten microseconds, and all else takes none. One at a time.
+/// Stops time in this process and in its forked children. Each look at the clock advances it by ten
+/// microseconds, and nothing else does. Only one may exist.
 class Clock {
  public:
-  /// At first it goes on like the clock on the wall, for so long: a deadline behind that never
-  /// comes.
+  /// For the first `runs_ms` the clock follows the wall clock. Later deadlines are not reached
+  /// until the test advances the clock.
   explicit Clock(int64_t runs_ms = 0);
 
-  /// Lets time pass, 50 ms after the other: each when that many others have looked at the clock
-  /// twice since the last, threads of this process or other processes. So nobody is late who was
-  /// not waited for, and a wait that has ended too early is a failure.
+  /// Lets `ms` pass in steps of 50 ms. Before each step, `waiting` others (threads of this process,
+  /// or other processes) must have looked at the clock twice since the previous step. Therefore
+  /// only a rank that was waited for is late, and a wait that ends too early is a failure.
   static void pass(int64_t ms, int waiting);
-  /// The same to a deadline that is so long: first nearly all of it, and then the rest.
+  /// Does the same for a deadline: nearly all of `deadline_ms` first, and then the rest.
   static void reach(int64_t deadline_ms, int waiting);
-  /// The same while somebody waits, a step after the other.
+  /// Does the same, step by step, while `waiting()` is positive.
   static constexpr int64_t kStepMs = 50;
   static void run(const std::function<int()>& waiting, int64_t step_ms = kStepMs);
-  /// The same on a thread of its own, from when `begun()`. The thread joins when it goes.
+  /// Does the same on a new thread as soon as `begun()` is true. The returned thread joins at its
+  /// end.
   [[nodiscard]] static std::jthread run_once(std::function<bool()> begun,
                                              std::function<int()> waiting);
-  /// All at once, as it does for who was stopped.
+  /// Lets `ms` pass in one step, as for a process that was stopped.
   static void jump(int64_t ms);
 
-  // How soon ranks that are processes are told of the first end of one of them: by what they sleep
-  // in between, as a busy machine lets them run when it likes.
-  static void note_told(int rank);  // by that rank
+  // These measure how soon rank processes are told of the first end of a rank. The unit is the time
+  // that they sleep until then, because a busy machine may run them at any time.
+  static void note_told(int rank);  // called by that rank
   static int64_t slept_ms(int rank);
 
  private:

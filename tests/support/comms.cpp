@@ -16,7 +16,7 @@ const char* name_of(CommKind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
-/// Memory is guarded by some seeds, too: it takes time.
+/// Some seeds also guard the memory, which is too slow for all of them.
 std::shared_ptr<ChaosWorld> chaos(const Devices& devices, CommKind kind) {
   auto world = ChaosWorld::create({.seed = devices.seed,
                                    .eager = devices.seed % 4 == 0,
@@ -48,7 +48,7 @@ Meeting::Meeting(CommKind kind, int world, const Devices& devices)
 }
 
 Meeting::Meeting(CommKind kind, int world, int64_t patience_ms)
-    // A seed by which the host reaches the devices' memory, and NCCL has windows.
+    // With this seed the host reaches the devices' memory, and NCCL has windows.
     : Meeting(kind, world, Devices{.seed = 5}) {
   options_.timeout_ms = options_.late_ms = options_.rendezvous_ms = patience_ms;
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Comms through the public header, of every kind that a test asks for, and what their last error
-// said.
+// Creates comms of every kind through the public header, and returns their last error.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,10 +22,10 @@
 namespace zero::test {
 
 /// Where ranks are and how they reach each other. `user_sums`: the engine reduces by itself.
-/// `clustered`: ranks that believe to be on several hosts. `mpi`: the ranks that an mpirun started,
-/// each in a process of its own. From `device` on tensors
-/// are on devices: of one rank alone; over NCCL; of a local comm whose devices reach each other's
-/// memory and wait at gates; whose hosts wait there; where all goes through the host.
+/// `clustered`: the ranks act as if they were on several hosts. `mpi`: an mpirun started each rank
+/// as a process. From `device` on, tensors are on devices. `device`: a rank alone. `nccl`: over
+/// NCCL. `gates`: a local comm whose devices reach each other's memory and wait at gates. `hosts`:
+/// the same, but the hosts wait. `staged`: all data goes through the host.
 enum class CommKind {
   solo,
   local,
@@ -44,37 +43,37 @@ constexpr CommKind kCommKinds[] = {CommKind::local, CommKind::user};
 constexpr bool on_devices(CommKind kind) { return kind >= CommKind::device; }
 const char* name_of(CommKind kind);
 
-/// How the devices of a comm behave, and the comm itself.
+/// How the devices of a comm behave, and the options of the comm.
 struct Devices {
-  uint64_t seed = 1;                  // of the order in which they do what is queued
-  bool guarded = false;               // nothing but queued work can touch their memory
-  const char* forgotten = "no rule";  // whose waits are dropped
+  uint64_t seed = 1;                  // of the order in which they run queued work
+  bool guarded = false;               // only queued work can touch their memory
+  const char* forgotten = "no rule";  // the rule whose waits are dropped
   CommOptions options = {};
 };
 
-/// Devices that run their work in an order drawn from the seed, reaching each other's memory and
-/// waiting for words as the kind says.
+/// Creates devices that run their work in an order drawn from the seed. The kind determines whether
+/// they reach each other's memory and wait for words.
 std::shared_ptr<ChaosWorld> chaos(const Devices& devices, CommKind kind = CommKind::device);
 
-/// What the ranks of one comm share before they start; made before they are forked.
+/// What the ranks of one comm share before they start. It must be created before ranks are forked.
 class Meeting {
  public:
-  /// No wait of these ranks is longer than `patience_ms`, wherever it is.
+  /// No wait of these ranks takes longer than `patience_ms`.
   Meeting(CommKind kind, int world, int64_t patience_ms = 30'000);
   Meeting(CommKind kind, int world, const Devices& devices);
 
-  /// This rank's seat, or null and a failed expectation. `before` runs ahead of each of the
-  /// engine's functions (see EngineSeat); a local comm has none.
+  /// Returns the comm of this rank, or null after a failed expectation. `before` runs before each
+  /// of the engine's functions (see EngineSeat). A local comm has no engine.
   zero_comm* join(int rank, std::function<Code(const char* function)> before = {}) const;
-  /// The seat of `rank` in group `number`: groups with other numbers are other comms of the same
-  /// ranks.
+  /// Returns the comm of `rank` in group `number`. Groups with different numbers are different
+  /// comms of the same ranks.
   Result<std::shared_ptr<Comm>> seat(int rank, int number, const CommOptions& options) const;
 
   CommKind kind() const { return kind_; }
   int world() const { return world_; }
   ChaosWorld& chaos() const { return nccl_ ? nccl_->chaos() : *chaos_; }
   const NcclRanks& nccl() const { return *nccl_; }
-  /// Of user comms: seats that are not freed yet.
+  /// Returns the number of seats of user comms that have not been freed.
   int seats_left() const { return engine_ ? engine_->seats() : 0; }
 
  private:
@@ -89,27 +88,27 @@ class Meeting {
   std::vector<std::shared_ptr<ChaosDevice>> devices_;
 };
 
-/// What body(comm, rank) says on each rank; the comms are freed behind it.
+/// Returns what body(comm, rank) returns on each rank. The comms are freed afterwards.
 std::vector<std::string> results_of(const Meeting& meeting,
                                     const std::function<std::string(zero_comm*, int rank)>& body,
                                     RankKind ranks = RankKind::threads);
-/// body(comm, rank) on threads.
+/// Runs body(comm, rank) on threads.
 void on_ranks(const Meeting& meeting, const std::function<void(zero_comm*, int rank)>& body);
 void on_ranks(CommKind kind, int world, const std::function<void(zero_comm*, int rank)>& body);
-/// The same on each kind of comm of the host, one behind the other.
+/// Does the same on each kind of host comm, one after the other.
 void on_each_comm(int world, const std::function<void(zero_comm*, int rank)>& body);
 
 zero_comm* solo();
-/// The comm of a rank alone, on the host or a device, freed with the last that holds it.
+/// Returns the comm of a rank alone, on the host or a device. The last owner frees it.
 std::shared_ptr<zero_comm> alone();
 std::shared_ptr<zero_comm> alone(const Devices& devices);
 
-/// Where the comm's tensors are; null: on the host.
+/// Returns the device with the comm's tensors, or null if they are on the host.
 std::shared_ptr<Device> device_of(const zero_comm* comm);
 
-/// zero_last_error of this thread.
+/// Returns zero_last_error of this thread.
 std::string last();
-/// Does the last error have these words in it?
+/// Succeeds if the last error contains these words.
 ::testing::AssertionResult says(const std::string& words);
 
 }  // namespace zero::test

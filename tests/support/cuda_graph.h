@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Captures on a GPU, by the runtime that the library is linked with. Without CUDA in the build all
-// of it is an error.
+// Captures CUDA graphs on a GPU through the runtime that the library is linked with. Without CUDA
+// in the build, every function returns an error.
 #pragma once
 
 #include <memory>
@@ -9,9 +9,9 @@
 
 namespace zero::test {
 
-/// From here to end_cuda_capture() what this thread queues on `stream` is captured.
+/// Captures what this thread queues on `stream` until end_cuda_capture().
 Status begin_cuda_capture(StreamHandle stream);
-/// The graph, ready to be launched.
+/// Returns the graph, ready for launches.
 Result<std::shared_ptr<void>> end_cuda_capture(StreamHandle stream);
 Status launch_cuda_graph(const std::shared_ptr<void>& graph, StreamHandle stream);
 

@@ -13,7 +13,7 @@ using namespace launch;
 
 constexpr uint32_t kThreads = 32;  // of a block
 
-/// In the order in which a device's threads exchange what they found.
+/// Combines in the order in which a device's threads exchange their values.
 Found of_all_lanes(Found (&lanes)[kLanes]) {
   for (uint32_t further = kLanes / 2; further > 0; further /= 2) {
     for (uint32_t i = 0; i < further; i++) lanes[i] = combined(lanes[i], lanes[i + further]);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches on the host's memory, one thread after the other, by the lines that devices run.
+// Runs launches on host memory, one thread after the other, with the code that devices run.
 #pragma once
 
 #include "kernels/launches.h"
 
 namespace zero::test {
 
-/// Nothing happens where no launch updates by the rule.
+/// Does nothing if no launch updates with the rule.
 void emulate(const Launch& launch);
 
 }  // namespace zero::test

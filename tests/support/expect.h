@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What nearly every case about zero.h begins and ends with: a struct as a caller makes it, plain
-// SGD, and a call that succeeds or is refused in words.
+// What nearly every test of zero.h needs: initialized structs, plain SGD, and checks that a call
+// succeeds or fails with certain words.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 
 namespace zero::test {
 
-/// A struct of zero.h with its size, and nothing else chosen.
+/// Returns a struct of zero.h with only its size set.
 template <class Struct>
 Struct initialized() {
   Struct made;
@@ -23,7 +23,7 @@ Struct initialized() {
   return made;
 }
 
-/// Options of which a caller chooses some.
+/// Returns options of which `choose` sets some.
 template <class Choose>
 zero_options options_with(const Choose& choose) {
   auto options = initialized<zero_options>();
@@ -31,7 +31,7 @@ zero_options options_with(const Choose& choose) {
   return options;
 }
 
-/// SGD without momentum, whose steps can be worked out by hand. `lr` must outlive the options.
+/// SGD without momentum, whose steps are easy to compute. `lr` must outlive the options.
 inline zero_options plain_sgd(const double& lr) {
   static const char* const names[] = {"lr"};
   auto options = initialized<zero_options>();
@@ -49,7 +49,7 @@ inline zero_options plain_sgd(const double& lr, const std::function<void(zero_op
 zero_options plain_sgd(double&&) = delete;
 inline constexpr double kLr1 = 1;
 
-/// Did a call do what it should?
+/// Succeeds if the status is ZERO_OK.
 inline ::testing::AssertionResult succeeded(zero_status status) {
   if (status == ZERO_OK) return ::testing::AssertionSuccess();
   return ::testing::AssertionFailure() << zero_status_name(status) << ": " << last();
@@ -61,7 +61,7 @@ inline ::testing::AssertionResult succeeded(const Status& status) {
 #define EXPECT_OK(call) EXPECT_TRUE(::zero::test::succeeded(call))
 #define ASSERT_OK(call) ASSERT_TRUE(::zero::test::succeeded(call))
 
-/// Did a call end with this status, and does the last error have these words in it?
+/// Succeeds if the call returned `expected` and the last error contains these words.
 inline ::testing::AssertionResult ends(int64_t status, int64_t expected, const std::string& words) {
   if (status == expected) return says(words);
   return ::testing::AssertionFailure()

@@ -39,13 +39,13 @@ struct State {
 
 std::mutex mutex;
 std::condition_variable awake;
-State* state = nullptr;  // a thread may still be on its way through the table when it is gone
+State* state = nullptr;  // a thread may still be in the table when it is gone
 
 enum class Verdict { pass, fail, fail_after, shorten };
 
 bool fails(Verdict verdict) { return verdict == Verdict::fail || verdict == Verdict::fail_after; }
 
-/// Count a call and decide what becomes of it. `fd` names it if `name` is null.
+/// Counts a call and decides its fate. `fd` identifies the file if `name` is null.
 Verdict judge(const char* operation, int fd, const char* name) {
   std::unique_lock lock(mutex);
   if (!state) return Verdict::pass;
@@ -88,7 +88,7 @@ int fault_errno() {
   return state ? state->fault.error_number : EIO;
 }
 
-/// The call's own answer, or `failed` with the fault's errno.
+/// Returns the result of the call, or `failed` with the errno of the fault.
 template <class Answer, class Call>
 Answer decide(Verdict verdict, Answer failed, Call call) {
   if (!fails(verdict)) return call();
@@ -100,7 +100,7 @@ Answer decide(Verdict verdict, Answer failed, Call call) {
 std::atomic<const SystemCalls*> below = &real_system_calls();
 const SystemCalls& real() { return *below; }
 
-/// The path among the arguments behind a descriptor; null: there is none.
+/// Returns the path that follows the descriptor in the arguments, or null.
 template <class... Rest>
 const char* path_of(const char* path, Rest...) {
   return path;
@@ -110,7 +110,7 @@ const char* path_of(Rest...) {
   return nullptr;
 }
 
-/// Puts a judge before the table's member `Call`.
+/// Replaces the table's member `Call` by one that calls judge() first.
 template <auto Call, class Function = std::remove_cvref_t<decltype(real().*Call)>>
 struct Judged;
 template <auto Call, class... Rest>
@@ -127,7 +127,7 @@ struct Judged<Call, int (*)(int, Rest...)> {
 };
 
 int f_openat(int directory, const char* path, int flags, unsigned mode) {
-  // A call that took place but failed would leave a descriptor that nobody knows.
+  // A call that takes place and then fails would leak a descriptor.
   if (fails(judge("openat", -1, path))) return errno = fault_errno(), -1;
   const int fd = real().openat(directory, path, flags, mode);
   const int error = errno;
@@ -140,7 +140,7 @@ int f_openat(int directory, const char* path, int flags, unsigned mode) {
   return fd;
 }
 int f_close(int fd) {
-  // Linux closes the descriptor even where close reports an error.
+  // Linux closes the descriptor even if close reports an error.
   const Verdict verdict = judge("close", fd, nullptr);
   const int answer = real().close(fd);
   return decide(verdict, -1, [&] { return answer; });
@@ -210,7 +210,7 @@ SystemCalls make_table() {
 }  // namespace
 
 FailingCalls::FailingCalls(Fault fault) {
-  static auto& tables = *new std::deque<SystemCalls>;  // for ever: a thread may still be inside one
+  static auto& tables = *new std::deque<SystemCalls>;  // never freed: a thread may be inside one
   const std::lock_guard lock(mutex);
   if (state) std::abort();
   below = &os();

@@ -58,7 +58,7 @@ int64_t mend_mallocs() {
 
 }  // namespace zero::test
 
-// glibc's own, under the names that it keeps for such programs.
+// The functions of glibc, under the names that it provides for such programs.
 extern "C" {
 void* __libc_malloc(size_t);
 void* __libc_calloc(size_t, size_t);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// malloc and its like as this program and all its libraries see them: of those that libzero.so
-// itself calls, from any of its threads, the n-th fails, once or from then on. A test that uses it
-// links the shared library: what is linked statically could not be told from the test.
+// Replaces malloc and related functions for this program and all its libraries. The n-th call from
+// libzero.so, on any of its threads, fails once, or that call and all later ones fail. A test must
+// link the shared library, because calls of a static library look like calls of the test.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@ namespace zero::test {
 
 enum class Fails { never, once, from_then_on };
 
-/// From now on, counted from 1.
+/// Makes calls fail from now on. `at` counts from 1.
 void fail_malloc(int64_t at, Fails fails);
 
-/// All succeed again. Returns how many there were since fail_malloc.
+/// Lets all calls succeed again. Returns the number of calls since fail_malloc.
 int64_t mend_mallocs();
 
 }  // namespace zero::test

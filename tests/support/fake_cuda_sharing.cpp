@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver's calls for memory that processes share, on memfds, and for words that streams wait
-// for; the runtime's for pages of the host's memory.
+// The driver's calls for memory that processes share, backed by memfds, and for words that streams
+// wait for, and the runtime's calls for pages of host memory.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <sys/mman.h>
@@ -28,7 +28,7 @@ struct Range {
   bool mapped = false;
 };
 std::map<CUdeviceptr, Range> ranges;  // of addresses
-std::map<void*, size_t> registered;   // pages of the host's memory
+std::map<void*, size_t> registered;   // pages of host memory
 std::set<CUdevice_attribute> attributes;
 CUmemAllocationProp made{};
 
@@ -91,7 +91,7 @@ CUresult reserve(CUdeviceptr* out, size_t bytes, size_t alignment, CUdeviceptr,
   ranges[*out] = {bytes};
   return CUDA_SUCCESS;
 }
-/// The whole range that begins there; null: there is none.
+/// Returns the range with exactly this address and size, or null.
 Range* range_at(CUdeviceptr address, size_t bytes) {
   const auto found = ranges.find(address);
   return found != ranges.end() && found->second.bytes == bytes ? &found->second : nullptr;
@@ -103,7 +103,7 @@ CUresult free_range(CUdeviceptr address, size_t bytes) {
   munmap(reinterpret_cast<void*>(address), bytes);
   return CUDA_SUCCESS;
 }
-/// No access before it is given.
+/// Access must be granted separately.
 CUresult map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
              unsigned long long flags) {
   Range* const range = range_at(address, bytes);
@@ -134,7 +134,7 @@ CUresult unmap(CUdeviceptr address, size_t bytes) {
   range->mapped = false;
   return CUDA_SUCCESS;
 }
-/// Whether a stream can reach a word there.
+/// Returns true if a stream can access a word at this address.
 bool is_word(CUdeviceptr address) {
   const auto above = registered.upper_bound(reinterpret_cast<void*>(address));
   if (address % sizeof(uint32_t) != 0 || above == registered.begin()) return false;
@@ -198,7 +198,7 @@ const std::map<std::string, void*>& sharing_calls() {
 using namespace zero::test::fake_cuda;
 
 cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned flags) {
-  // The original takes less than whole pages, but opens them.
+  // CUDA accepts less than whole pages, but maps whole pages.
   const bool pages = reinterpret_cast<uintptr_t>(memory) % 4096 == 0 && bytes % 4096 == 0;
   if (current() < 0 || !pages || bytes == 0 ||
       flags != (cudaHostRegisterPortable | cudaHostRegisterMapped))

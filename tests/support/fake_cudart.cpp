@@ -23,14 +23,15 @@ struct Machine {
   std::mutex mutex;
   std::map<std::string, std::pair<cudaError_t, int>> failures;
   std::map<const void*, int> owners;  // of device memory and streams
-  std::set<std::string> lacking;      // calls of the driver
+  std::set<std::string> lacking;      // driver calls
   std::set<const void*> apart;        // streams of a context that is not the primary one
   std::atomic<int64_t> strays{0};
   std::atomic<unsigned> opened{0};
 };
 std::unique_ptr<Machine> machine;
 
-// Not in memory that the loader frees behind a thread sanitizer's back, as a loaded library's is.
+// Initial-exec TLS, because the loader frees the TLS of a loaded library unseen by thread
+// sanitizer.
 [[gnu::tls_model("initial-exec")]] thread_local std::vector<int> contexts;  // the last is current
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
@@ -40,7 +41,7 @@ cudaError_t answer(cudaError_t error) {
   return error;
 }
 
-/// body(device) on the current device; what fails there is an invalid value.
+/// Runs body(device) on the current device. Other errors become cudaErrorInvalidValue.
 template <class Body>
 cudaError_t here(const char* function, const Body& body) {
   const cudaError_t error = wanted(function);
@@ -49,7 +50,7 @@ cudaError_t here(const char* function, const Body& body) {
     ++machine->strays;
     return answer(cudaErrorDeviceUninitialized);
   }
-  // What such a call would end.
+  // Such a call would invalidate the capture.
   if (machine->capture == cudaStreamCaptureStatusActive &&
       capture_mode != cudaStreamCaptureModeRelaxed)
     ++machine->strays;
@@ -58,7 +59,7 @@ cudaError_t here(const char* function, const Body& body) {
   return answer(status.ok() ? cudaSuccess : cudaErrorInvalidValue);
 }
 
-/// What `make` makes of the current device, into `out`, and whose it is.
+/// Stores what `make` returns for the current device in `out`, and notes the owner.
 template <class Handle, class Make>
 cudaError_t make(const char* function, Handle* out, const Make& body) {
   return here(function, [&](ChaosDevice& device) -> Status {
@@ -70,7 +71,7 @@ cudaError_t make(const char* function, Handle* out, const Make& body) {
   });
 }
 
-/// To the current device.
+/// Returns the object to the current device.
 cudaError_t give_back(const char* function, void (ChaosDevice::*release)(void*) noexcept,
                       void* what) {
   return here(function, [&](ChaosDevice& device) {
@@ -146,7 +147,7 @@ CUresult stream_context(CUstream stream, CUcontext* out) {
   *out = reinterpret_cast<CUcontext>(intptr_t{owner} + (machine->apart.count(stream) ? 101 : 1));
   return CUDA_SUCCESS;
 }
-/// Memory is known in pages of 64 bytes, as if each had been mapped by itself.
+/// Reports memory in pages of 64 bytes, as if each had been mapped separately.
 CUresult address_range(CUdeviceptr* base, size_t* size, CUdeviceptr address) {
   constexpr CUdeviceptr kPage = 64;
   if (range_of(address, base, size)) return CUDA_SUCCESS;
@@ -175,7 +176,7 @@ int launch_record_on_cuda(void*, size_t, const void*, const CudaKernels& kernels
 
 }  // namespace zero
 
-// ---- The runtime
+// ---- The runtime.
 
 using namespace zero;
 using namespace zero::test;
@@ -317,7 +318,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* out, const void* dat
   });
 }
 cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* out) {
-  // Whatever the thread's mode is.
+  // This fails in every capture mode of the thread.
   if (machine->capture == cudaStreamCaptureStatusActive) {
     machine->capture = cudaStreamCaptureStatusInvalidated;
     return answer(cudaErrorStreamCaptureUnsupported);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA's runtime and driver as far as src/device calls them, with two GPUs that are chaos devices:
-// it takes the place of the real one in a program that links it.
+// The CUDA runtime and driver calls that src/device makes, with two GPUs that are chaos devices. It
+// replaces the real ones in a program that links it.
 #pragma once
 
 #include <cuda.h>
@@ -16,37 +16,37 @@ class ChaosDevice;
 
 namespace zero::test::fake_cuda {
 
-/// As if freshly started, on a machine with that driver (0: none) and so many GPUs.
+/// Resets to a fresh process on a machine with this driver (0: none) and this number of GPUs.
 void start(int driver_version = CUDART_VERSION, int devices = 2);
-/// The next call of that name answers so; `times` of them. The driver's, for memory that is made,
-/// too.
+/// Makes the next `times` calls of that function return the error. That includes the driver calls
+/// that create shared memory.
 void fail(const std::string& function, cudaError_t error, int times = 1);
-/// The GPUs have this attribute; none has any at the start.
+/// Gives the GPUs this attribute. At the start they have none.
 void give(CUdevice_attribute attribute);
-/// How memory that is shared was asked for when it was last made.
+/// Returns the properties of the latest request for shared memory.
 const CUmemAllocationProp& last_made();
-/// From now on the driver has no call of that name.
+/// Removes the call of that name from the driver.
 void lack(const std::string& symbol);
-/// This stream is of another context of its device than the primary one.
+/// Moves this stream to a context of its device that is not the primary one.
 void set_apart(const void* stream);
-/// From now on every stream says this of its capture, whose number is 7.
+/// Makes every stream report this capture status. The capture has the number 7.
 void capture(cudaStreamCaptureStatus status);
 
-/// The device whose context this thread has made current itself; -1: none.
+/// Makes the context of a device current on this thread. -1 means none.
 void make_current(int ordinal);
 int current();
-/// An error that cudaGetLastError would still answer with.
+/// Returns the error that cudaGetLastError would still return.
 cudaError_t left_behind();
-/// Calls that need a context and came without one, or that a capture forbids this thread; and the
-/// contexts that were opened, as bits.
+/// Returns the number of calls without the context they need, or that a capture forbids this
+/// thread; and the contexts that were opened, as bits.
 int64_t strays();
 unsigned opened();
-/// Blocks, streams, events, mappings and pages that were not given back.
+/// Returns the number of blocks, streams, events, mappings and pages that have not been released.
 int64_t living();
 
-// Between its own files: what the driver has for memory that is shared, the mapping that an address
-// lies in, what is left of both, and the device whose context is current.
-cudaError_t wanted(const char* function);  // what the test wants this call to answer
+// Shared by the files of the fake: the driver's calls for shared memory, the mapping that contains
+// an address, the number of mappings left, and the device whose context is current.
+cudaError_t wanted(const char* function);  // the result that the test wants from this call
 void forget_sharing();
 const std::map<std::string, void*>& sharing_calls();
 bool range_of(CUdeviceptr address, CUdeviceptr* base, size_t* bytes);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library with the name of CUDA's driver, for which all memory in `fake_gpu_memory` is a GPU's.
+// A library with the name of the CUDA driver. It reports all memory in `fake_gpu_memory` as GPU
+// memory.
 #include <cstdint>
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 EXPORT char fake_gpu_memory[65536];
-// The largest page: a test can forbid the host to touch it.
+// Aligned to the largest page, so that a test can forbid host access to it.
 alignas(65536) char fake_gpu_memory[65536];
 EXPORT int fake_is_managed;
 int fake_is_managed = 0;

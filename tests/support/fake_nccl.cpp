@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the library exports.
+// The functions that the library exports.
 #include "support/fake_nccl.h"
 
 #include <unistd.h>
@@ -75,7 +75,7 @@ EXPORT int ncclCommInitRankConfig(Handle* out, int world, UniqueId id, int rank,
   return nccl::kInProgress;
 }
 
-/// Until it has taken in what was begun, or has ended.
+/// Waits until the communicator has accepted the operation, or has ended.
 static int block(std::unique_lock<std::mutex>& lock, Communicator* one) {
   ++knobs.blocked;
   while (communicators.count(one) != 0 && is_busy(*one)) {
@@ -150,7 +150,7 @@ EXPORT int ncclCommWindowDeregister(Handle handle, Window window) {
   return nccl::kSuccess;
 }
 
-/// Reads words of the communicator only, whatever is current.
+/// Reads only the communicator's own memory, so that any device may be current.
 EXPORT int ncclCommGetAsyncError(Handle handle, int* outcome) {
   const std::lock_guard lock(mutex);
   auto* const found = reinterpret_cast<Communicator*>(handle);

@@ -63,7 +63,7 @@ void store(std::byte* data, int type, size_t i, float sum) {
   put(data, i, format(type).nearest(sum, HalfFormat::Ties::to_even));
 }
 
-/// In rank order, in float or wider, rounded once.
+/// Adds in rank order, in float or wider, and rounds once.
 void reduce(const std::vector<const std::byte*>& send, std::byte* recv, int type, size_t first,
             size_t count) {
   for (size_t i = 0; i < count; ++i) {
@@ -99,14 +99,14 @@ void perform(Collective& one) {
     for (std::byte* recv : one.recv) memcpy(recv, all.data(), all.size());
     return;
   }
-  // Apart first: a rank's result may lie in what it sends.
+  // Sums are stored separately first, because a rank's result may overlap its input.
   const size_t count = one.bytes / size_of(one.type);
   std::vector<std::vector<std::byte>> sums(ranks, std::vector<std::byte>(one.bytes));
   for (size_t r = 0; r < ranks; ++r) reduce(one.send, sums[r].data(), one.type, r * count, count);
   for (size_t r = 0; r < ranks; ++r) memcpy(one.recv[r], sums[r].data(), one.bytes);
 }
 
-/// A rank's part is at the head of its stream; true once it has ended.
+/// Notes that a rank's part is at the head of its stream. Returns true once the part has ended.
 bool proceed(Communicator* communicator, size_t rank, Collective& one) {
   const std::lock_guard lock(mutex);
   if (communicators.count(communicator) == 0) return true;  // aborted
@@ -131,7 +131,8 @@ struct Part {
   int type, root;
 };
 
-/// What a library may look at only where all ranks' parts are in windows.
+/// Returns where `data` is in a window. A library may use that only if the parts of all ranks are
+/// in windows.
 Place place_of(const Communicator& communicator, const void* data) {
   for (const FakeWindow* const one : windows) {
     const auto at = static_cast<const std::byte*>(data) - one->data;
@@ -149,14 +150,14 @@ void count_in_windows(const Communicator& communicator, const Collective& one, P
     ++(communicator.by_engines ? knobs.gathered_by_engines : knobs.gathered_in_windows);
 }
 
-/// In place is at one place only, and otherwise what is read and what is written lie apart.
+/// Returns true if input and output are disjoint, or at the one position that is in place.
 bool lies_well(const Communicator& communicator, const Part& part) {
   const std::string_view what = part.what;
   const auto ranks = static_cast<size_t>(communicator.group->world);
   const auto rank = static_cast<size_t>(communicator.rank);
   const auto* const send = static_cast<const std::byte*>(part.send);
   const auto* const recv = static_cast<const std::byte*>(part.recv);
-  const bool roots = what == "reduce" && communicator.rank != part.root;  // else recv is not used
+  const bool roots = what == "reduce" && communicator.rank != part.root;  // then recv is unused
   if (send == nullptr || (recv == nullptr && !roots)) return false;
   if (roots) return true;
   const size_t sent = what == "reduce_scatter" ? ranks * part.bytes : part.bytes;
@@ -167,8 +168,8 @@ bool lies_well(const Communicator& communicator, const Part& part) {
   return in_place || send + sent <= recv || recv + received <= send;
 }
 
-/// This rank's part of the next collective; null where the ranks made different calls. With the
-/// mutex locked.
+/// Adds this rank's part to the next collective. Returns null if the ranks made different calls.
+/// The mutex must be locked.
 std::shared_ptr<Collective> join(Communicator& communicator, const Part& part) {
   Group& group = *communicator.group;
   std::shared_ptr<Collective>& one = group.collectives[communicator.collectives++];
@@ -190,7 +191,7 @@ std::shared_ptr<Collective> join(Communicator& communicator, const Part& part) {
   const size_t rank = static_cast<size_t>(communicator.rank);
   one->send[rank] = static_cast<const std::byte*>(part.send);
   one->recv[rank] = static_cast<std::byte*>(part.recv);
-  // Kernels in windows find the others' memory by their own place.
+  // Kernels in windows locate the memory of other ranks by their own offset.
   const bool sends = one->what == "reduce_scatter";
   const Place place = place_of(communicator, sends ? part.send : part.recv);
   const bool in_windows = one->what == "reduce_scatter" || one->what == "all_gather";
@@ -205,7 +206,7 @@ ChaosWork work_of(Communicator* communicator, size_t rank, std::shared_ptr<Colle
   return {[=] { return proceed(communicator, rank, *one); }, {}};
 }
 
-/// The part of a launch of a graph: it never ends where the ranks' graphs differ.
+/// Returns the work for one launch of a graph. It never ends if the ranks' graphs differ.
 ChaosWork launched(Communicator* communicator, const Part& part) {
   const std::lock_guard lock(mutex);
   if (communicators.count(communicator) == 0) return {};
@@ -214,19 +215,21 @@ ChaosWork launched(Communicator* communicator, const Part& part) {
   return work_of(communicator, static_cast<size_t>(communicator->rank), one);
 }
 
-/// What a thread has begun since ncclGroupStart: one launch.
+/// The operations of a thread since ncclGroupStart, which form one launch.
 struct OpenGroup {
   int depth = 0;
   Communicator* communicator = nullptr;
   size_t rank = 0;
   ChaosStream* on = nullptr;
   std::vector<Part> parts;
-  std::vector<std::shared_ptr<Collective>> joined;  // unless it is captured
+  std::vector<std::shared_ptr<Collective>> joined;  // empty in a capture
 };
-// Not in memory that the loader frees behind a thread sanitizer's back, as a loaded library's is.
+// Initial-exec TLS, because the loader frees the TLS of a loaded library unseen by thread
+// sanitizer.
 [[gnu::tls_model("initial-exec")]] thread_local OpenGroup open_group;
 
-/// With the mutex locked: `queue` puts what was begun on its stream, and may be called without.
+/// Called with the mutex locked. `queue` puts the operations on their stream; the mutex need not be
+/// locked for it.
 std::function<void()> taken_in(Communicator& communicator, std::function<void()> queue) {
   communicator.busy = knobs.busy_polls;
   ++knobs.launches;
@@ -242,7 +245,7 @@ std::function<void()> taken_in(Communicator& communicator, std::function<void()>
   };
 }
 
-/// Ends when all of it has; each part is begun before any has to end.
+/// Ends after all parts. Each part begins before any has to end.
 ChaosWork all_of(std::vector<ChaosWork> parts) {
   return {[parts = std::move(parts)] {
             bool all = true;

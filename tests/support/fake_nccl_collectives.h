@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives of the library with NCCL's names: parts of ranks on streams of chaos devices, summed
-// in rank order.
+// Collectives of the fake NCCL: parts of ranks on streams of chaos devices, summed in rank order.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +10,7 @@ namespace zero::test::fake_nccl {
 
 int collective(const char* what, const void* send, void* recv, size_t count, int type, int root,
                nccl::Handle handle, void* stream);
-/// Between these a thread's collectives are one launch.
+/// The collectives that a thread calls between these two are one launch.
 void begin_group();
 int end_group();
 

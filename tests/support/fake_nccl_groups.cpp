@@ -26,7 +26,7 @@ Communicator* find(Handle handle, bool ends) {
 }
 
 Communicator* make(std::shared_ptr<Group> group, int rank, int device) {
-  if (device < 0) ++knobs.misused;  // it would be device 0
+  if (device < 0) ++knobs.misused;  // NCCL would use device 0
   auto* const made = new Communicator{std::move(group), rank, knobs.busy_polls, device};
   communicators.insert(made);
   ++knobs.living;

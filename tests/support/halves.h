@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What bf16 and fp16 mean, by the definition of their fields: a reference without bit tricks.
+// Reference arithmetic of bf16 and fp16, from the definition of their fields, without bit tricks.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace zero::test {
 
-/// One of the two formats of 16 bits.
+/// One of the two 16-bit formats.
 class HalfFormat {
  public:
   constexpr HalfFormat(int exponent_bits, int mantissa_bits)
@@ -28,14 +28,15 @@ class HalfFormat {
     return sign * std::ldexp(mantissa + std::ldexp(1.0, mantissa_bits_),
                              exponent - 1 + least() - mantissa_bits_);
   }
-  /// Between a number that is not negative and the next one, which is no infinity here.
+  /// Returns the midpoint of a nonnegative number and the next one. In place of infinity, it uses
+  /// the value that would follow.
   double middle(uint32_t bits) const {
     const bool last = bits + 1 == infinity();
     return (value(bits) + (last ? std::ldexp(1.0, 2 - least()) : value(bits + 1))) / 2;
   }
 
   enum class Ties { to_even, away };
-  /// The nearest number's bits; one NaN for all.
+  /// Returns the bits of the nearest number. All NaNs have the same bits.
   uint16_t nearest(double number, Ties ties) const {
     if (std::isnan(number)) return static_cast<uint16_t>(infinity() | 1u << (mantissa_bits_ - 1));
     const uint32_t sign = std::signbit(number) ? 0x8000 : 0;
@@ -49,7 +50,7 @@ class HalfFormat {
   }
 
  private:
-  /// The exponent of the least number that is normal.
+  /// Returns the exponent of the smallest normal number.
   int least() const { return 2 - (1 << (exponent_bits_ - 1)); }
 
   const int exponent_bits_, mantissa_bits_;

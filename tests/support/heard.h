@@ -10,7 +10,7 @@
 
 namespace zero::test {
 
-/// Collects what the log says while it lives, of all ranks that are threads.
+/// Collects the log of all ranks that are threads, while it exists.
 class Heard {
  public:
   Heard() { set_log(hear, this, ZERO_LOG_INFO); }

@@ -18,12 +18,12 @@
 
 namespace zero::test {
 
-/// What one rank has: a connection to every other.
+/// The connections of one rank to all others.
 class Post {
  public:
   explicit Post(size_t world) : links(world), came(world) {}
 
-  /// Takes what has come.
+  /// Receives what has arrived.
   void pump() {
     for (size_t r = 0; r < links.size(); ++r) {
       if (links[r] == nullptr) continue;
@@ -58,7 +58,7 @@ class PostMessages final : public hosts::Messages {
     waiting_.push_back({++requests_, place(from), data});
     return requests_;
   }
-  /// What comes from a rank ends the first that waits for it.
+  /// A message from a rank completes the first request that waits for it.
   Result<bool> has_ended(Request& request) override {
     const std::lock_guard lock(post_->mutex);
     post_->pump();

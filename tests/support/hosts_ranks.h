@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that believe to be on several hosts: threads, or processes that are forked after the
-// HostsRanks was made. What they agree on goes over connections as between hosts; messages of data
-// go over sockets that stand in for MPI.
+// Ranks that act as if they were on several hosts: threads, or processes that are forked after the
+// HostsRanks was created. Control messages use the connections between hosts. Data uses sockets in
+// place of MPI.
 #pragma once
 
 #include <deque>
@@ -16,17 +16,17 @@ namespace zero::test {
 
 class Post;
 
-/// Returns the host of each rank; ranks take turns. By default there are two if each then has
-/// several ranks; otherwise each rank is on a host of its own.
+/// Returns the host of each rank. Ranks are dealt to hosts in turn. By default there are two hosts
+/// if each then has several ranks, and otherwise one host per rank.
 std::vector<int> hosts_of(int32_t world, int32_t hosts = 0);
 
 class HostsRanks {
  public:
-  /// With a number of hosts, of which each has as many ranks, their comm is not split.
+  /// If `hosts` is given, each host has the same number of ranks, and the comm cannot be split.
   explicit HostsRanks(int32_t world, int32_t hosts = 0);
   ~HostsRanks();
 
-  /// The seat of `rank` in a comm of all, which begins at the name.
+  /// Returns the comm of `rank` among all ranks. They meet under `name`.
   Result<std::shared_ptr<Comm>> join(int32_t rank, const std::string& name,
                                      const CommOptions& options) const;
 

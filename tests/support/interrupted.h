@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A call that the program wants to end, on the main thread, which alone is asked.
+// Interrupts a call of the main thread, the only thread that is asked whether to go on.
 #pragma once
 
 #include "base/interrupt.h"

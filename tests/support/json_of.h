@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON that can be read in a test's own source, and JSON that is damaged.
+// JSON that is readable in a test's source, and damaged JSON.
 #pragma once
 
 #include <algorithm>
@@ -9,14 +9,15 @@
 
 namespace zero::test {
 
-/// With double quotes for single ones.
+/// Replaces single quotes by double quotes.
 inline std::string json_of(std::string_view json) {
   std::string text(json);
   std::replace(text.begin(), text.end(), '\'', '"');
   return text;
 }
 
-/// A text as some accident leaves it: a few of its bytes are others of `odd`, gone or copied.
+/// Damages a text in one to three places: bytes become others from `odd`, are removed, or are
+/// copied.
 template <class Random>
 std::string damaged(std::string text, std::string_view odd, Random& random) {
   for (uint32_t times = random() % 3 + 1; times > 0; times--) {

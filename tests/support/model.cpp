@@ -35,7 +35,7 @@ std::vector<double> settings_of(const ModelSpec& spec) {
   return values;
 }
 
-/// Element `i` of memory of a floating dtype.
+/// Stores element `i` in memory with a floating dtype.
 void put(DType dtype, void* memory, size_t i, float value) {
   if (dtype == DType::f64) {
     static_cast<double*>(memory)[i] = value;
@@ -72,7 +72,7 @@ struct OwnedRun {
   int32_t slot, element_bytes;
 };
 
-/// What this rank owns of the live slots: runs with their values.
+/// Returns this rank's part of the live slots: runs with their values.
 std::string owned_state(const Optimizer& optim) {
   std::string out;
   for (const Segment& segment : optim.segments()) {

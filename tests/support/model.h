@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank's small model for tests of the state: steps with made-up gradients, saves, loads, and
-// tells its whole state as bytes that do not depend on who owns what.
+// A small model of one rank for tests of state. It takes steps with made-up gradients, saves and
+// loads. It returns its whole state as bytes that do not depend on who owns what.
 #pragma once
 
 #include <cstdint>
@@ -35,12 +35,13 @@ struct ModelSpec {
   int32_t partition = ZERO_PARTITION_EVEN;
   int64_t bucket_bytes = 16'384;
   int32_t master = ZERO_MASTER_FLOAT32;
-  bool saves_behind = false;           // begins each save, and waits for it
-  bool extras = false;                 // each rank sets one, which depends on the step count
-  uint32_t missing_from = UINT32_MAX;  // parameters from this number on never get a gradient
+  bool saves_behind = false;           // begins each save and then waits for it
+  bool extras = false;                 // each rank sets one extra, which depends on the step count
+  uint32_t missing_from = UINT32_MAX;  // parameters from this number on never have a gradient
 };
 
-/// Some odd shapes, among them none, one and cut ones, of several dtypes, and buffers of all.
+/// Returns parameters of odd shapes and several dtypes, including empty ones, single elements and
+/// ones cut between ranks, and buffers of all dtypes.
 ModelSpec odd_model();
 
 class Model {
@@ -50,36 +51,36 @@ class Model {
   Optimizer& optim() { return optim_; }
 
   Status seal();
-  /// Gradients depend on parameter, element and step count only. Buffers become what they are at
-  /// that step count.
+  /// Takes a step. Gradients depend only on parameter, element and step count. Buffers receive the
+  /// values of that step count.
   Status step();
   Status save(const std::string& directory, int32_t flags = 0);
   Status begin_save(const std::string& directory, int32_t flags = 0);
   Status await_save();
   Status load(const std::string& directory, int32_t flags = 0);
 
-  /// Collective: settings, step counts, parameters and buffers of this rank, the state of all ranks
-  /// and the extras of rank 0, with exact bits. "failed: ..." instead if the group is broken.
+  /// Collective. Returns the settings, step counts, parameters and buffers of this rank, the state
+  /// of all ranks and the extras of rank 0, bitwise exact, or "failed: ..." if the group is broken.
   std::string state();
 
  private:
   Optimizer optim_;
   void fill_buffers();  // and extras
 
-  std::vector<std::vector<double>> data_, grad_, buffers_;  // room, aligned for any dtype
+  std::vector<std::vector<double>> data_, grad_, buffers_;  // storage, aligned for any dtype
   const uint32_t missing_from_;
   const bool saves_behind_;
   const bool extras_;
 };
 
-/// A group of one, sealed; aborts the test program if it cannot be made.
+/// Returns a sealed model of one rank. Aborts the test program if that fails.
 std::unique_ptr<Model> solo_model(const ModelSpec& spec);
 
-/// A rank's model on a local comm of that name, sealed; null if the group did not form.
+/// Returns a rank's sealed model on a local comm of that name, or null if the group did not form.
 std::unique_ptr<Model> local_model(const ModelSpec& spec, std::string_view name, int rank,
                                    int world, const CommOptions& options = {});
 
-/// "" for success, else "ZERO_ERR_...: text".
+/// Returns "" for success, and otherwise "ZERO_ERR_...: text".
 std::string told(const Status& status);
 
 }  // namespace zero::test

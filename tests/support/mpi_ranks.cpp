@@ -24,8 +24,8 @@ namespace {
 
 void (*finalize)();
 
-/// Opens MPI and initializes it, for any number of threads if ZERO_TEST_MPI_LEVEL is not less than
-/// 3. Returns a comm of all ranks, or null.
+/// Opens and initializes MPI. All threads may call it if ZERO_TEST_MPI_LEVEL is at least 3. Returns
+/// a comm of all ranks, or null.
 std::shared_ptr<Comm> begin_mpi() {
   const char* const path = std::getenv("ZERO_TEST_MPI");
   if (path == nullptr) return nullptr;
@@ -34,7 +34,7 @@ std::shared_ptr<Comm> begin_mpi() {
   const auto init =
       reinterpret_cast<int (*)(int*, char***, int, int*)>(dlsym(library, "MPI_Init_thread"));
   finalize = reinterpret_cast<void (*)()>(dlsym(library, "MPI_Finalize"));
-  // Levels of threads as the standard ABI numbers them, and all others.
+  // Thread levels have other numbers in the standard ABI.
   const char* const asked = std::getenv("ZERO_TEST_MPI_LEVEL");
   const int number = asked != nullptr ? std::atoi(asked) : 3;
   const bool standard = dlsym(library, "MPI_Abi_get_version") != nullptr &&
@@ -49,7 +49,7 @@ std::shared_ptr<Comm> begin_mpi() {
   return std::move(all).value();
 }
 
-/// It lives for ever, as MPI ends only after all that is static.
+/// Never freed, because MPI is finalized after static objects are destroyed.
 Comm* all_ranks() {
   static const auto* const comm = new std::shared_ptr<Comm>(begin_mpi());
   return comm->get();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nccl comms over the fake library, on chaos devices: one of a kind at a time, as the knobs are the
-// library's.
+// NCCL comms over the fake library, on chaos devices. Only one may exist, because the knobs belong
+// to the library.
 #pragma once
 
 #include <memory>
@@ -15,9 +15,9 @@ namespace zero::test {
 class NcclRanks {
  public:
   /// Some seeds have an NCCL with windows. `guarded`: only queued work can touch the devices'
-  /// memory. It takes time. `reaches`: devices can map each other's.
+  /// memory, which makes tests slow. `reaches`: devices can map each other's memory.
   explicit NcclRanks(int32_t world, uint64_t seed = 1, bool guarded = false, bool reaches = true);
-  /// Nothing is left of communicators, and none was used while it was busy.
+  /// Checks that no communicator is left, and that none was used while it was busy.
   ~NcclRanks();
   NcclRanks(const NcclRanks&) = delete;
   NcclRanks& operator=(const NcclRanks&) = delete;
@@ -29,20 +29,21 @@ class NcclRanks {
     return devices_[static_cast<size_t>(rank)];
   }
 
-  /// `rank`'s seat in group `number`.
+  /// Returns the comm of `rank` in group `number`.
   Result<std::shared_ptr<Comm>> join(int32_t rank, const CommOptions& options = {},
                                      int number = 0) const;
   NcclId id(int number = 0) const;
-  /// `rank`'s communicator as an engine would make it, of all ranks, which call this at once.
+  /// Returns a communicator of all ranks for `rank`, made as an engine would make it. All ranks
+  /// must call this at the same time.
   nccl::Handle engines(int32_t rank, bool blocking) const;
   void end_engines(int32_t rank, nccl::Handle engines, bool sound) const;
 
-  /// The test leaves communicators behind on purpose.
+  /// Allows the test to leave communicators behind.
   void leaves_some() { leaves_some_ = true; }
 
  private:
   const int32_t world_;
-  FakeNcclKnobs* knobs_ = nullptr;  // found while the library opens
+  FakeNcclKnobs* knobs_ = nullptr;  // set when the library opens
   nccl::Library library_;
   const std::shared_ptr<ChaosWorld> chaos_;
   std::vector<std::shared_ptr<ChaosDevice>> devices_;
@@ -50,7 +51,7 @@ class NcclRanks {
   bool leaves_some_ = false;
 };
 
-/// The fake library, opened.
+/// Opens the fake library.
 nccl::Library open_fake_nccl(FakeNcclKnobs** knobs);
 
 }  // namespace zero::test

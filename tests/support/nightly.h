@@ -6,7 +6,8 @@
 
 namespace zero::test {
 
-/// True where ZERO_TEST_NIGHTLY=1 asks for the exhaustive run: what lasts longer than a minute.
+/// Returns true if ZERO_TEST_NIGHTLY=1 asks for the exhaustive tests, which take longer than a
+/// minute.
 inline bool nightly_run() {
   const char* const value = std::getenv("ZERO_TEST_NIGHTLY");
   return value != nullptr && std::string_view(value) == "1";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank's optimizer as a caller of zero.h holds it, and the calls that nearly every test makes
-// on it. Those that give no status must succeed.
+// One rank's optimizer as a caller of zero.h holds it, and the calls that nearly every test makes.
+// Calls that return no status must succeed.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ namespace zero::test {
 
 using Settings = std::vector<std::pair<std::string, double>>;
 
-/// A parameter of one dimension as a caller describes it. It borrows its name and its size.
+/// Describes a parameter with one dimension. It borrows the name and the size.
 inline zero_param parameter(const char* name, const int64_t& size, void* data, void* grad = nullptr,
                             int32_t dtype = 0) {
   auto param = initialized<zero_param>();
@@ -36,7 +36,7 @@ inline constexpr int64_t kOne = 1;  // the size of a single element
 inline constexpr int32_t kPartitions[] = {ZERO_PARTITION_EVEN, ZERO_PARTITION_GREEDY,
                                           ZERO_PARTITION_GREEDY_IN_ORDER, ZERO_PARTITION_MANUAL};
 
-/// A buffer as a caller describes it. It borrows its name and its shape.
+/// Describes a buffer. It borrows the name and the shape.
 inline zero_buffer buffer(const char* name, const std::vector<int64_t>& shape, void* data,
                           int32_t dtype) {
   auto buffer = initialized<zero_buffer>();
@@ -49,7 +49,7 @@ inline zero_buffer buffer(const char* name, const std::vector<int64_t>& shape, v
 }
 zero_buffer buffer(const char*, std::vector<int64_t>&&, void*, int32_t) = delete;
 
-/// Memory of a comm, given up at its end. The optimizer of what lies there has to be freed before.
+/// Memory of a comm, freed by the destructor. An optimizer with tensors in it must be freed before.
 class Arena {
  public:
   Arena(zero_comm* comm, size_t bytes, int32_t kind = ZERO_MEMORY_PER_RANK) {
@@ -92,7 +92,7 @@ class Optim {
   Optim(const Optim&) = delete;
   Optim& operator=(const Optim&) = delete;
 
-  /// Who keeps in a class of its own what this trains calls it first in its destructor.
+  /// A class that owns the tensors of this optimizer calls this first in its destructor.
   void free() { zero_free(std::exchange(optim_, nullptr)); }
 
   zero_optim* optim() const { return optim_; }
@@ -100,7 +100,7 @@ class Optim {
   int32_t rank() const { return zero_comm_rank(comm_); }
   int32_t world() const { return zero_comm_world(comm_); }
 
-  /// As one group.
+  /// Adds the parameters as one group.
   void add(std::span<const zero_param> params) {
     EXPECT_OK(zero_register_params(optim_, nullptr, params.data(), params.size(), nullptr));
   }
@@ -124,7 +124,7 @@ class Optim {
   zero_status step(int32_t flags = ZERO_REDUCE_MEAN, void* stream = nullptr) {
     return step_with({}, flags, stream);
   }
-  /// By these gradients; none: by those that are registered.
+  /// Takes a step with these gradients, or with the registered ones if `grads` is empty.
   zero_status step_with(const std::vector<void*>& grads, int32_t flags = ZERO_REDUCE_MEAN,
                         void* stream = nullptr) {
     auto options = initialized<zero_step_options>();
@@ -147,7 +147,7 @@ class Optim {
   zero_status reduce(int32_t flags = ZERO_REDUCE_MEAN, void* stream = nullptr) {
     return reduce_with({}, flags, stream);
   }
-  /// The norm of all, which is what is clipped.
+  /// Clips the norm of all gradients, and returns it.
   double clip(double max_norm, double p) {
     double norm = -1;
     EXPECT_OK(zero_clip_grad_norm(optim_, nullptr, 0, max_norm, p, &norm, nullptr));
@@ -160,13 +160,13 @@ class Optim {
   void save(const std::string& to) { EXPECT_OK(zero_state_save(optim_, to.c_str(), nullptr)); }
   void load(const std::string& from) { EXPECT_OK(zero_state_load(optim_, from.c_str(), nullptr)); }
 
-  /// What the latest step found.
+  /// Returns the result of the latest step.
   zero_result result(zero_status expected = ZERO_OK) const {
     auto result = initialized<zero_result>();
     EXPECT_EQ(zero_step_result(optim_, &result), expected) << last();
     return result;
   }
-  /// The same of a step that may have ended in any way.
+  /// Returns the same for a step that may have failed.
   zero_result found() const {
     auto result = initialized<zero_result>();
     (void)zero_step_result(optim_, &result);
@@ -177,7 +177,7 @@ class Optim {
     EXPECT_OK(zero_stats(optim_, &statistics));
     return statistics;
   }
-  /// Of what a rank owns: triples of parameter, first element and count.
+  /// Returns the ranges that a rank owns as triples of parameter, first element and count.
   std::vector<int64_t> owned(int32_t rank) const {
     size_t count = 0;
     EXPECT_OK(zero_owned_ranges(optim_, rank, nullptr, 0, &count));
@@ -191,7 +191,7 @@ class Optim {
     EXPECT_OK(zero_state_info(optim_, param, nullptr, found, std::size(found), &count));
     return {found, found + count};
   }
-  /// A whole tensor of the state, on all ranks; no name: the parameter itself.
+  /// Gathers a whole tensor of the state on all ranks. A null name means the parameter itself.
   template <class T = float>
   std::vector<T> gathered(int64_t param, const char* name, size_t count) const {
     std::vector<T> values(count);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Combinations of which every legal pair of values occurs in one: few runs, and most faults need no
-// more than two things to meet. The same on every machine.
+// Generates combinations in which every legal pair of values occurs at least once. They need few
+// runs, and most faults need no more than two conditions. The result is the same on every machine.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +11,11 @@
 
 namespace zero::test {
 
-/// A value of each axis, by number.
+/// The index of a value on each axis.
 using Combination = std::vector<size_t>;
 
-/// `sizes`: how many values each axis has. is_legal(combination). Two values of which so many draws
-/// give nothing legal are taken to exclude each other.
+/// `sizes` has the number of values of each axis, and is_legal(combination) accepts or rejects. If
+/// `draws` random combinations with two values are all illegal, the two exclude each other.
 template <class IsLegal>
 std::vector<Combination> all_pairs(const std::vector<size_t>& sizes, const IsLegal& is_legal,
                                    int draws = 10'000) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schedules that nobody would see otherwise. Preloaded into a program (LD_PRELOAD), this sleeps now
-// and then, drawn by a seed, where threads and processes meet: at locks, condition variables,
-// futexes, polls, messages, looks at the clock, and the library's numbered points. ZERO_PERTURB
-// is the seed; perturb_seed() changes it. How long and how often goes by the seed, too.
+// Produces rare schedules. Preloaded into a program (LD_PRELOAD), this sleeps at random where
+// threads and processes meet: at locks, condition variables, futexes, polls, messages, looks at the
+// clock, and the library's numbered points. The seed is ZERO_PERTURB, or the argument of
+// perturb_seed(). It selects how long and how often.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -19,8 +19,8 @@
 #include <unistd.h>
 
 static atomic_uint_fast64_t seed;
-static atomic_uint threads, forks;  // so far, under this seed
-static atomic_uint round_number;    // of seeds
+static atomic_uint threads, forks;  // so far, with this seed
+static atomic_uint round_number;    // counts the seeds
 static __thread uint64_t state;
 static __thread unsigned state_round;
 
@@ -48,7 +48,8 @@ static uint64_t draw(void) {
   return state >> 11;
 }
 
-/// Short sleeps often under one seed, long ones seldom under another: the same share of the time.
+/// Sleeps briefly and often with one seed, rarely and longer with another. The total time is the
+/// same.
 void perturb(void) {
   const uint64_t drawn = draw();
   const uint64_t most_us = UINT64_C(50) << atomic_load_explicit(&seed, memory_order_relaxed) % 6;
@@ -72,9 +73,9 @@ __attribute__((constructor)) static void begin(void) {
   pthread_atfork(note_fork, NULL, differ);
 }
 
-// The versions of the condition variables that programs of today are linked with.
+// Returns the version of the condition variables that programs are linked with today.
 static void* next(const char* name) {
-  const int watched = dlsym(RTLD_DEFAULT, "__tsan_init") != NULL;  // by functions without versions
+  const int watched = dlsym(RTLD_DEFAULT, "__tsan_init") != NULL;  // TSan wraps unversioned ones
   void* const newer = watched ? NULL : dlvsym(RTLD_NEXT, name, "GLIBC_2.3.2");
   return newer != NULL ? newer : dlsym(RTLD_NEXT, name);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Folders with a checkpoint in them, for tests of what a save does there.
+// Folders with a checkpoint, for tests of what a save does there.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ inline ModelSpec small_model() {
   return spec;
 }
 
-/// The smallest: every byte of its checkpoint can be tried.
+/// The smallest model, so that tests can try every byte of its checkpoint.
 inline ModelSpec tiny_model() {
   ModelSpec spec;
   spec.groups = {{{"w", {3, 5}}, {"b", {7}}}};
@@ -46,23 +46,25 @@ inline int temporary_in(const std::string& directory) {
   return count;
 }
 
-/// What a save or a prune that dies leaves: a directory, and the lock on the checkpoint's name.
+/// The most entries that a killed save or prune leaves: a directory, and the lock on the
+/// checkpoint's name.
 inline constexpr int kMostTemporary = 2;
 
-/// The state that the newest checkpoint in `directory` holds, or the reason why there is none.
+/// Returns the state of the newest checkpoint in `directory`, or the reason why it cannot be
+/// loaded.
 inline std::string loaded(const std::string& directory, const ModelSpec& spec) {
   auto model = solo_model(spec);
   const Status status = model->load(directory);
   return status.ok() ? model->state() : told(status);
 }
 
-/// Whether all ranks have come.
+/// Returns true if all ranks have arrived.
 inline bool barrier(Model& model) {
   auto call = model.optim().comm->begin(Operation::barrier);
   return call.ok() && call->vote("test", Status()).ok();
 }
 
-/// A folder with the checkpoint "old" of one step.
+/// A folder with the checkpoint "old" after one step.
 class Place {
  public:
   explicit Place(ModelSpec spec) : spec_(std::move(spec)) {
@@ -71,7 +73,7 @@ class Place {
     EXPECT_EQ(told(model->save(scratch_ / "template/old")), "");
     old_state_ = model->state();
   }
-  /// A fresh copy.
+  /// Returns a fresh copy of the folder.
   std::string folder() {
     const std::string path = scratch_ / std::to_string(count_++);
     std::filesystem::copy(scratch_ / "template", path, std::filesystem::copy_options::recursive);
@@ -83,14 +85,14 @@ class Place {
     EXPECT_EQ(told(model->step()), "");
     return model;
   }
-  /// What must hold in the folder of a save that ended in any way; returns what the newest
-  /// checkpoint is.
+  /// Checks what must hold in the folder of a save, however it ended. Returns the state of the
+  /// newest checkpoint.
   std::string check_after(const std::string& folder, const std::string& new_state,
                           const std::string& what) {
     const std::string found = loaded(folder, spec_);
     EXPECT_TRUE(found == old_state_ || found == new_state) << what << ": " << found.substr(0, 300);
     EXPECT_LE(temporary_in(folder), kMostTemporary) << what;
-    // The next save removes what is left, whatever this one has published.
+    // The next save removes what is left, whatever this save published.
     auto next = solo();
     EXPECT_EQ(told(next->save(folder + "/next")), "") << what;
     EXPECT_EQ(temporary_in(folder), 0) << what;

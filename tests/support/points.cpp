@@ -15,7 +15,7 @@ namespace zero::test {
 namespace {
 
 std::mutex mutex;
-std::vector<Point> passed;  // under the mutex
+std::vector<Point> passed;  // guarded by mutex
 Point trap;
 void (*at_trap)() = nullptr;
 
@@ -55,13 +55,13 @@ void watch_calls() {
   CallPoint<&SystemCalls::renameat2>::watch("renameat2");
 }
 
-/// What ranks of which one is struck and who lets time pass tell each other.
+/// Shared by the ranks, of which one is struck, and the process that lets time pass.
 struct Board {
-  std::atomic<int> through;  // ranks
+  std::atomic<int> through;  // ranks that are done
   std::atomic<int64_t> struck_ms;
-  std::atomic<bool> struck;    // one of them
-  std::atomic<pid_t> stopped;  // its process; 0: it died, or none
-  std::atomic<bool> over;      // the others are through
+  std::atomic<bool> struck;    // a rank was struck
+  std::atomic<pid_t> stopped;  // its process; 0: it died, or none stopped
+  std::atomic<bool> over;      // the others are done
 };
 Board* board = nullptr;
 int64_t last_struck_ms = 0;
@@ -70,13 +70,13 @@ int64_t last_struck_ms = 0;
 struct Job {
   static constexpr int kMostRanks = 16;
   std::atomic<pid_t> processes[kMostRanks];
-  std::atomic<int> through;  // ranks
+  std::atomic<int> through;  // ranks that are done
   std::atomic<bool> one_is_late, goes_on;
 };
 Job* job = nullptr;
 
 void stop_job(int world) {
-  constexpr useconds_t kLooksUs = 60'000;  // until all that wait have looked at the clock
+  constexpr useconds_t kLooksUs = 60'000;  // until all waiting ranks have looked at the clock
   while (!job->one_is_late && job->through < world) usleep(1'000);
   usleep(kLooksUs);
   for (int rank = 0; rank < world; ++rank) kill(job->processes[rank], SIGSTOP);
@@ -95,13 +95,13 @@ void note_strike() {
   board->struck = true;
 }
 
-/// Beside the ranks.
+/// Runs in a process next to the ranks.
 void let_time_pass(int world) {
   const auto others = [=] { return world - 1 - board->through; };
   while (!board->struck && others() > 0) usleep(500);
   Clock::run(others);
   board->over = true;
-  // A rank may come to its point only now, and who died comes to no end.
+  // The victim may reach its point only now, and a killed rank never ends.
   const auto died = [] { return board->struck && board->stopped == 0; };
   for (; board->through < world && !died(); usleep(5'000))
     if (board->stopped != 0) kill(board->stopped, SIGCONT);
@@ -156,7 +156,7 @@ void stop() {
   board->stopped = getpid();
   note_strike();
   kill(getpid(), SIGSTOP);
-  await_others();  // the thread that stops its process may run on for a moment
+  await_others();  // the thread that stops its process may run a little longer
 }
 
 int64_t struck_ms() { return last_struck_ms; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbered points of the library's protocols: note which ones a rank passes, or do something to it
-// at one of them. For ranks that are processes; each sets its own trap.
+// Numbered points of the library's protocols. Tests record which points a rank passes, or act on
+// the rank at one of them. Ranks must be processes, and each sets its own trap.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,47 +17,47 @@ namespace zero::test {
 
 struct Point {
   std::string name;
-  int occurrence = 1;  // the n-th time that it is passed
+  int occurrence = 1;  // acts at the n-th pass
 };
 
-/// What is a point: those that the library numbers, or calls of the system by which it reaches
-/// others or a disk, just before they are made.
+/// Which points count: the library's numbered points, or the system calls to other ranks or a disk,
+/// just before each call.
 enum class Points { numbered, calls };
 
-/// From now on this process notes its points, and does `action` at `point`.
+/// Starts to record points of this process, and calls `action` at `point`.
 void watch_points(const Point& point = {}, void (*action)() = nullptr,
                   Points points = Points::numbered);
 void stop_watching_points();
-/// Those that it has passed since.
+/// Returns the points that were passed since watch_points().
 std::vector<Point> passed_points();
 
-/// The points that each of `world` processes passes in `body` from its watch_points() on; `body`
-/// must succeed.
+/// Returns the points that each of `world` processes passes in `body` after its watch_points().
+/// `body` must succeed.
 using PointsOfRanks = std::vector<std::vector<Point>>;
 PointsOfRanks points_of_ranks(int world, const std::function<std::string(int rank)>& body);
 
-// ---- What becomes of a rank there.
+// ---- What happens to a rank at a point.
 
 void die();
-/// Until the others are through, in run_struck_ranks().
+/// Stops the rank until the others are done, in run_struck_ranks().
 void stop();
-/// A forked child of this process lives on, until the others are through.
+/// Forks a child that stays alive until the others are done.
 void leave_child_behind();
-/// As a rank with workers, data loaders' say: of them one was forked by another thread, and one has
-/// become another program.
+/// Kills a rank that has workers, such as data loaders. One of them was forked by another thread,
+/// and one runs another program.
 void die_with_workers();
 
-/// Until its job has been stopped and goes on, in run_stopped_job().
+/// Waits until the job has been stopped and resumed, in run_stopped_job().
 void be_late();
 
-/// One rank of some, and where it is struck.
+/// A rank and the point where it is struck.
 struct Victim {
   int rank;
   Point point;
-  size_t left;  // points of its, from that one on
+  size_t left;  // the rank's remaining points, including this one
 };
 
-/// trial(victim) at every `stride`-th point of every rank.
+/// Calls trial(victim) at every `stride`-th point of every rank.
 template <class Trial>
 void for_each_victim(const PointsOfRanks& points, size_t stride, const Trial& trial) {
   for (size_t rank = 0; rank < points.size(); ++rank) {
@@ -72,18 +72,18 @@ void for_each_victim(const PointsOfRanks& points, size_t stride, const Trial& tr
   }
 }
 
-/// Processes of which one may die or stop. Time stands still until then; afterwards it passes while
-/// all others that are not through wait. Who was stopped goes on behind them.
+/// Runs processes of which one may die or stop. Time stands still until then. Afterwards it passes
+/// while all others that are not done wait. A stopped rank resumes after the others are done.
 std::vector<RankEnd> run_struck_ranks(int world, const std::function<std::string(int rank)>& body);
-/// Returns when that was in the last run, by the library's clock.
+/// Returns the time of the strike in the last run, by the library's clock.
 int64_t struck_ms();
 
-/// Processes of which one is late. While the others wait for it all are stopped, for longer than
-/// any deadline; then they go on, and so does that one. Returns what they say.
+/// Runs processes of which one is late. While the others wait for it, all are stopped for longer
+/// than any deadline. Then all resume, including the late rank. Returns their results.
 std::vector<std::string> run_stopped_job(int world,
                                          const std::function<std::string(int rank)>& body);
 
-/// check(rank, what it said) for all others, which must have come to their ends.
+/// Calls check(rank, result) for all other ranks, which must have returned.
 template <class Check>
 void for_each_survivor(const std::vector<RankEnd>& ends, int victim, const Check& check) {
   for (int rank = 0; rank < static_cast<int>(ends.size()); ++rank) {

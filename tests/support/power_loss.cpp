@@ -25,10 +25,10 @@ using Inode = std::pair<dev_t, ino_t>;
 struct Call {
   enum Kind { make, remove, rename, exchange, write, reserve, sync };
   Kind kind;
-  Node node = 0;  // the directory whose entry changes, or what is written or synced
+  Node node = 0;  // the directory whose entry changes, or the node that is written or synced
   std::string name = {}, to = {};
   Node made = 0;          // under `name`
-  std::string data = {};  // written at `offset`, or as many bytes as are reserved
+  std::string data = {};  // written at `offset`; for a reservation, as many bytes as are reserved
   size_t offset = 0;
 
   bool is_entry() const { return kind <= exchange; }
@@ -37,7 +37,7 @@ struct Call {
 struct State {
   std::map<Inode, Node> nodes;
   std::vector<bool> is_directory;
-  std::vector<std::map<std::string, Node>> entries;  // as they were at first
+  std::vector<std::map<std::string, Node>> entries;  // as at the start
   std::vector<std::string> data;
   std::vector<Call> calls;
 
@@ -57,7 +57,7 @@ Inode inode_of(int fd) {
   return ::fstat(fd, &info) == 0 ? Inode(info.st_dev, info.st_ino) : Inode();
 }
 
-/// The node of a descriptor, if it is below the root.
+/// Returns the node of a descriptor if it is below the root.
 std::optional<Node> node_of(int fd) {
   if (state == nullptr) return {};
   const auto found = state->nodes.find(inode_of(fd));
@@ -126,7 +126,7 @@ int f_fallocate(int fd, int mode, int64_t offset, int64_t bytes) {
   return answer;
 }
 int f_fsync(int fd) {
-  note(fd, {.kind = Call::sync});  // what others do meanwhile may come too late
+  note(fd, {.kind = Call::sync});  // before the call, as concurrent changes may miss it
   return real().fsync(fd);
 }
 int f_unlinkat(int directory, const char* path, int flags) {
@@ -136,14 +136,14 @@ int f_unlinkat(int directory, const char* path, int flags) {
 }
 int f_renameat2(int from_directory, const char* from, int to_directory, const char* to,
                 unsigned flags) {
-  if (inode_of(from_directory) != inode_of(to_directory)) std::abort();  // the model has no such
+  if (inode_of(from_directory) != inode_of(to_directory)) std::abort();  // not modelled
   const int answer = real().renameat2(from_directory, from, to_directory, to, flags);
   const auto kind = (flags & RENAME_EXCHANGE) != 0 ? Call::exchange : Call::rename;
   if (answer == 0) note(from_directory, {.kind = kind, .name = from, .to = to});
   return answer;
 }
 
-/// The entries of each directory once some of the calls are there.
+/// The entries of each directory after some of the calls.
 using Entries = std::vector<std::map<std::string, Node>>;
 
 void apply(const Call& call, std::map<std::string, Node>& names) {
@@ -155,7 +155,7 @@ void apply(const Call& call, std::map<std::string, Node>& names) {
   names.erase(call.name);
 }
 
-/// For each node behind which call its last sync came; 0: none.
+/// Returns for each node the number of calls up to its last sync, or 0.
 std::vector<size_t> last_syncs(size_t calls) {
   std::vector<size_t> synced(state->is_directory.size());
   for (size_t i = 0; i < calls; i++)
@@ -166,7 +166,7 @@ std::vector<size_t> last_syncs(size_t calls) {
 Entries entries_there(size_t calls, const std::vector<size_t>& synced,
                       const PowerLoss::Choose& choose) {
   Entries entries = state->entries;
-  std::set<std::pair<Node, std::string>> lost;  // names of which a call is not there
+  std::set<std::pair<Node, std::string>> lost;  // names with a lost call
   for (size_t i = 0; i < calls; i++) {
     const Call& call = state->calls[i];
     if (!call.is_entry()) continue;
@@ -182,8 +182,8 @@ Entries entries_there(size_t calls, const std::vector<size_t>& synced,
   return entries;
 }
 
-/// What a file holds: what was synced, and of what came after that nothing, a part, other bytes in
-/// its place, or all.
+/// Returns the contents of a file: what was synced, and nothing, a part, garbage or all of what was
+/// written later.
 std::string data_there(Node node, size_t calls, size_t synced, const PowerLoss::Choose& choose) {
   std::string data = state->data[node];
   enum Kept { nothing, part, garbage, all, kWays };

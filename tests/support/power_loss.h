@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a disk may hold after its power was lost: a model of a file system that keeps what was
-// synced, and of all else any part that POSIX allows it to keep.
+// A model of what a disk may hold after a power loss. The file system keeps what was synced, and
+// any part of the rest that POSIX allows.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,13 @@
 
 namespace zero::test {
 
-/// Records the file calls of this process below `root`, from its construction on: what was there
-/// before is on stable storage. One at a time. Safe for ranks that are threads.
+/// Records the file calls of this process below `root` after its construction. Files that exist by
+/// then are on stable storage. Only one may exist. Safe for ranks that are threads.
 ///
-/// It keeps more seldom than any real file system: an entry of a directory only once the directory
-/// was synced after it, and what a file holds only once the file was. What was not synced may be
-/// there or not: each entry for itself, but for each name in the order of the calls, and of each
-/// file nothing, a part, garbage or all. A rename is one step: it is there with both names, or not
-/// at all.
+/// The model keeps less than any real file system. A directory entry is safe only after a later
+/// sync of the directory, and file contents are safe only after a sync of the file. The rest may be
+/// lost. Each entry is chosen separately, but the calls on one name keep their order. Of a file,
+/// nothing, a part, garbage or all may be kept. A rename is atomic: both names change, or neither.
 class PowerLoss {
  public:
   explicit PowerLoss(const std::string& root);
@@ -27,24 +26,24 @@ class PowerLoss {
   PowerLoss(const PowerLoss&) = delete;
   PowerLoss& operator=(const PowerLoss&) = delete;
 
-  /// Calls recorded so far that change something, or sync it.
+  /// Returns the number of recorded calls that change or sync something.
   size_t calls() const;
 
-  /// Paths below the root and what files hold; a directory holds nothing.
+  /// Maps paths below the root to file contents. A directory has no contents.
   using Image = std::map<std::string, std::optional<std::string>>;
-  /// Returns a number below `ways`: 0 is nothing, the highest is all.
+  /// Returns a number below `ways`. 0 keeps nothing, the highest number keeps all.
   using Choose = std::function<size_t(size_t ways)>;
-  /// What is there if the power fails behind the first `calls` calls.
+  /// Returns what is there if the power fails after the first `calls` calls.
   Image image(size_t calls, const Choose& choose) const;
 
   static void write(const Image& image, const std::string& to);
 };
 
-/// The same for each choice that there is, in order. Begins with nothing of all.
+/// Enumerates all choices in order. The first combination keeps nothing.
 class Choices {
  public:
   size_t operator()(size_t ways);
-  /// False once there is no other.
+  /// Returns false after the last combination.
   bool next();
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What nearly all tests include and the compiler reads once for each folder of them. A test still
-// includes what it uses: it is also built without this (-Db_pch=false).
+// Headers that nearly all tests include, compiled once per test folder. A test still includes what
+// it uses, because it is also built without this (-Db_pch=false).
 #include <gtest/gtest.h>
 
 #include <algorithm>

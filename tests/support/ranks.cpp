@@ -27,7 +27,7 @@ namespace {
 using Body = std::function<std::string(int rank)>;
 using Wall = std::chrono::steady_clock;
 
-constexpr char kReturned = '+';  // first byte of what a process sends: its body came to the end
+constexpr char kReturned = '+';  // the first byte that a process sends after its body has returned
 
 [[noreturn]] void fail(const char* what) {
   std::perror(what);
@@ -67,7 +67,7 @@ std::vector<RankEnd> run_threads(int world, const Body& body, Wall::time_point u
 
 struct Child {
   pid_t pid = -1;
-  int pipe = -1;  // -1 once it is closed on the other side
+  int pipe = -1;  // -1 after the other side has closed it
 };
 
 [[noreturn]] void be_child(int rank, const Body& body, int pipe, pid_t parent) {
@@ -98,7 +98,7 @@ Child start_child(int rank, const Body& body) {
   return {pid, ends[0]};
 }
 
-/// Read what has come; false once the child's side is closed.
+/// Reads what has arrived. Returns false once the child has closed its side.
 bool read_some(int pipe, std::string& into) {
   char buffer[65536];
   const ssize_t n = read(pipe, buffer, sizeof buffer);

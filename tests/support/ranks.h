@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the ranks of a group as threads or as forked processes, and brings back what each of them
-// says.
+// Runs the ranks of a group as threads or forked processes, and returns the result of each.
 #pragma once
 
 #include <sys/types.h>
@@ -16,38 +15,38 @@
 
 namespace zero::test {
 
-/// `launched`: by an mpirun, which has started the test program once for each (mpi_ranks.h).
+/// `launched`: an mpirun has started the test program once per rank (mpi_ranks.h).
 enum class RankKind { threads, processes, launched };
 
 struct RankEnd {
-  bool returned = false;  // the body came to its end, and `result` is what it returned
-  bool hung = false;      // it did not until the deadline and was killed
+  bool returned = false;  // the body ended, and `result` is what it returned
+  bool hung = false;      // it missed the deadline and was killed
   int exit_status = 0;    // of a process; 1 if an expectation failed in it
-  int signal = 0;         // that ended the process, or 0
+  int signal = 0;         // the signal that ended the process, or 0
   std::string result;
 };
 
-/// Run body(0) ... body(world - 1) and wait until all have ended. Processes are forked, so the
-/// caller must be the only thread; expectations work in both kinds. A process that is not done by
-/// the deadline is named and killed; a thread cannot be, so then the test program is aborted.
+/// Runs body(0) ... body(world - 1) and waits until all have ended. Processes are forked, so the
+/// caller must be the only thread. Expectations work in both kinds. A process that misses the
+/// deadline is reported and killed. A thread cannot be killed, so the test program aborts.
 std::vector<RankEnd> run_ranks(RankKind kind, int world,
                                const std::function<std::string(int rank)>& body,
                                int64_t deadline_ms = 240'000);
 
-/// The same where every rank must return and exit with 0; gives the results.
+/// Does the same if every rank must return and exit with 0. Returns the results.
 std::vector<std::string> run_sound_ranks(RankKind kind, int world,
                                          const std::function<std::string(int rank)>& body,
                                          int64_t deadline_ms = 240'000);
 
-/// Called by who runs ranks that are processes when one has ended.
+/// Called when one of the rank processes has ended.
 inline void (*on_rank_end)() = [] {};
 
-/// Of the launched: runs body(rank) on this one, and brings what each of them returned, in rank
+/// For launched ranks: runs body(rank) on this rank, and returns the results of all ranks in rank
 /// order. mpi_ranks.h sets it.
 inline std::vector<std::string> (*run_among_launched)(
     const std::function<std::string(int rank)>& body);
 
-/// Leaves a descriptor of the library's to children that are forked while this stands.
+/// While this exists, forked children keep a descriptor of the library open.
 class KeptInChildren {
  public:
   explicit KeptInChildren(int fd) : fd_(fd) { (void)forget_descriptor(fd); }
@@ -59,7 +58,7 @@ class KeptInChildren {
   const int fd_;
 };
 
-/// A forked child that lives while this does, as a data loader's worker.
+/// A forked child that lives as long as this object, like a data loader's worker.
 class Worker {
  public:
   explicit Worker(pid_t (*fork)() noexcept = ::fork);
@@ -71,8 +70,8 @@ class Worker {
   const pid_t pid_;
 };
 
-/// A name that no other group of this machine has, in this run or another. For ranks that are
-/// processes, ask before they are forked.
+/// Returns a name that no other group on this machine has, in this run or another. For ranks that
+/// are processes, call it before they are forked.
 std::string unique_name();
 
 /// Zeroed memory that forked children share with their parent.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A directory of a test's own, gone with it, whole files in one line, and what a directory holds.
+// A temporary directory of a test, one-line file access, and the contents of directories.
 #pragma once
 
 #include <stdlib.h>
@@ -15,14 +15,14 @@ namespace zero::test {
 
 class Scratch {
  public:
-  /// In memory where the system has room there: the tests sync thousands of times.
+  /// Uses a file system in memory if possible, because tests sync thousands of times.
   Scratch() {
     const bool fast = access("/dev/shm", W_OK) == 0;
     std::string name = std::string(fast ? "/dev/shm" : "/tmp") + "/zero-test-XXXXXX";
     path_ = mkdtemp(name.data()) ? name : std::string();
     owner_ = getpid();
   }
-  /// Not in a forked child that comes by.
+  /// Leaves the directory in place in a forked child.
   ~Scratch() {
     std::error_code ignored;
     if (getpid() == owner_ && !path_.empty()) std::filesystem::remove_all(path_, ignored);
@@ -38,7 +38,7 @@ class Scratch {
   pid_t owner_ = 0;
 };
 
-/// How many entries a directory has.
+/// Returns the number of entries of a directory.
 inline int64_t entries_of(const std::string& directory) {
   return std::distance(std::filesystem::directory_iterator(directory), {});
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests expect of a Status or a Result.
+// Expectations about a Status or a Result.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 
 namespace zero::test {
 
-/// Are all these parts in what somebody says? The answer shows it.
+/// Succeeds if `said` contains all parts. The failure shows it.
 template <class... Parts>
 ::testing::AssertionResult contains(std::string_view said, const Parts&... parts) {
   for (const std::string_view part : {std::string_view(parts)...})
@@ -22,14 +22,14 @@ template <class... Parts>
   return ::testing::AssertionSuccess() << "'" << said << "'";
 }
 
-/// "ok", or "ZERO_ERR_...: " and why.
+/// Returns "ok", or "ZERO_ERR_...: " and the reason.
 inline std::string outcome(const Status& status) {
   return status.ok() ? "ok" : text(code_name(status.code()), ": ", status.text());
 }
 
 inline void expect_ok(const Status& status) { EXPECT_TRUE(status.ok()) << status.text(); }
 
-/// With this code, and all these words in its text.
+/// Expects this code, and all these words in the text.
 template <class... Words>
 void expect_failure(const Status& status, Code code, const Words&... words) {
   EXPECT_EQ(status.code(), code) << outcome(status);
@@ -41,7 +41,7 @@ void expect_failure(const Result<T>& result, Code code, const Words&... words) {
   expect_failure(result.failure(), code, words...);
 }
 
-/// What a call that must not fail gives.
+/// Returns the value of a call that must not fail.
 template <class T>
 T made(Result<T> result) {
   EXPECT_TRUE(result.ok()) << result.failure().text();

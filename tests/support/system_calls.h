@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A function of a test's own in the place of one of the system's calls.
+// Replaces system calls of the library by functions of a test.
 #pragma once
 
 #include <deque>
@@ -10,17 +10,17 @@
 
 namespace zero::test {
 
-/// From now on the library calls `stand_in`, and for the rest what it has called so far.
+/// Makes the library call `stand_in`, and leaves all its other calls as they are.
 template <class Function>
 void replace_call(Function SystemCalls::*call, std::type_identity_t<Function> stand_in) {
   static std::mutex mutex;
-  static auto& tables = *new std::deque<SystemCalls>;  // for ever: a thread may still be inside one
+  static auto& tables = *new std::deque<SystemCalls>;  // never freed: a thread may be inside one
   const std::lock_guard lock(mutex);
   tables.emplace_back(os()).*call = stand_in;
   replace_system_calls(&tables.back());
 }
 
-/// The same while it lives.
+/// Does the same while it exists.
 class ReplacedCall {
  public:
   template <class Function>

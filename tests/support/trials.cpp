@@ -23,7 +23,7 @@ class Teller : public testing::EmptyTestEventListener {
   }
 };
 
-/// From before the first test, so that all processes share what is counted.
+/// Created before the first test, so that all processes share the counter.
 [[maybe_unused]] const bool tells = [] {
   counted();
   testing::UnitTest::GetInstance()->listeners().Append(new Teller);

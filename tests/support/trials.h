@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many trials a test makes: a line "trials: N" at its end, which scripts/nightly reads.
+// Counts the trials of a test. The test prints "trials: N" at its end for scripts/nightly.
 #pragma once
 
 namespace zero::test {
 
-/// Counts one for the running test, in its process or in one that it has forked.
+/// Counts one trial for the running test, in its process or in a forked one.
 void count_trial();
 
 }  // namespace zero::test

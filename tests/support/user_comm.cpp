@@ -13,8 +13,8 @@ namespace zero::test {
 namespace {
 
 constexpr size_t kAreaBytes = 64u << 10;  // of a rank, in one round
-constexpr int kMostGroups = 64;           // split from one engine in its life
-constexpr Code kLost = -77;               // a rank did not come
+constexpr int kMostGroups = 64;           // that are split from one engine in its lifetime
+constexpr Code kLost = -77;               // a rank did not arrive
 
 EngineSeat& seat_of(void* ctx) { return *static_cast<EngineSeat*>(ctx); }
 

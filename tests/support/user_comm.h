@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A training engine's own collectives, for tests of user comms: between threads, or between
-// processes that are forked after the Engine was made.
+// The collectives of a training engine, for tests of user comms: between threads, or between
+// processes that are forked after the Engine was created.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +14,11 @@ namespace zero::test {
 
 class Engine;
 
-/// The same functions as the public header takes them.
+/// Returns the same functions as a struct of the public header.
 zero_comm_functions as_public(const UserFunctions& functions);
 
-/// The ctx of one rank. `before`, if set, runs at the start of each of its functions, and what it
-/// returns, unless it is ZERO_OK, is the function's answer; it may also throw.
+/// The ctx of one rank. `before`, if set, runs at the start of each function. If it returns
+/// anything but ZERO_OK, the function returns that. It may also throw.
 struct EngineSeat {
   Engine* engine;
   int group;
@@ -33,19 +33,19 @@ class Engine {
 
   explicit Engine(int32_t world);
 
-  /// With `sums` the engine reduces by itself (from the last rank to the first); else it has
+  /// With `sums` the engine reduces by itself, from the last rank to the first. Otherwise it has
   /// all_to_all.
   static UserFunctions functions(bool sums = false);
 
-  /// A new seat, which `free` deletes.
+  /// Returns a new seat, which `free` deletes.
   EngineSeat* seat(int32_t rank);
 
-  /// Seats that are not freed yet, over all processes.
+  /// Returns the number of seats in all processes that have not been freed.
   int seats() const;
 
   int32_t world() const { return world_; }
 
-  // What the functions are made of; each is collective in its group.
+  // The implementation of the functions. Each is collective in its group.
   bool barrier(const EngineSeat& seat);
   bool exchange(const EngineSeat& seat, const void* send, void* recv, size_t bytes);
   bool all_to_all(const EngineSeat& seat, const void* send, void* recv, size_t bytes);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Variables that a launcher sets for its ranks.
+// Environment variables that a launcher sets for its ranks.
 #pragma once
 
 #include <map>
@@ -10,7 +10,7 @@
 
 namespace zero::test {
 
-/// From assignments, as a shell takes them.
+/// Constructed from assignments in shell syntax.
 struct Variables : std::map<std::string, std::string> {
   using map::map;
   Variables(const std::string& assignments) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models of tensors of one dimension: floats that the test keeps.
+// Models of one-dimensional tensors, whose floats the test owns.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct VectorParam {
   int32_t owner = 0;
 };
 
-/// Registers them as one group.
+/// Registers the vectors as one group.
 inline zero_status register_vectors(zero_optim* optim, const std::vector<VectorParam>& vectors) {
   std::vector<int64_t> sizes;
   for (const VectorParam& one : vectors) sizes.push_back(static_cast<int64_t>(one.data.size()));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every point that the library passes, seen by a function. For ranks that are threads; points.h is
+// Calls a function at every point that the library passes. For ranks that are threads; points.h is
 // for processes.
 #pragma once
 
@@ -12,13 +12,13 @@
 
 namespace zero::test {
 
-/// Lets a function see every point of the library's that any thread passes.
+/// Calls a function at each of the library's points, on any thread.
 class Watched : public ReplacedCall {
  public:
   explicit Watched(void (*reached)(const char*)) : ReplacedCall(&SystemCalls::reached, reached) {}
 };
 
-/// Sleeps now and then, on whichever thread: owners fall behind.
+/// Sleeps at some points on any thread, so that owners fall behind.
 inline void dawdle(const char*) {
   static std::atomic<uint32_t> turn{0};
   if ((turn++ * 2654435761u >> 16) % 23 == 0)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// emulated_launches.h by what nvcc made: the library's own launches, whose calls of the runtime
-// come here, run the PTX of the kernels they name. Linked with --wrap for both calls below.
+// Implements emulated_launches.h with the PTX that nvcc generates. The library's launches call the
+// runtime, and --wrap redirects the calls below to this file, which runs the PTX of the kernels.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
@@ -19,14 +19,14 @@
 namespace zero::test {
 namespace {
 
-constexpr int kMultiprocessors = 2, kBlocks = 3;  // of each
+constexpr int kMultiprocessors = 2, kBlocks = 3;  // blocks per multiprocessor
 
-/// A name without what tells one compilation of an unnamed namespace from another.
+/// Removes the part of a name that differs between compilations of an unnamed namespace.
 std::string plain(std::string_view name) {
   const std::string_view mark = "_GLOBAL__N__";
   std::string all(name);
   for (size_t at = all.find(mark); at != std::string::npos; at = all.find(mark, at + 1)) {
-    // A number of characters stands before it, of which the name of the file and two hashes are.
+    // The length before it includes the file name and two hashes.
     size_t digits = at - 1;
     while (digits > 0 && std::isdigit(all[digits - 1])) digits--;
     const size_t length = std::stoul(all.substr(digits, at - digits));
@@ -35,7 +35,7 @@ std::string plain(std::string_view name) {
   return all;
 }
 
-/// By the address that the host knows a kernel by.
+/// Kernels by the address that the host uses for them.
 std::map<const void*, std::string>& registered() {
   static std::map<const void*, std::string> all;
   return all;
@@ -49,11 +49,11 @@ const ptx::Kernel& kernel_of(const void* function) {
   throw ptx::Fault(text("the PTX has no kernel ", found->second));
 }
 
-thread_local const Launch* running = nullptr;  // null: one of a GPU's own
+thread_local const Launch* running = nullptr;  // null: the launch is for a real GPU
 thread_local bool loading = false;
 std::atomic<uint64_t> launches{0};
 
-/// Of the order of blocks: another one for each launch, or the one that is to be seen again.
+/// Returns the seed of the order of blocks: a new one for each launch, or the one to reproduce.
 uint64_t next_seed() {
   const char* const given = std::getenv("ZERO_PTX_SEED");
   return given != nullptr ? std::strtoull(given, nullptr, 10) : ++launches;
@@ -117,7 +117,7 @@ cudaError_t __wrap_cudaLaunchKernel(const void* function, dim3 blocks, dim3 thre
   const uint64_t seed = next_seed();
   try {
     const ptx::Kernel& kernel = kernel_of(function);
-    // As the runtime: grids of 2^31 - 1 blocks at most, blocks as the kernel's bounds say.
+    // Like the runtime, allows at most 2^31 - 1 blocks, and block sizes within the kernel's bounds.
     EXPECT_TRUE(blocks.x >= 1 && blocks.x < 1u << 31 && blocks.y == 1 && blocks.z == 1);
     EXPECT_TRUE(threads.x >= 1 && threads.x <= kernel.threads && threads.y == 1 && threads.z == 1);
     ptx::Memory memory(ptx::reach_of(*running), threads.x);

@@ -49,7 +49,7 @@ class Block {
   std::vector<u64> room_;
   Memory shared_;
   std::vector<Toucher> touchers_;
-  std::vector<Thread> threads_;  // of a kernel that waits
+  std::vector<Thread> threads_;  // only of a kernel that waits
 };
 
 Thread::Thread(Block& block, u32 number)
@@ -83,7 +83,8 @@ std::byte* Thread::look_up(Space space, Use use, bool is_volatile, u64 address, 
   return reinterpret_cast<std::byte*>(address);
 }
 
-/// What is over for this thread is told by its next atomics, and what they hear is over for it.
+/// The thread's next atomics publish what is complete, and what its atomics received is now
+/// complete.
 void Thread::fences() {
   Toucher& toucher = block_.touchers_[tid];
   toucher.known.join(toucher.heard);
@@ -144,7 +145,7 @@ bool Block::shuffle() {
   return any;
 }
 
-/// All lanes that a shuffle names must be at it; nothing but a shuffle of the butterfly is known.
+/// All lanes that a shuffle names must reach it. Only butterfly shuffles are implemented.
 bool Block::shuffle(u32 warp) {
   const u32 end = std::min(warp + kWarp, size());
   const auto lanes = std::span(threads_).subspan(warp, end - warp);
@@ -175,7 +176,7 @@ bool Block::shuffle(u32 warp) {
   return true;
 }
 
-/// All threads of the block are to meet at the same one.
+/// All threads of the block must reach the same barrier.
 void Block::pass_barrier() {
   const auto waits = [](const Thread& thread) {
     return thread.state_ == Thread::State::at_barrier;
@@ -200,7 +201,7 @@ void Block::pass_barrier() {
 
 void run(const Kernel& kernel, const void* parameters, u32 blocks, u32 threads, Memory& memory,
          u64 seed) {
-  const FloatEnvironment environment;  // a GPU's is its own
+  const FloatEnvironment environment;  // GPUs have their own floating-point control
   std::mt19937_64 random(seed);
   std::vector<u32> order(blocks);
   std::iota(order.begin(), order.end(), 0);

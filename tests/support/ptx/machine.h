@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What translated PTX runs on (translate.py): the threads of a block one after the other, each
-// until it ends or waits for others, with every access of memory looked at (memory.h).
+// Runs translated PTX (translate.py). The threads of a block run one after the other, each until it
+// ends or waits for others. Every memory access is checked (memory.h).
 #pragma once
 
 #include <bit>
@@ -34,14 +34,14 @@ struct Kernel {
   void (*run)(Thread&);
   size_t parameter_bytes;
   size_t shared_bytes;
-  bool waits;        // at barriers or shuffles
-  uint32_t threads;  // a block's, at most
+  bool waits;        // has barriers or shuffles
+  uint32_t threads;  // at most, in a block
 };
 
-/// Those of the PTX that is linked.
+/// Returns the kernels of the linked PTX.
 std::span<const Kernel> all_kernels();
 
-/// One thread of a block, as translated kernels see it.
+/// One thread of a block, as translated kernels use it.
 class Thread {
  public:
   Thread(Block& block, u32 number);
@@ -49,14 +49,14 @@ class Thread {
   const u32 tid, ntid, ctaid, nctaid;
   const std::byte* const parameters;
 
-  // ---- Memory: global, shared by a block, or its own.
+  // ---- Memory: global, shared by a block, or local.
 
   struct Place {
     Thread& thread;
     Space space;
     Use use;
     bool is_volatile;
-    /// Where the bytes are, or a Fault. `line` of the PTX.
+    /// Returns the address of the bytes, or throws a Fault. `line` is a line of the PTX.
     std::byte* at(u64 address, u64 bytes, u32 line) const {
       return thread.look_up(space, use, is_volatile, address, bytes, line);
     }
@@ -68,18 +68,18 @@ class Thread {
     return {*this, Space::shared, use, is_volatile};
   }
   Place local(Use use) { return {*this, Space::local, use, false}; }
-  /// Global or local memory: addresses of shared memory are its own here and never become others.
+  /// Global or local memory. Addresses of shared memory are separate here and are never converted.
   Place generic(Use use, bool is_volatile = false) {
     return {*this, Space::generic, use, is_volatile};
   }
-  /// The address of local memory, the only one that the thread has.
+  /// Returns the address of the thread's only local memory.
   u64 depot(std::byte* memory, u64 bytes) {
     depot_ = {memory, bytes};
     return reinterpret_cast<u64>(memory);
   }
   void fences();
 
-  // ---- Waiting: a kernel that waits returns, and is called again where `resume` says.
+  // ---- Waiting: a kernel that waits returns. It is called again and continues at `resume`.
 
   u32 resume = 0;
   void meets(u32 line);
@@ -87,7 +87,7 @@ class Thread {
   void end();
   u32 given = 0;
   bool given_there = false;
-  u64 sink = 0;  // of what nobody wants
+  u64 sink = 0;  // receives unused results
   template <class Frame>
   Frame& frame() {
     if (frame_ == nullptr) frame_ = std::make_shared<Frame>();
@@ -104,17 +104,17 @@ class Thread {
 
   Block& block_;
   State state_ = State::runs;
-  u32 line_ = 0;  // at which it waits
+  u32 line_ = 0;  // where it waits
   Offer offer_;
   std::span<std::byte> depot_;
   std::shared_ptr<void> frame_;
 };
 
-/// Runs the launch: blocks in an order that `seed` draws. Throws a Fault.
+/// Runs the launch. `seed` selects the order of the blocks. Throws a Fault.
 void run(const Kernel& kernel, const void* parameters, u32 blocks, u32 threads, Memory& memory,
          u64 seed);
 
-// ---- What instructions do
+// ---- What instructions do.
 
 template <class T>
 T peek(const std::byte* from) {
@@ -136,7 +136,7 @@ template <class T>
 bool unordered(T a, T b) {
   return a != a || b != b;
 }
-/// Arithmetic in fp32 has one NaN on a GPU; hosts keep what an operand has.
+/// fp32 arithmetic on a GPU has only one NaN; a host propagates the NaN of an operand.
 inline f32 result(f32 value) { return value == value ? value : f32_of(0x7FFFFFFF); }
 inline f64 result(f64 value) { return value; }
 inline f32 root(f32 value) { return std::sqrt(value); }
@@ -146,7 +146,7 @@ inline f64 fused(f64 a, f64 b, f64 c) { return std::fma(a, b, c); }
 inline f32 magnitude(f32 value) { return f32_of(bits(value) & 0x7FFFFFFF); }
 inline f64 magnitude(f64 value) { return f64_of(bits(value) & 0x7FFFFFFFFFFFFFFF); }
 
-/// Shifts by as much as a register has, or more, leave nothing but the sign.
+/// Shifts by the register width or more leave nothing but the sign.
 template <class T>
 T shifted_left(T value, u32 by) {
   return by >= 8 * sizeof(T) ? T{0} : static_cast<T>(value << by);
@@ -157,7 +157,7 @@ T shifted_right(T value, u32 by) {
   if (by < most) return static_cast<T>(value >> by);
   return value < 0 ? static_cast<T>(-1) : T{0};
 }
-/// The lowest `length` bits of `part` in the place of those from `at` on of `whole`.
+/// Returns `whole` with the lowest `length` bits of `part` inserted at bit `at`.
 template <class T>
 T inserted(T part, T whole, u32 at, u32 length) {
   const T ones =
@@ -167,7 +167,7 @@ T inserted(T part, T whole, u32 at, u32 length) {
 }
 inline u32 leading_zeros(u32 value) { return static_cast<u32>(std::countl_zero(value)); }
 inline u32 leading_zeros(u64 value) { return static_cast<u32>(std::countl_zero(value)); }
-/// Four bytes of the eight of `low` and `high`, or of their signs.
+/// Selects four of the eight bytes of `low` and `high`, or their signs.
 inline u32 permuted(u32 low, u32 high, u32 which) {
   const u64 bytes = low | u64{high} << 32;
   u32 found = 0;

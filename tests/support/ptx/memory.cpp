@@ -27,7 +27,7 @@ bool Clock::has(uint32_t block, uint32_t thread, uint32_t time) const {
   return of_block != blocks_.end() && of_block->second >= time;
 }
 
-/// Spans may overlap: what one of them lets write may be written.
+/// Spans may overlap. A byte is writable if one of its spans is.
 Memory::Memory(std::vector<Span> spans, uint32_t block_threads) : block_threads_(block_threads) {
   std::erase_if(spans, [](const Span& span) { return span.bytes == 0; });
   std::vector<uint64_t> edges;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of one launch: which bytes it was given, and who touched each of them. Two threads
-// that touch the same byte, one of them writing and not both by atomics, need an order: a barrier
-// of their block, or a fence before an atomic of the one and behind an atomic of the other on the
-// same word. Atomics of unlike widths on one word are not both atomics.
+// The memory of one launch: which bytes it was given, and which thread accessed each of them. If
+// two threads access the same byte, one of them writes and not both accesses are atomic, they need
+// an order. That is a barrier of their block, or a fence before an atomic of one thread and a fence
+// after an atomic of the other on the same word. Atomics of different widths on one word do not
+// count as atomic.
 #pragma once
 
 #include <array>
@@ -15,7 +16,7 @@
 
 namespace zero::test::ptx {
 
-/// What the launch may not do; it ends there.
+/// An access that the launch may not make. The launch ends there.
 class Fault : public std::runtime_error {
  public:
   using runtime_error::runtime_error;
@@ -24,7 +25,7 @@ class Fault : public std::runtime_error {
 enum class Space { global, shared, local, generic };
 enum class Use { loads, stores, atomic };
 
-/// Part of what a launch is given.
+/// A part of the memory that a launch is given.
 struct Span {
   const void* begin;
   size_t bytes;
@@ -32,7 +33,7 @@ struct Span {
   std::string_view what;
 };
 
-/// What a thread knows to be over: accesses of other threads until a time of theirs.
+/// What a thread knows to be complete: accesses of other threads up to a time of each thread.
 class Clock {
  public:
   void join(const Clock& other);
@@ -45,39 +46,39 @@ class Clock {
   std::map<uint32_t, uint32_t> threads_, blocks_;
 };
 
-/// Who touches memory, and when: a thread's time goes on at barriers and fences.
+/// A thread that accesses memory, and its time, which advances at barriers and fences.
 struct Toucher {
   uint32_t block = 0;
-  uint32_t thread = 0;  // of all of the launch
+  uint32_t thread = 0;  // numbered across the launch
   uint32_t time = 1;
-  uint32_t block_time = 0;  // up to that, all threads of the block are in order
-  Clock known = {};         // of other blocks, and of its own since
-  Clock released = {};      // at its last fence: what its atomics tell
-  Clock heard = {};         // by its atomics, and known from the next fence on
+  uint32_t block_time = 0;  // all threads of the block are in order up to this time
+  Clock known = {};         // of other blocks, and of its own block since block_time
+  Clock released = {};      // at its last fence; its atomics publish this
+  Clock heard = {};         // received by its atomics; known after the next fence
 };
 
 class Memory {
  public:
   Memory(std::vector<Span> spans, uint32_t block_threads);
 
-  /// Throws a Fault where [address, address + bytes) is not given, or is touched without an order.
-  /// An atomic hears what others told there, and tells.
+  /// Throws a Fault if [address, address + bytes) was not given, or is accessed without an order.
+  /// An atomic receives what others published there, and publishes as well.
   void touch(Toucher& toucher, Use use, bool is_volatile, uint64_t address, uint64_t bytes);
 
  private:
   static constexpr uint32_t kNobody = UINT32_MAX;
-  /// Bytes that are looked at as one: nothing smaller is written by itself.
+  /// The unit of checks, in bytes. No smaller access writes.
   static constexpr uint64_t kGrain = 2;
 
   struct Access {
     uint32_t thread = kNobody;
     uint32_t time = 0;
-    // Of atomics and volatile accesses, which are as atomics:
+    // Set for atomic accesses and for volatile ones, which count as atomic.
     uint8_t bytes = 0;
     bool writes = false;
   };
-  /// Who touched a grain since the last write that everybody else is in order with: that write, and
-  /// the first who read. `others_` has the rest, of which an atomic hides none.
+  /// The accesses of a grain since the last write that is ordered before all others: that write and
+  /// the first reader. `others_` has the rest, including all atomics.
   struct Cell {
     Access writer, reader;
   };
@@ -87,7 +88,7 @@ class Memory {
   struct Part {
     uint64_t begin, end;
     std::string_view what;
-    std::vector<Cell> cells;  // none where nobody writes
+    std::vector<Cell> cells;  // empty if nobody writes
   };
 
   Part& part_of(Use use, uint64_t address);
@@ -96,10 +97,10 @@ class Memory {
              const Access& other, const char* did) const;
 
   const uint32_t block_threads_;
-  std::vector<Part> parts_;          // sorted, apart
-  std::array<size_t, 64> recent_{};  // parts, by where they were found
+  std::vector<Part> parts_;          // sorted, without overlap
+  std::array<size_t, 64> recent_{};  // indices of parts, hashed by address
   std::map<const Cell*, Others> others_;
-  std::map<uint64_t, Clock> told_;  // at words, by atomics
+  std::map<uint64_t, Clock> told_;  // published at words by atomics
 };
 
 }  // namespace zero::test::ptx

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that a launch is given, and which of it it may change.
+// Returns the memory that a launch is given, and which of it the launch may change.
 #pragma once
 
 #include <vector>

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""PTX, what nvcc makes of kernels, to C++ that does the same thread by thread: see machine.h.
+"""Translates PTX, the output of nvcc, to C++ that does the same thread by thread (see machine.h).
 
     translate.py KERNELS.ptx > kernels.cpp
 
-Registers become variables, instructions statements, and accesses of memory calls of the Thread, which checks
-them. Whatever is not known here by its full name is an error: nothing is guessed.
+Registers become variables, instructions become statements, and memory accesses become calls of the Thread, which
+checks them. An instruction whose full name is not known here is an error: nothing is guessed.
 """
 
 import re
 import sys
 
-# How registers of each declared type are kept: floats as such, all else as unsigned integers.
+# How registers of each declared type are stored: floats as such, and the rest as unsigned integers.
 REGISTERS = {"pred": "bool", "b16": "u16", "b32": "u32", "b64": "u64", "f32": "f32", "f64": "f64"}
 REGISTER_OF_PREFIX = {"p": "pred", "rs": "b16", "r": "b32", "rd": "b64", "f": "f32", "fd": "f64"}
 SPECIAL = {"%tid.x": "t.tid", "%ntid.x": "t.ntid", "%ctaid.x": "t.ctaid", "%nctaid.x": "t.nctaid"}
@@ -20,7 +20,7 @@ BITWISE = {"and": "&", "or": "|", "xor": "^"}
 
 
 class Unknown(Exception):
-    """Something that this translation does not know."""
+    """An input that this translation does not know."""
 
 
 def bits_of(kind: str) -> int:
@@ -32,7 +32,7 @@ def unsigned(kind: str) -> str:
 
 
 def split_operands(text: str) -> list[str]:
-    """At commas outside of brackets."""
+    """Splits at commas outside of brackets."""
     return [part.strip() for part in re.split(r",(?![^{\[]*[}\]])", text)] if text.strip() else []
 
 
@@ -51,7 +51,7 @@ class Kernel:
         self.suspensions = 0
         self.declare_parameters(parameters)
         self.statements: list[str] = []
-        for line in shared.split("\n"):  # of all kernels of the file; those that use it have it, and no others
+        for line in shared.split("\n"):  # declared for all kernels of the file; only those that use it have it
             if line and re.findall(r"\w+", line.split("[")[0])[-1] in body:
                 self.take(line)
         for number, line in enumerate(body.split("\n"), first_line):
@@ -109,7 +109,7 @@ class Kernel:
         raise Unknown(f"register {operand}")
 
     def value(self, operand: str, kind: str) -> str:
-        """As a C++ expression of that type of PTX."""
+        """Returns the operand as a C++ expression of that PTX type."""
         if match := re.fullmatch(r"0([fd])([0-9A-Fa-f]+)", operand):
             literal = f"f{len(match[2]) * 4}_of(0x{match[2]}u{'ll' if match[1] == 'd' else ''})"
             return literal if kind[0] == "f" else f"bits({literal})"
@@ -134,7 +134,7 @@ class Kernel:
         return name
 
     def set(self, operand: str, expression: str, kind: str) -> str:
-        """A register becomes the expression, which has that type; sign or zeros fill the rest of it."""
+        """Assigns an expression of that type to a register. Sign or zeros fill the remaining bits."""
         name = self.register(operand)
         if name == "t.sink":
             return f"(void)({expression});"
@@ -178,7 +178,7 @@ class Kernel:
         return f"goto {operands[0].lstrip('$')};" if rest in ([], ["uni"]) else None
 
     def suspended(self, reason: str) -> str:
-        """The thread leaves, and comes back behind this place."""
+        """The thread returns, and resumes after this place."""
         self.suspensions += 1
         return f"{reason}; t.resume = {self.suspensions}; return; case {self.suspensions}:;"
 
@@ -218,7 +218,7 @@ class Kernel:
         return self.set(operands[0], self.value(operands[1], "u64"), "u64") if rest == ["to", "global", "u64"] else None
 
     def moved(self, rest, operands, loads):
-        """ld and st: `loads` tells which."""
+        """Translates ld (`loads`) and st."""
         *how, kind = rest
         width = {"v2": 2, "v4": 4}.get(how[-1], 1) if how else 1
         if width > 1:
@@ -227,7 +227,7 @@ class Kernel:
         if volatile:
             how.pop(0)
         space = how.pop(0) if how else "generic"
-        if how == ["cs"] and space == "global":  # streaming, says how caches are used
+        if how == ["cs"] and space == "global":  # streaming, a cache hint
             how = []
         if how or space not in ("global", "shared", "local", "param", "generic") or (space == "param" and not loads):
             return None
@@ -280,7 +280,7 @@ class Kernel:
     def on_fence(self, rest, operands):
         return "t.fences();" if rest in (["acq_rel", "gpu"], ["sc", "gpu"], ["acq_rel", "sys"], ["sc", "sys"]) else None
 
-    # ---- Arithmetic. `rounded`: to nearest, ties to even, as the host does; .ftz and .approx are not known.
+    # ---- Arithmetic. `rounded`: to nearest, ties to even, like the host. .ftz and .approx are not known.
 
     def rounded(self, rest):
         kind = rest[-1]
@@ -304,7 +304,7 @@ class Kernel:
     def on_mul(self, rest, operands):
         if self.rounded(rest):
             return self.infix("*", rest, operands)
-        if len(rest) != 2:  # of floats without .rn: ptxas may join it with an addition
+        if len(rest) != 2:  # floats without .rn: ptxas may fuse it with an addition
             return None
         how, kind = rest
         first, second = (self.value(operand, kind) for operand in operands[1:])
@@ -460,7 +460,7 @@ class Kernel:
 
 
 def threads_of(bounds: str) -> int:
-    """That a block has at most, by the launch bounds."""
+    """Returns the most threads of a block according to the launch bounds."""
     named = re.search(r"\.maxntid (\d+)(, 1, 1)?\s*$", bounds, re.M)
     return int(named[1]) if named else 1024
 

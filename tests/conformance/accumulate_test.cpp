@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ZERO_REDUCE_ACCUMULATE: the owners add up micro-batches.
+// ZERO_REDUCE_ACCUMULATE: owners add up micro-batches.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -15,7 +15,7 @@
 namespace zero::test {
 namespace {
 
-/// Two parameters of one element and plain SGD with lr 1.
+/// Two parameters with one element each, and plain SGD with lr 1.
 class Pair : public Optim {
  public:
   explicit Pair(zero_comm* comm) : Optim(comm, plain_sgd(kLr1)) {
@@ -75,7 +75,7 @@ TEST(Accumulate, a_parameter_is_absent_only_if_it_is_in_all_micro_batches) {
     EXPECT_EQ(self.data[1], -3.0f);
     EXPECT_OK(self.reduce(1, INFINITY, kMean, false));
     EXPECT_OK(self.step());
-    EXPECT_EQ(self.data[1], -3.0f);  // the presence of the window before is forgotten
+    EXPECT_EQ(self.data[1], -3.0f);  // the previous window does not count
     EXPECT_EQ(self.scalar(1), 1);
   });
 }
@@ -90,7 +90,7 @@ TEST(Accumulate, a_window_dropped_leaves_nothing_behind) {
   });
 }
 
-/// A refused micro-batch, for whatever reason and on whichever rank, leaves the sums as they were.
+/// A refused micro-batch leaves the sums unchanged, whatever the reason and the rank.
 TEST(Accumulate, a_failed_micro_batch_adds_nothing) {
   on_pairs([](Pair& self, int rank) {
     EXPECT_OK(self.reduce(1, 2, kMean, false));
@@ -121,7 +121,7 @@ TEST(Accumulate, what_was_reduced_or_clipped_otherwise_takes_no_more) {
   });
 }
 
-/// Infinities that cancel are found in the sum, and a count is of elements, not of micro-batches.
+/// Infinities that cancel are found in the sum. The count is of elements, not of micro-batches.
 TEST(Accumulate, elements_that_are_not_finite_count_once) {
   on_pairs([](Pair& self, int) {
     EXPECT_OK(self.reduce(INFINITY, 1, kMean));
@@ -151,8 +151,8 @@ constexpr int kBatches = 4;  // of a step, over all ranks
 
 constexpr int64_t kSize = 5003;
 
-/// Numbers whose sum depends on the order; a mean's are of a loss that is divided by what it is not
-/// itself divided by.
+/// Returns numbers whose sum depends on the order. A mean divides by the world only, so its loss is
+/// scaled to divide by all batches of the step.
 std::vector<std::byte> micro_batch(const Way& way, int world, int batch) {
   const bool mean = (way.flags & ~ZERO_REDUCE_ACCUMULATE) == ZERO_REDUCE_MEAN;
   const float scale = mean ? static_cast<float>(world) / kBatches : 1;
@@ -167,7 +167,7 @@ std::vector<std::byte> micro_batch(const Way& way, int world, int batch) {
   return encode(way.grad_dtype, values);
 }
 
-/// One rank's part of a training whose micro-batches are numbered over all ranks.
+/// Runs one rank's part of a training whose micro-batches are numbered over all ranks.
 std::string trained(const Way& way, zero_comm* comm) {
   const std::shared_ptr<Device> device = device_of(comm);
   const Stream own = device != nullptr ? make_stream(device).value() : Stream();
@@ -198,7 +198,7 @@ std::string trained(const Way& way, zero_comm* comm) {
   return end;
 }
 
-/// Ranks of one way to spread them: all with the same end.
+/// Trains with this number of ranks, and checks that all end with the same values.
 std::string spread(CommKind kind, const Way& way, int world) {
   const auto ends = results_of(Meeting(kind, world, {.seed = 11}),
                                [&](zero_comm* comm, int) { return trained(way, comm); });

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// zero_grad_ready: gradients that are announced one by one, and what is summed before the call.
+// zero_grad_ready: gradients that are announced one by one, and sums before the call that needs
+// them.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -20,11 +21,11 @@ TEST(Backward, sums_stand_before_the_call_that_needs_them_from_the_first_step_on
 
 TEST(Backward, gradients_outside_of_arenas_are_staged_meanwhile) {
   on_two(CommKind::local, {.foreign = true}, [](Rank2& self, int) {
-    self.train(1);  // makes the staging
+    self.train(1);  // creates the staging memory
     for (int step = 1; step <= 2; step++) {
       self.announce_all();
       EXPECT_TRUE(self.sums_all(step));
-      self.barrier();  // a step stages what is left, and the other rank may need it
+      self.barrier();  // a step stages the rest, which the other rank may need
       EXPECT_OK(self.step());
     }
     EXPECT_EQ(self.data[0][17], -3.0f);
@@ -33,7 +34,7 @@ TEST(Backward, gradients_outside_of_arenas_are_staged_meanwhile) {
 
 TEST(Backward, a_sub_group_sums_its_own_during_the_backward) { expect_done_early_by_groups(false); }
 
-/// What one rank summed of gradients that another took back is not used.
+/// A rank does not use its sums of gradients that another rank has dropped.
 TEST(Backward, sums_of_dropped_gradients_are_never_used) {
   on_two(CommKind::local, [](Rank2& self, int rank) {
     self.fill_all(100);
@@ -50,7 +51,7 @@ TEST(Backward, sums_of_dropped_gradients_are_never_used) {
     EXPECT_OK(self.step());
     EXPECT_EQ(self.data[0][0], -50.5f);
     EXPECT_EQ(self.data[1][0], -100.0f);
-    // And the ranks are together again.
+    // The ranks are in step again.
     const int64_t before = self.statistics().early_elements;
     self.fill_all(1);
     self.barrier();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks hand over wrongly or differently: inside a collective call the culprit gets its own
-// code, the others ZERO_ERR_PEER with the same sentence, and the comm stays usable.
+// Invalid or different arguments of ranks: in a collective call the culprit gets its own code and
+// the others get ZERO_ERR_PEER with the same sentence. The comm stays usable.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -211,7 +211,7 @@ TEST(BadInputOfRanks, two_threads_in_one_handle_make_one_of_them_busy) {
   on_ranks(CommKind::local, 2, [&](zero_comm* comm, int rank) {
     Seat seat(comm);
     if (rank == 1) {
-      // Until rank 1 comes, rank 0's first thread is inside.
+      // Rank 0's first thread is in the call until rank 1 arrives.
       std::this_thread::sleep_for(std::chrono::milliseconds(300));
       EXPECT_OK(seat.step());
       return;

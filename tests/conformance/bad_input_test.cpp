@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whatever callers hand over wrongly is a status and a sentence, without effect.
+// Every invalid argument returns a status and a sentence, and has no effect.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -80,7 +80,7 @@ TEST_F(BadInput, handles_that_are_null_closed_or_foreign_are_refused) {
 
 TEST_F(BadInput, an_arena_given_up_stays_while_parameters_are_in_it) {
   float *params = nullptr, *grads = nullptr;
-  const size_t bytes = size_t{64} << 20;  // freed, it would be unmapped at once
+  const size_t bytes = size_t{64} << 20;  // large, so that freeing it would unmap it at once
   ASSERT_OK(zero_arena_alloc(comm, bytes, ZERO_MEMORY_SHARED, reinterpret_cast<void**>(&params)));
   ASSERT_OK(zero_arena_alloc(comm, bytes, ZERO_MEMORY_PER_RANK, reinterpret_cast<void**>(&grads)));
   zero_param one = param("w", params, &shape);
@@ -250,7 +250,7 @@ TEST_F(BadInput, parameters_that_make_no_sense_are_named_and_none_is_added) {
   EXPECT_EQ(add(one), ZERO_ERR_ARGUMENT);
   EXPECT_EQ(zero_register_params(optim, nullptr, nullptr, 1, nullptr), ZERO_ERR_ARGUMENT);
   EXPECT_EQ(zero_register_params(optim, nullptr, &one, 0, nullptr), ZERO_ERR_ARGUMENT);
-  // The first of two is sound, but none is added.
+  // The first of the two is valid, but neither is added.
   zero_param two[2] = {param("a", data, &shape), param("a", data + 8, &shape)};
   EXPECT_TRUE(ends(zero_register_params(optim, nullptr, two, 2, nullptr), ZERO_ERR_ARGUMENT,
                    "'a' is registered twice"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// zero_step_begin: parameters are updated while gradients come, and nobody can tell by their bits.
+// zero_step_begin: parameters are updated while gradients arrive, with bitwise identical results.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -23,7 +23,7 @@ TEST(Begin, parameters_are_new_on_every_rank_before_the_call_that_ends_the_first
 
 TEST(Begin, a_sub_group_updates_its_own) { expect_done_early_by_groups(true); }
 
-/// The rate is that of now, also after a load, and the first update is not lost.
+/// The step uses the current rate, even after a load, and the first update is not lost.
 TEST(Begin, a_rate_that_is_set_or_loaded_holds_for_the_step_that_begins_next) {
   const Scratch scratch;
   on_two(CommKind::local, [&](Rank2& self, int) {
@@ -66,7 +66,7 @@ TEST(Begin, what_is_not_announced_or_absent_is_left_to_the_step) {
   });
 }
 
-/// Gradients of infinity count, also those whose update was made early.
+/// Infinite gradients are counted, including those that an early update has used.
 TEST(Begin, elements_that_are_not_finite_are_counted) {
   on_two(CommKind::local, [](Rank2& self, int) {
     EXPECT_OK(self.begin());
@@ -107,7 +107,7 @@ TEST(Begin, whatever_needs_all_gradients_first_is_refused_with_its_name) {
   }
 }
 
-/// While a step has begun, of which something may be updated already.
+/// Checks which calls fail between zero_step_begin and the step, when parts may have been updated.
 void expect_calls_refused(Rank2& self, const std::string& directory) {
   zero_optim* const optim = self.optim();
   double lr = 0;
@@ -231,7 +231,7 @@ TEST(Begin, an_optimizer_can_be_freed_while_it_updates) {
       EXPECT_OK(self.begin());
       self.announce_all();
       if (i % 2 == 0) std::this_thread::sleep_for(std::chrono::microseconds(20 * i));
-      self.barrier();  // memory of one rank that the other writes
+      self.barrier();  // one rank's memory that the other writes
     });
   }
 }

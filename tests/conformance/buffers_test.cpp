@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buffers: registered beside parameters, copied from any root on every comm wherever they lie, in
-// checkpoints of any world.
+// Buffers: they are registered next to parameters, copied from any root on every comm wherever they
+// are, and stored in checkpoints of any world.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -41,11 +41,12 @@ struct Tensor {
   }
 };
 
-/// Where a rank's buffers lie: memory of its own, an arena, shared memory; by the number of buffer
-/// and rank, each of these in turn, or shared memory by all but one in three.
+/// Where a rank's buffers are: in its own memory, an arena or shared memory. With `turns`, the
+/// numbers of buffer and rank select one of these. With `most_share`, all but one in three are in
+/// shared memory.
 enum class Where { foreign, arena, shared, turns, most_share };
 
-/// One rank's buffers, each between bytes that nobody may touch, and one parameter.
+/// One rank's buffers, each between bytes that must stay unchanged, and one parameter.
 class Seat : public Optim {
  public:
   template <class Joined>
@@ -76,12 +77,12 @@ class Seat : public Optim {
   }
   ~Seat() { free(); }
 
-  /// It borrows the tensor.
+  /// The buffer borrows the tensor.
   static zero_buffer entry(Tensor&&, void*) = delete;
   static zero_buffer entry(const Tensor& tensor, void* data) {
     return buffer(tensor.name.c_str(), tensor.shape, data, tensor.dtype);
   }
-  /// Any bits, which depend on buffer, element, `round` and whose they are.
+  /// Returns bits that depend on buffer, byte, `round` and rank.
   static std::byte value(size_t tensor, size_t i, int round, int rank) {
     return static_cast<std::byte>((tensor * 131 + i * 29 + static_cast<size_t>(round) * 57 +
                                    static_cast<size_t>(rank) * 83 + i / 251) %
@@ -121,9 +122,9 @@ class Seat : public Optim {
   float weight = 1, grad = 1;
 
  private:
-  static constexpr size_t kArenaBytes = 3 << 20;  // also where ranks have different tensors
+  static constexpr size_t kArenaBytes = 3 << 20;  // enough even if ranks have different tensors
   static constexpr size_t kGap = 64;
-  static constexpr int kUntouched = 0;  // as memory comes
+  static constexpr int kUntouched = 0;  // the initial value of memory
   static size_t room_for(const Tensor& tensor) {
     return (tensor.bytes() + 2 * kGap - 1) / kGap * kGap;
   }
@@ -133,11 +134,11 @@ class Seat : public Optim {
   std::deque<Arena> arenas_;
 };
 
-/// All dtypes, no elements, a scalar, and more than a batch.
+/// Returns tensors of all dtypes, including an empty one, a scalar, and some larger than a batch.
 std::vector<Tensor> some_tensors() {
   return {{"bn.mean", {64}, ZERO_FLOAT32},   {"bn.tracked", {}, ZERO_INT64},
           {"none", {3, 0}, ZERO_FLOAT64},    {"mask", {3, 7, 11}, ZERO_BFLOAT16},
-          {"table", {70'001}, ZERO_FLOAT32},  // goes alone
+          {"table", {70'001}, ZERO_FLOAT32},  // travels alone
           {"ids", {13}, ZERO_INT32},         {"wide", {2, 2}, ZERO_FLOAT64},
           {"half", {5}, ZERO_FLOAT16},       {"big", {600'000}, ZERO_INT32},  // and this in pieces
           {"last", {1}, ZERO_FLOAT16}};
@@ -155,7 +156,8 @@ TEST_P(Buffers, all_ranks_have_the_roots_bits_wherever_buffers_lie) {
       Seat seat(comm, some_tensors(), where);
       for (int root = 0; root < world; root++) {
         for (size_t b = 0; b < seat.data.size(); b++) {
-          // What ranks share is written by the root alone, or, where it lies elsewhere, by nobody.
+          // Only the root writes memory that ranks share. If the root's buffer is elsewhere, nobody
+          // does.
           if (seat.shared[b] && rank != root) continue;
           const size_t bytes = some_tensors()[b].bytes();
           for (size_t i = 0; i < bytes; i++) seat.data[b][i] = Seat::value(b, i, root, rank);
@@ -209,11 +211,11 @@ TEST_P(Buffers, more_may_come_at_any_time_and_steps_and_reduced_gradients_are_un
       EXPECT_OK(seat.broadcast(1 - batch));
       EXPECT_EQ(more, 11);
     }
-    float sum = 1;  // where this rank does not own it
+    float sum = 1;  // unchanged if this rank does not own it
     (void)zero_grad_get(seat.optim(), 0, 0, 1, &sum);
     EXPECT_EQ(sum, 1);
     EXPECT_OK(seat.step());
-    EXPECT_NEAR(seat.weight, 2 * once - 1, 1e-4);  // AdamW's second step is about as long
+    EXPECT_NEAR(seat.weight, 2 * once - 1, 1e-4);  // AdamW's second step has about the same length
   });
 }
 
@@ -282,7 +284,7 @@ TEST_P(Buffers, checkpoints_hold_rank_0s_and_every_rank_of_any_world_gets_them) 
     });
     for (const Where where : {Where::foreign, Where::most_share, Where::shared}) {
       on_ranks(GetParam(), worlds.second, [&](zero_comm* comm, int) {
-        // In another order: checkpoints find tensors by name.
+        // The order differs, because checkpoints find tensors by name.
         std::vector<Tensor> tensors = some_tensors();
         std::reverse(tensors.begin(), tensors.end());
         Seat seat(comm, tensors, where);
@@ -320,7 +322,7 @@ TEST(BufferFiles, all_differences_of_a_checkpoint_are_in_one_error_and_nothing_c
   EXPECT_OK(seat.step());
 }
 
-/// An optimizer of the parameter "w" alone.
+/// An optimizer with only the parameter "w".
 class Bare : public Optim {
  public:
   Bare() : Optim(alone()) { Optim::add(parameter("w", kOne, &weight, &grad)); }
@@ -328,7 +330,7 @@ class Bare : public Optim {
   float weight = 1, grad = 1;
 };
 
-/// One optimizer of "w" and of "f", which is a buffer or a parameter that is frozen or trained.
+/// An optimizer with "w" and "f", which is a buffer, a frozen parameter or a trained one.
 class Half : public Optim {
  public:
   enum Kind { kBuffer, kFrozen, kTrained };
@@ -348,7 +350,7 @@ class Half : public Optim {
   }
   ~Half() { free(); }
   float weight = 1, grad = 1;
-  std::array<double, 6> held{}, grads{};  // room for any dtype
+  std::array<double, 6> held{}, grads{};  // storage for any dtype
 
  private:
   std::vector<int64_t> shape_;
@@ -471,7 +473,7 @@ TEST(BufferInput, what_makes_no_sense_is_named_and_none_is_added) {
   EXPECT_EQ(zero_register_buffers(bare.optim(), &one, 0), ZERO_ERR_ARGUMENT);
   EXPECT_TRUE(ends(zero_broadcast_buffers(bare.optim(), 0, nullptr), ZERO_ERR_STATE,
                    "no buffers are registered"));
-  EXPECT_OK(bare.add_buffer(one));  // nothing of the others was left
+  EXPECT_OK(bare.add_buffer(one));  // nothing of the others is left
   EXPECT_OK(zero_broadcast_buffers(bare.optim(), 0, nullptr));
 }
 
@@ -495,7 +497,7 @@ TEST(BufferInput, later_parameters_gradients_and_binds_keep_off_buffers) {
   zero_param param = parameter("b", kOne, &elsewhere);
   EXPECT_TRUE(ends(zero_register_params(bare.optim(), nullptr, &param, 1, nullptr),
                    ZERO_ERR_ARGUMENT, "parameter 'b' is already a buffer"));
-  // At the buffer's own address, where taking the refused parameter back must leave the buffer.
+  // The address is that of the buffer. Removing the refused parameter must not remove the buffer.
   param = parameter("v", kOne, room);
   for (int twice = 0; twice < 2; twice++) {
     EXPECT_TRUE(ends(zero_register_params(bare.optim(), nullptr, &param, 1, nullptr),
@@ -514,7 +516,7 @@ TEST(BufferInput, later_parameters_gradients_and_binds_keep_off_buffers) {
 
 TEST(BufferInput, an_arena_given_up_stays_while_buffers_are_in_it) {
   Bare bare;
-  const size_t bytes = size_t{64} << 20;  // freed, it would be unmapped at once
+  const size_t bytes = size_t{64} << 20;  // large, so that freeing it would unmap it at once
   float* arena = nullptr;
   ASSERT_OK(
       zero_arena_alloc(bare.comm(), bytes, ZERO_MEMORY_PER_RANK, reinterpret_cast<void**>(&arena)));

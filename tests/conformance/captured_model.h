@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A replica that is trained by calls and by launches of graphs, on a device or the host.
+// A replica that is trained by calls and by graph launches, on a device or the host.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@
 
 namespace zero::test {
 
-/// Of the chaos device, or of a GPU.
+/// A graph of the chaos device or of a GPU.
 struct Graph {
   std::shared_ptr<const ChaosWorld::Graph> chaos = nullptr;
   std::shared_ptr<void> gpu = nullptr;
@@ -30,12 +30,12 @@ inline zero_options defaults() {
   return options;
 }
 
-/// On a device of that seed; 0: on the host.
+/// Returns a comm on a device with that seed, or on the host for 0.
 inline std::shared_ptr<zero_comm> alone(uint64_t seed) {
   return seed == 0 ? alone() : alone(Devices{.seed = seed});
 }
 
-/// Two groups, one parameter with settings of its own.
+/// Two groups, and one parameter with its own settings.
 class Captured : public Replica {
  public:
   template <class Seat>
@@ -48,7 +48,7 @@ class Captured : public Replica {
 
   ChaosDevice& chaos() const { return *chaos_; }
 
-  /// New gradients, behind what the stream holds; one is infinite where `bad`.
+  /// Queues new gradients on the stream. One of them is infinite if `bad`.
   void give(int turn, bool bad = false) {
     gradients(turn);
     if (!bad) return;
@@ -56,18 +56,18 @@ class Captured : public Replica {
     of[7] = INFINITY;
     put(grad(0), encode(ZERO_FLOAT32, of));
   }
-  /// Another value of a parameter than the other ranks have.
+  /// Sets a parameter to a value that differs from the other ranks'.
   void spoil() { set_data(2, 7); }
   zero_status step(void* stream) { return Optim::step(ZERO_REDUCE_MEAN, stream); }
   zero_status step() { return step(stream()); }
-  /// No rank has a gradient of that parameter.
+  /// Takes a step in which no rank has a gradient of that parameter.
   zero_status step_without(size_t param) {
     std::vector<void*> grads;
     for (size_t t = 0; t < size(); t++) grads.push_back(t == param ? nullptr : grad(t).at());
     return step_with(grads, ZERO_REDUCE_MEAN, stream());
   }
 
-  /// The graph of what `body` captures.
+  /// Returns the graph that `body` captures.
   template <class Body>
   Graph capture(const Body& body) {
     if (chaos_ == nullptr) {
@@ -98,9 +98,9 @@ class Captured : public Replica {
     move_bytes(device(), stream(), to, bytes.data(), bytes.size());
   }
 
-  /// With what the latest step found.
+  /// Includes the result of the latest step.
   Contents everything() const {
-    const zero_result end = result();  // parameters may travel behind a step
+    const zero_result end = result();  // parameters may arrive after the step
     Contents all = Replica::everything();
     all["result step"] = bytes_of(static_cast<double>(end.step));
     all["skipped"] = bytes_of(static_cast<double>(end.skipped));
@@ -144,7 +144,7 @@ struct Both {
   Captured device, host;
 };
 
-/// body(both) by devices of many seeds; the ends are the same.
+/// Runs body(both) with devices of many seeds, and checks that the results are the same.
 template <class Body>
 void on_both(uint64_t seeds, const zero_options& options, const Body& body) {
   for (uint64_t seed = 1; seed <= seeds; seed++) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every comm that there is, for tests of what all of them promise: solo, local, user and nccl,
-// with ranks as threads and as processes. A new backend joins by a CommKind, which a Meeting knows
-// how to make, and a line in the list of cases at the end.
+// Every kind of comm, for tests of what all of them promise: solo, local, user and nccl, with ranks
+// as threads and as processes. A new backend needs a CommKind that a Meeting can create, and a line
+// in the list of cases at the end.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -32,13 +32,13 @@ inline std::string name_of(const Case& c) {
   return text(name_of(c.backend), kRanks[static_cast<size_t>(c.ranks)], c.world);
 }
 
-// So that a failing case says which it is.
+// Names a failing case.
 inline void PrintTo(const Case& c, std::ostream* out) { *out << name_of(c); }
 
 using Seat = std::shared_ptr<Comm>;
 
-/// The seat of `rank` in group `number`: groups with other numbers are other comms of the same
-/// ranks.
+/// Returns the comm of `rank` in group `number`. Groups with different numbers are different comms
+/// of the same ranks.
 inline Seat join(const Meeting& meeting, int32_t rank, int number = 0,
                  const CommOptions& options = {}) {
   Result<Seat> seat = meeting.seat(rank, number, options);
@@ -50,7 +50,7 @@ class Conformance : public testing::TestWithParam<Case> {
  protected:
   int32_t world() const { return GetParam().world; }
 
-  /// Run `body` on every rank of one comm; its results by rank.
+  /// Runs `body` on every rank of one comm, and returns the results by rank.
   std::vector<std::string> run_all(const std::function<std::string(const Seat& seat)>& body) {
     const Meeting meeting(GetParam().backend, world());
     std::vector<std::string> results =
@@ -70,7 +70,7 @@ class Conformance : public testing::TestWithParam<Case> {
   }
 };
 
-/// A call that must begin.
+/// Begins a call, which must succeed.
 inline Call begin(const Seat& seat, Operation operation = Operation::barrier, uint32_t object = 0) {
   Result<Call> call = seat->begin(operation, object);
   EXPECT_TRUE(call.ok()) << call.failure().text();
@@ -78,7 +78,7 @@ inline Call begin(const Seat& seat, Operation operation = Operation::barrier, ui
   return std::move(call).value();
 }
 
-/// Memory of an arena, as data that travels is in.
+/// Returns arena memory, which data that travels must be in.
 template <class Item>
 std::span<Item> in_arena(const Seat& seat, size_t count, std::shared_ptr<Arena>& arena) {
   const size_t bytes = std::max(count * sizeof(Item), size_t{1});
@@ -86,7 +86,7 @@ std::span<Item> in_arena(const Seat& seat, size_t count, std::shared_ptr<Arena>&
   return {reinterpret_cast<Item*>(arena->data()), count};
 }
 
-/// Bytes that tell their rank and place, made eight at a time.
+/// Returns bytes that identify their rank and position, eight at a time.
 inline std::vector<std::byte> bytes_of_rank(int32_t rank, size_t bytes) {
   std::vector<uint64_t> words(bytes / 8 + 1);
   uint64_t word = static_cast<uint64_t>(rank) + 1;
@@ -112,7 +112,7 @@ inline std::string outcome_of(const Status& status) {
   return outcome(status.code(), status.text());
 }
 
-/// Everything works as if nothing had happened.
+/// Checks that the comm works as if nothing had happened.
 inline void expect_usable(const Seat& seat) {
   Call call = begin(seat);
   const Result<std::vector<int32_t>> all = call.exchange("usable", seat->rank());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every comm promises when calls do not fit together, or end in the middle.
+// What every comm promises if calls do not match, or end in the middle.
 #include <thread>
 
 #include "comm_cases.h"
@@ -27,14 +27,15 @@ TEST_P(Conformance, a_second_call_on_a_busy_comm_is_refused_without_effect) {
   });
 }
 
-/// What rank `odd` does differently from the others, and how it and rank 0 are told of it.
+/// What rank `odd` does differently, and how the error describes its side and rank 0's.
 struct Difference {
   int32_t odd;
   std::function<Status(const Seat& seat, bool odd)> go;
   std::string of_odd, usual;
 };
 
-/// Every rank is told both sides of each, on a comm of its own.
+/// Checks that every rank's error has both sides of each difference. Each difference has its own
+/// comm.
 void expect_told(const Case& of, const std::vector<Difference>& differences) {
   const Meeting meeting(of.backend, of.world);
   const auto results = run_sound_ranks(of.ranks, of.world, [&](int rank) {
@@ -144,7 +145,7 @@ TEST_P(Conformance, the_first_abort_stands_and_every_later_call_returns_it) {
     cause.params_consistent = false;
     cause.phase = "zero_comm_abort";
     cause.text = "the user said so";
-    // A seat alone knows only of its own abort, so every rank makes the same one.
+    // A solo comm sees only its own abort, so every rank makes the same one.
     std::thread other([&] { seat->abort(cause); });
     other.join();
     cause.text = "the second cause";
@@ -169,7 +170,7 @@ TEST_P(Conformance, an_abort_inside_a_call_ends_it) {
     seat->steps.done = 5;
     seat->steps.publishing = 1;
     Call call = begin(seat, Operation::step, 1);
-    EXPECT_OK(call.vote("before", {}));  // all are inside
+    EXPECT_OK(call.vote("before", {}));  // all ranks are in the call
     const CommKind backend = GetParam().backend;
     const bool alone =
         backend == CommKind::solo || backend == CommKind::user || backend == CommKind::user_sums;

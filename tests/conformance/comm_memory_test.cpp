@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every comm promises of arenas, and of the comms that are split off it.
+// What every comm promises about arenas and about comms that are split from it.
 #include <algorithm>
 
 #include "comm_cases.h"
@@ -9,7 +9,7 @@ namespace {
 
 // ---- Arenas.
 
-/// An arena that there must be.
+/// Allocates an arena, which must succeed.
 std::shared_ptr<Arena> allocate(const Seat& seat, size_t bytes, int32_t kind) {
   Result<std::shared_ptr<Arena>> arena = begin(seat, Operation::arena_alloc).allocate(bytes, kind);
   EXPECT_TRUE(arena.ok()) << arena.failure().text();
@@ -25,7 +25,7 @@ TEST_P(Conformance, arenas_are_zeroed_aligned_and_numbered_alike) {
         const std::shared_ptr<Arena> arena = allocate(seat, bytes, kind);
         EXPECT_EQ(arena->bytes(), bytes);
         EXPECT_EQ(arena->kind(), kind);
-        if (number == 0) number = arena->number() - 1;  // a comm may have had some of its own
+        if (number == 0) number = arena->number() - 1;  // a comm may have its own arenas
         EXPECT_EQ(arena->number(), ++number);
         const auto numbers = begin(seat).exchange("number", number);
         EXPECT_EQ(*numbers, std::vector<uint32_t>(static_cast<size_t>(seat->world()), number));
@@ -33,7 +33,7 @@ TEST_P(Conformance, arenas_are_zeroed_aligned_and_numbered_alike) {
         EXPECT_EQ(reinterpret_cast<uintptr_t>(arena->data()) % 64, 0u);
         EXPECT_EQ(std::count(arena->data(), arena->data() + bytes, std::byte{0}),
                   static_cast<ptrdiff_t>(bytes));
-        EXPECT_OK(barrier(seat));  // nobody has written before
+        EXPECT_OK(barrier(seat));  // no rank has written before
         if (kind == ZERO_MEMORY_PER_RANK || seat->rank() == 0) memset(arena->data(), 0xff, bytes);
       }
     }
@@ -87,7 +87,7 @@ TEST_P(Conformance, memory_of_another_rank_is_found_by_its_location) {
         EXPECT_EQ(memcmp(*there, bytes_of_rank(r, 1000).data(), 1000), 0) << r;
       }
     } else {
-      // At most a name for its own memory, by which no rank reaches another's.
+      // It can only identify its own memory, and no rank can reach another's with it.
       EXPECT_FALSE(seat->resolve(0, location, 1).ok());
       EXPECT_EQ(seat->arena(location), location.arena == 0 ? nullptr : arena);
     }
@@ -105,7 +105,7 @@ TEST_P(Conformance, locations_outside_an_arena_are_refused) {
     EXPECT_FALSE(seat->resolve(seat->world(), start, 1).ok());
     EXPECT_FALSE(seat->resolve(0, Location{}, 1).ok());
     EXPECT_FALSE(seat->resolve(0, {start.arena, 0, UINT64_MAX - 5}, 100).ok());
-    if (seat->world() > 1) {  // alone, every address is one's own
+    if (seat->world() > 1) {  // for one rank, every address is its own
       int on_the_stack = 0;
       EXPECT_EQ(seat->locate(&on_the_stack, sizeof on_the_stack), Location());
       EXPECT_EQ(seat->locate(arena->data() + 990, 100'000'000), Location());

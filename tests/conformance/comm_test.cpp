@@ -102,7 +102,7 @@ TEST_P(Conformance, a_call_that_ends_before_it_exchanged_anything_did_not_happen
 
 // ---- Votes and agreement.
 
-/// The ranks, and how many they are.
+/// A set of ranks, and how many were added.
 struct Ranks {
   uint64_t set = 0, count = 0;
   void add(const Ranks& other) {
@@ -128,7 +128,7 @@ TEST_P(Conformance, any_number_of_records_combines_each_with_those_in_its_place)
   });
 }
 
-// A tree of two levels, and of three.
+// Trees with two and three levels.
 TEST(Tree, every_rank_counts_once_on_any_level) {
   for (const int world : {17, 273}) {
     const Meeting meeting(CommKind::local, world);
@@ -248,7 +248,7 @@ TEST_P(Conformance, the_rank_that_differs_is_named_with_both_sides) {
       expect_usable(seat);
       return outcome_of(status);
     });
-    // Of two ranks none is the majority: then rank 0 is right.
+    // Neither of two ranks is a majority, so rank 0 counts as right.
     const int32_t named = n == 2 ? 1 : odd;
     const int32_t other = named == 0 ? 1 : 0;
     const auto side = [&](int32_t r) {
@@ -265,7 +265,7 @@ TEST_P(Conformance, the_rank_that_differs_is_named_with_both_sides) {
 
 TEST_P(Conformance, all_gather_gives_every_ranks_bytes) {
   run([&](const Seat& seat) {
-    // Comms with shared memory need none, nor those of a device.
+    // Comms with shared memory do not need it, and neither do those on devices.
     if (seat->direct() || seat->device() != nullptr) return;
     const size_t n = static_cast<size_t>(seat->world());
     const size_t own = static_cast<size_t>(seat->rank());
@@ -337,7 +337,7 @@ TEST_P(Conformance, reduce_scatter_sums_in_rank_order_on_each_host_and_then_over
       for (size_t r = 0; r < n; ++r) {
         std::mt19937 random(static_cast<uint32_t>(100 + r));
         for (float& x : send[r]) {
-          // Small integers sum exactly in any order; the others do not.
+          // Small integers sum exactly in any order. The other numbers do not.
           const auto bits = random();
           x = own_order
                   ? static_cast<float>(bits % 1000)
@@ -364,7 +364,7 @@ TEST_P(Conformance, reduce_scatter_sums_in_rank_order_on_each_host_and_then_over
       Call call = begin(seat, Operation::step, 1);
       const Scattered one{{}, from.data(), sum.data(), count};
       EXPECT_OK(seat->reduce_scatter(call, {&one, 1}, scratch.data()));
-      EXPECT_OK(call.vote("done", {}));  // others may still wait for what this rank has sent
+      EXPECT_OK(call.vote("done", {}));  // others may still wait for data from this rank
       EXPECT_TRUE(count == 0 || memcmp(sum.data(), expected.data(), count * sizeof(float)) == 0)
           << count;
     }
@@ -375,7 +375,7 @@ TEST_P(Conformance, transfers_given_together_are_those_given_one_by_one) {
   run([&](const Seat& seat) {
     if (seat->direct() || seat->device() != nullptr) return;
     const auto n = static_cast<size_t>(seat->world()), own = static_cast<size_t>(seat->rank());
-    std::vector<size_t> counts;  // small ones, none, and some that go in many parts
+    std::vector<size_t> counts;  // small ones, empty ones, and some that need many parts
     size_t together = 0;
     for (size_t i = 0; i < 70; ++i)
       together += counts.emplace_back(i % 24 == 5 ? 200'000 + i : i * i % 97);
@@ -394,7 +394,7 @@ TEST_P(Conformance, transfers_given_together_are_those_given_one_by_one) {
     Call call = begin(seat, Operation::step, 1);
     EXPECT_OK(seat->reduce_scatter(call, scattered, scratch.data()));
     EXPECT_OK(seat->all_gather(call, back));
-    EXPECT_OK(call.vote("done", {}));  // others may still wait for what this rank has sent
+    EXPECT_OK(call.vote("done", {}));  // others may still wait for data from this rank
     size_t wrong = 0;
     for (size_t i = 0; i < given.size(); ++i)
       wrong += gathered[i] != static_cast<float>(n * (i % 1009) + n * (n - 1) / 2) ? 1u : 0u;
@@ -402,9 +402,9 @@ TEST_P(Conformance, transfers_given_together_are_those_given_one_by_one) {
   });
 }
 
-/// Sums and gathers a block of each owner, and returns how many elements are wrong. Where no
-/// padding travels, what is sent and gathered has no room for it, and others' sums stay as they
-/// are.
+/// Sums and gathers a block of each owner, and returns how many elements are wrong. If padding does
+/// not travel, the buffers have no room for it, and the sums of ranks that are not owners stay
+/// unchanged.
 size_t wrong_of_owners(const Seat& seat, int32_t owners) {
   const auto n = static_cast<size_t>(seat->world()), own = static_cast<size_t>(seat->rank());
   constexpr size_t kCount = kBlock;  // as in a plan

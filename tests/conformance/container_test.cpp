@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks in a real control group of 300 MiB, where the system lets a test make one, ask for more.
+// Ranks in a real control group of 300 MiB, if the system allows one, request more memory.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
 
-/// A control group that processes enter; gone with it.
+/// A control group that processes can enter. The destructor removes it.
 class ControlGroup {
  public:
   ControlGroup() {
@@ -67,7 +67,7 @@ TEST(Container, an_arena_beyond_the_limit_is_refused_and_nobody_is_killed) {
   });
 }
 
-// Either alone would have room for what it keeps.
+// Each rank alone would have room for its copy.
 TEST(Container, copies_of_several_ranks_beyond_the_limit_are_refused_and_training_goes_on) {
   const ControlGroup group;
   if (!group.made()) GTEST_SKIP() << "no control group can be made here";
@@ -91,7 +91,7 @@ TEST(Container, copies_of_several_ranks_beyond_the_limit_are_refused_and_trainin
   });
 }
 
-// Each alone would have room.
+// Each rank alone would have room.
 TEST(Container, states_of_several_ranks_beyond_the_limit_are_refused_and_nobody_is_killed) {
   const ControlGroup group;
   if (!group.made()) GTEST_SKIP() << "no control group can be made here";
@@ -110,7 +110,7 @@ TEST(Container, states_of_several_ranks_beyond_the_limit_are_refused_and_nobody_
       EXPECT_EQ(sealed, ZERO_ERR_MEMORY);
       EXPECT_TRUE(says("/sys/fs/cgroup/"));
     }
-    sleep(1);  // so that all hold what they have
+    sleep(1);  // until all ranks hold their memory
     EXPECT_OK(zero_free(optim));
     return std::string(zero_status_name(sealed));
   });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An update rule of the caller's own that fails, on whatever rank and however: all ranks are told,
-// and nothing has changed on any. What is declared wrongly, or otherwise than on other ranks.
+// Custom update rules that fail on any rank and in any way: all ranks get the error, and nothing
+// has changed on any of them. Also rules whose declaration is invalid, or differs between ranks.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,8 +13,8 @@
 namespace zero::test {
 namespace {
 
-/// AdamW until `failing` is set: then `fail` has the last word on the ranges of "matrix",
-/// of which every rank has some.
+/// AdamW until `failing` is set. Then `fail` determines the result for the ranges of "matrix", of
+/// which every rank owns some.
 struct Failing {
   std::function<zero_status(const zero_update&)> fail;
   bool failing = false;
@@ -22,15 +22,15 @@ struct Failing {
   OwnRule rule() {
     OwnRule rule = own_adamw();
     rule.update = [this, adamw = rule.update](const zero_update& update) -> zero_status {
-      EXPECT_STREQ(update.message, "");          // also behind a call that failed
-      const zero_status status = adamw(update);  // so that its copies differ from what stands
+      EXPECT_STREQ(update.message, "");          // even after a call that failed
+      const zero_status status = adamw(update);  // makes its copies differ from the current values
       return failing && update.param == 0 ? fail(update) : status;
     };
     return rule;
   }
 };
 
-/// Where a failure happens, and what it is called.
+/// A way to fail, and the words of the error.
 struct Way {
   std::function<zero_status(const zero_update&)> fail;
   std::string words;
@@ -84,7 +84,7 @@ std::vector<Way> ways_to_fail() {
   };
 }
 
-/// Every way to fail on every rank: the step that failed has left no trace.
+/// Tries every way to fail on every rank. A failed step must leave no trace.
 TEST(OwnRuleFailure, a_failure_is_told_to_all_and_has_changed_nothing_anywhere) {
   const std::vector<Way> ways = ways_to_fail();
   for (int world = 1; world <= 3; world++) {
@@ -171,11 +171,11 @@ TEST(OwnRuleFailure, gradients_are_forgotten_with_the_step_that_failed) {
     double value = 0;
     EXPECT_EQ(zero_grad_get(model.optim(), 0, 0, 0, &value), ZERO_ERR_STATE);
     failing.failing = false;
-    EXPECT_OK(zero_step(model.optim(), nullptr));  // reduces anew
+    EXPECT_OK(zero_step(model.optim(), nullptr));  // reduces again
   });
 }
 
-/// A rank without inputs serves the others: its function runs inside zero_join.
+/// A rank without inputs serves the others. Its function runs inside zero_join.
 TEST(OwnRuleFailure, a_rank_that_joined_updates_its_share_and_its_failure_is_the_others) {
   for (const bool fails : {false, true}) {
     on_ranks(CommKind::local, 2, [&](zero_comm* comm, int rank) {
@@ -208,7 +208,7 @@ TEST(OwnRuleFailure, a_rank_that_joined_updates_its_share_and_its_failure_is_the
   }
 }
 
-// ---- Declared wrongly, or otherwise than on other ranks
+// ---- Invalid declarations, and declarations that differ between ranks
 
 TEST(OwnRuleDeclared, ranks_that_declare_something_else_are_told_which_and_what) {
   struct Change {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state that a rule of the caller's declares: its names, who has it, and checkpoints of it.
+// The state that a custom rule declares: its names, its owners, and checkpoints of it.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -22,7 +22,7 @@ TEST(OwnRule, its_state_is_called_by_its_names_and_can_be_set) {
       const std::vector<const char*> all = model.state_names(2);
       return std::vector<std::string>(all.begin(), all.end());
     };
-    EXPECT_EQ(names(), std::vector<std::string>{"master"});  // no step yet
+    EXPECT_EQ(names(), std::vector<std::string>{"master"});  // before the first step
     ASSERT_OK(model.step());
     EXPECT_EQ(names(), (std::vector<std::string>{"exp_avg", "exp_avg_sq", "master"}));
 
@@ -35,7 +35,7 @@ TEST(OwnRule, its_state_is_called_by_its_names_and_can_be_set) {
   });
 }
 
-/// AdamW with as many slots as a rule may have.
+/// AdamW with the maximum number of slots.
 OwnRule full_of_state() {
   OwnRule rule = own_adamw();
   for (char letter = 'a'; rule.slots.size() < 8; letter++) rule.slots.emplace_back(1, letter);
@@ -54,7 +54,7 @@ OwnRule full_of_state() {
   return rule;
 }
 
-/// What three ranks saved, others load and go on with, as if nobody had stopped.
+/// Other ranks load the state that three ranks saved, and continue as if nothing had stopped.
 TEST(OwnRule, its_state_is_saved_and_loaded_by_any_number_of_ranks_and_any_partition) {
   const OwnRule rule = full_of_state();
   const Scratch scratch;
@@ -118,7 +118,8 @@ TEST(OwnRule, a_checkpoint_of_another_rule_or_of_other_state_is_refused_with_eve
   });
 }
 
-/// By hand to the next rank each time; else "matrix", which freezes, is the last to get an owner.
+/// A manual partition moves each parameter to the next rank each time. Otherwise "matrix", which
+/// freezes, is dealt last.
 TEST(OwnRule, its_state_moves_whole_to_other_owners) {
   const OwnRule rule = full_of_state();
   const auto deal_out = [](OwnModel& model, int32_t partition, int32_t deal) {

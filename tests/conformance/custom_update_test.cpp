@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an update function of the caller's is told, what it may do, and when it is called.
+// What a custom update function receives, what it may do, and when it is called.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -15,7 +15,7 @@
 namespace zero::test {
 namespace {
 
-/// Declares two settings, one of them with the name of a built-in one.
+/// Declares two settings, one of them with the name of a built-in setting.
 OwnRule looking_rule(std::function<zero_status(const zero_update&)> update, bool whole = false) {
   return {.name = "look",
           .slots = {"a", "b"},
@@ -24,7 +24,7 @@ OwnRule looking_rule(std::function<zero_status(const zero_update&)> update, bool
           .update = std::move(update)};
 }
 
-/// Element `i` of an array of an update, whose type it tells.
+/// Returns element `i` of an array of an update. The update has the type.
 double element(const zero_update& u, const void* array, int64_t i) {
   return u.dtype == ZERO_FLOAT64 ? static_cast<const double*>(array)[i]
                                  : static_cast<double>(static_cast<const float*>(array)[i]);
@@ -65,7 +65,7 @@ void expect_settings(const zero_update& u) {
   EXPECT_EQ(setting_of(u, "weight_decay"), u.weight_decay);
 }
 
-/// The gradient of the range, as it was handed over, and the slots of the step before.
+/// Checks the gradient of the range as the caller passed it, and the slots of the previous step.
 void expect_contents(const zero_update& u, int step) {
   const auto param = static_cast<size_t>(u.param);
   for (int64_t i = 0; i < u.count; i++) {
@@ -79,7 +79,7 @@ void expect_contents(const zero_update& u, int step) {
   }
 }
 
-/// Of a rank, without those of "late" while it has no gradient.
+/// Returns the number of elements that a rank owns, without "late" while that has no gradient.
 int64_t owned_elements(const Optim& optim, int rank, bool late) {
   const std::vector<int64_t> ranges = optim.owned(rank);
   int64_t owned = 0;
@@ -117,13 +117,14 @@ TEST(OwnRule, the_function_is_told_where_its_range_is_and_what_to_do_there) {
   }
 }
 
-/// At run time, rounded as the thread does.
+/// Adds at run time, with the rounding mode of the thread.
 float added(float a, float b) {
   volatile float one = a, other = b;
   return one + other;
 }
 
-/// It leaves every range with another rounding: the next ones, and the caller, have their own.
+/// The function leaves another rounding mode after every range. The next ranges and the caller keep
+/// their own.
 TEST(OwnRule, what_it_does_to_rounding_ends_with_its_call) {
   std::array<std::string, 2> states;
   for (const bool changes : {false, true}) {
@@ -144,7 +145,7 @@ TEST(OwnRule, what_it_does_to_rounding_ends_with_its_call) {
 }
 
 TEST(OwnRule, its_values_are_the_exact_masters) {
-  // bf16 loses these steps; masters do not, whole or as remainders.
+  // bf16 loses these steps. Master weights do not, whether they are whole or remainders.
   for (const int32_t master : {ZERO_MASTER_FLOAT32, ZERO_MASTER_REMAINDER}) {
     on_ranks(CommKind::local, 2, [&](zero_comm* comm, int) {
       std::map<int64_t, float> values;
@@ -202,7 +203,7 @@ TEST(OwnRule, a_function_may_ask_and_its_other_calls_are_busy) {
     optim = model.optim();
     ASSERT_OK(model.step());
     EXPECT_GT(calls, 0);
-    zero_comm* other = solo();  // of another comm everything is allowed
+    zero_comm* other = solo();  // every call is allowed on another comm
     rule.update = [&](const zero_update&) -> zero_status { return zero_comm_barrier(other); };
     EXPECT_OK(model.step());
     zero_comm_free(other);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the calls of the training loop answer where tensors are on a device.
+// The results of the calls of a training loop if tensors are on a device.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,7 +16,7 @@ constexpr int64_t kCount = 1500;
 
 zero_options defaults() { return initialized<zero_options>(); }
 
-/// One rank, on a device of that seed or the host, with one parameter or two.
+/// One rank on a device with that seed, or on the host, with one or two parameters.
 class One : public Floats {
  public:
   One(const zero_options& options, uint64_t seed, size_t tensors = 1)
@@ -40,7 +40,7 @@ class One : public Floats {
     give(gradient, last);
     return reduce_with({}, ZERO_REDUCE_MEAN, stream());
   }
-  /// Gradients of the first `present` parameters, to be added to.
+  /// Accumulates gradients of the first `present` parameters.
   zero_status accumulate(size_t present) {
     return reduce_with({grad(0), present > 1 ? grad(1) : nullptr}, ZERO_REDUCE_ACCUMULATE,
                        stream());
@@ -66,7 +66,8 @@ void expect_same_end(One& device, One& host) {
   }
 }
 
-/// The same steps on a device and on the host, asked for after each step or in the end only.
+/// Compares the same steps on a device and on the host. Results are requested after each step, or
+/// only at the end.
 void compare(const zero_options& options, bool asks, uint64_t seed) {
   One device(options, seed), host(options, 0);
   for (size_t s = 0; s < std::size(kLast); s++) {
@@ -98,7 +99,8 @@ TEST(DeviceCalls, steps_are_skipped_and_the_scale_follows_as_on_the_host) {
   }
 }
 
-/// Steps that clip values, told by `of_nonfinite` how one ends whose gradients are not finite.
+/// Checks steps that clip values. `of_nonfinite` is the status of a step with gradients that are
+/// not finite.
 void expect_nothing_hidden(const zero_options& options, zero_status of_nonfinite, uint64_t seed) {
   One device(options, seed), host(options, 0);
   for (const float last : kLast) {
@@ -111,7 +113,7 @@ void expect_nothing_hidden(const zero_options& options, zero_status of_nonfinite
     }
     const zero_result found = device.found();
     EXPECT_EQ(found.status, status);
-    // What is refused leaves the count of the step before it.
+    // A refused step keeps the count of the step before.
     EXPECT_EQ(found.nonfinite, !std::isfinite(last) && status >= 0 ? 1 : 0);
     expect_same_end(device, host);
   }
@@ -207,7 +209,7 @@ TEST(DeviceCalls, a_reduction_that_fails_leaves_the_sums_before_it_to_the_step) 
     one.chaos().fail_once(call, Status(ZERO_ERR_MEMORY, "the device has failed once"));
     const zero_status failed = one.accumulate(2);
     one.chaos().fail_once(-1, Status());
-    if (failed == ZERO_OK || one.step() != ZERO_OK) continue;  // or the comm is broken
+    if (failed == ZERO_OK || one.step() != ZERO_OK) continue;  // otherwise the comm is broken
     failures++;
     EXPECT_EQ(one.values(), host.values()) << "call " << call;
   }

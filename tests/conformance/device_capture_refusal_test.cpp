@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What cannot be captured, or is out of date when it is launched, says so, and spoils neither the
-// capture nor the optimizer.
+// Calls that cannot be captured, and graphs that are out of date at their launch, report it. They
+// damage neither the capture nor the optimizer.
 #include <gtest/gtest.h>
 
 #include <string>

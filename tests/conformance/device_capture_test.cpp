@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps that are captured once and launched again and again: as many steps as calls would have
-// made, with the same bits.
+// Steps that are captured once and launched repeatedly give bitwise the same results as the same
+// number of calls.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -50,12 +50,12 @@ const std::vector<Feature> kFeatures = {
     {"wire", [](zero_options& o) { o.wire_dtype = ZERO_BFLOAT16; }},
 };
 
-/// Turns of which launches make some, calls the others.
+/// The turns of a training. Launches run some of them, and calls run the others.
 struct Turns {
   uint64_t seed;
   int count = 12;
   bool bad(int turn) const { return turn % 4 == 2; }
-  /// The first may be a launch.
+  /// The first turn may be a launch.
   bool launched(int turn) const {
     return std::mt19937_64(seed * 64 + static_cast<uint64_t>(turn))() % 3 != 0;
   }
@@ -71,7 +71,7 @@ void run(Captured& model, const Turns& turns, bool captures) {
     if (launched && !graph.made()) graph = model.capture_step();
     model.give(turn, turns.bad(turn));
     if (launched) {
-      // Parameters of a call before, with overlap_gather.
+      // An earlier call may still gather parameters with overlap_gather.
       model.wait(ZERO_ALL_PARAMS, model.stream());
       model.launch(graph);
     } else {
@@ -82,7 +82,7 @@ void run(Captured& model, const Turns& turns, bool captures) {
   }
 }
 
-/// Some turns by calls on the host, and partly by launches on the device.
+/// Runs turns as calls on the host, and partly as launches on the device.
 void expect_launches_equal_host(Both& both, const Feature& feature, uint64_t seed) {
   run(both.host, {seed}, false);
   run(both.device, {seed}, true);
@@ -145,7 +145,7 @@ TEST(DeviceCapture, calls_of_one_capture_on_two_streams_go_on_from_each_other) {
   });
 }
 
-/// The same turns of two ranks, by calls alone or by launches too.
+/// Runs the same turns on two ranks, with calls only or with launches too.
 std::vector<Contents> together(CommKind kind, const zero_options& options, uint64_t seed,
                                bool captures) {
   const Meeting meeting(kind, 2, {.seed = seed});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order that a step keeps between its streams: right in a thousand legal schedules, and each of
-// its rules is missed by one of them when it is forgotten.
+// The order that a step keeps between its streams is right in a thousand legal schedules. Without
+// any one of its rules, at least one schedule goes wrong.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 namespace zero::test {
 namespace {
 
-/// Short runs of every way that gradients and parameters go.
+/// Variants of a short run that cover every path of gradients and parameters.
 struct Variant {
   const char* name;
   std::function<void(Training&)> set;
@@ -45,7 +45,7 @@ Training schedule(uint64_t seed) {
   Training training = base(2);
   training.sizes = {700, 3, 2100, 1, 1300};
   training.bucket_bytes = 4096;
-  if (seed % 10 == 1) training.sizes.push_back(9000);  // more than begin at once
+  if (seed % 10 == 1) training.sizes.push_back(9000);  // more than can begin at once
   training.steps = 3;
   training.asks = seed % 5 == 0;
   training.where = seed % 2 == 0 ? Where::foreign : Where::per_rank_arenas;
@@ -54,7 +54,7 @@ Training schedule(uint64_t seed) {
   return training;
 }
 
-/// What came out of a run, in few words; the same for the same schedule in any legal order.
+/// Returns the result of a run in short form. It is the same in any legal order.
 std::string outcome(const std::vector<Outcome>& ranks) {
   std::string all;
   for (const Outcome& rank : ranks) {
@@ -65,7 +65,7 @@ std::string outcome(const std::vector<Outcome>& ranks) {
   return all;
 }
 
-/// What came out of a schedule without the waits of a rule, and the rules that it met.
+/// The outcome of a schedule without the waits of a rule, and the rules that it used.
 struct Seen {
   std::string outcome;
   std::set<std::string> rules;
@@ -73,7 +73,7 @@ struct Seen {
 
 Seen see(CommKind kind, uint64_t seed, const char* forgotten) {
   Devices devices{.seed = seed, .forgotten = forgotten};
-  // Each transfer in one piece or in many, of which the last may have nothing but padding.
+  // Transfers have one piece or many. The last piece may be only padding.
   if (kind == CommKind::staged) devices.options.staging_bytes = seed % 2 == 0 ? 2048 : 65'536;
   const Meeting meeting(kind, 2, devices);
   std::string all = outcome(run(schedule(seed), meeting));
@@ -82,7 +82,7 @@ Seen see(CommKind kind, uint64_t seed, const char* forgotten) {
   return {all, meeting.chaos().rules()};
 }
 
-/// The right outcome of each schedule: it depends on what it trains, not on the seed.
+/// The right outcome of each schedule. It depends on the training, not on the order.
 class Right {
  public:
   explicit Right(CommKind kind) : others_sum_(kind == CommKind::nccl) {}
@@ -99,7 +99,7 @@ class Right {
   std::map<uint64_t, std::string> known_;
 };
 
-/// Ranks that meet in some way, and the rules that their order is made of.
+/// A kind of comm, and the rules of its order.
 struct Order {
   CommKind kind;
   std::vector<const char*> rules;
@@ -118,8 +118,8 @@ const std::vector<Order> kOrders = {
       queued::order::kEnded, queued::order::kLooked, queued::order::kAnnounced}},
     {CommKind::gates, kMemoryRules},
     {CommKind::hosts, kMemoryRules},
-    // What travels through the host is kept apart, and in order, by rules of its own, and what was
-    // found travels behind the parameters: they have arrived when zero_step returns.
+    // Transfers through the host are separated and ordered by rules of their own. The results
+    // travel after the parameters, which have arrived when zero_step returns.
     {CommKind::staged,
      {queued::order::kGiven, queued::order::kSummed, queued::order::kMeasured,
       queued::order::kDecided, queued::order::kUpdated, queued::order::kGathered,
@@ -147,7 +147,7 @@ TEST_P(DeviceOrders, schedules_end_with_the_bits_of_one_process) {
 TEST_P(DeviceOrders, each_rule_that_is_forgotten_is_missed_by_a_schedule) {
   const auto& [kind, rules] = GetParam();
   Right right(kind);
-  // In a process of its own: what reads tables that are not there yet may end it, or wait for ever.
+  // Runs in a separate process, because work that reads tables too early may crash or hang.
   constexpr int64_t kForgottenMs = 30'000;
   const auto goes_wrong = [&, kind = kind](uint64_t seed, const char* forgotten,
                                            int64_t deadline_ms) {
@@ -167,10 +167,10 @@ TEST_P(DeviceOrders, each_rule_that_is_forgotten_is_missed_by_a_schedule) {
   }
 }
 
-/// A parameter of one rank that is trained on a stream of its own.
+/// A parameter of one rank that is trained on its own stream.
 class Model : public Floats {
  public:
-  /// `data`: where the parameter is, if in an arena.
+  /// `data` is the parameter's memory if it is in an arena.
   explicit Model(zero_comm* comm, bool overlaps = false, float* data = nullptr)
       : Floats(comm, options_with([&](zero_options& o) { o.overlap_gather = overlaps; }), 1, kCount,
                data) {
@@ -179,7 +179,7 @@ class Model : public Floats {
   }
 
   using Floats::step;
-  /// By a gradient that is elsewhere this time.
+  /// Takes a step with a gradient in other memory.
   zero_status step(float* grad) { return step_with({grad}, ZERO_REDUCE_MEAN, stream()); }
   std::string bytes() const { return bytes_of(data(0)); }
   std::string bytes_of(const float* from) const {
@@ -191,8 +191,8 @@ class Model : public Floats {
   static constexpr size_t kBytes = sizeof(float) * kCount;
 };
 
-/// Two optimizers of each rank that step in turn, each on a stream of its own, with parameters that
-/// travel behind the steps. How many transfers could have run at once.
+/// Steps two optimizers per rank in turn, each on its own stream, with parameters that arrive after
+/// the steps. Returns how many transfers could have run at the same time.
 int64_t transfers_that_meet(uint64_t seed, const char* forgotten) {
   const Meeting meeting(CommKind::nccl, 2, {.seed = seed, .forgotten = forgotten});
   on_ranks(meeting, [](zero_comm* comm, int) {
@@ -211,8 +211,8 @@ TEST(DeviceOrder, transfers_of_all_optimizers_of_a_comm_are_kept_apart) {
   EXPECT_TRUE(missed) << "nothing depends on: " << queued::order::kApart;
 }
 
-/// A step by gradients in an arena, which is then given up, early or at the end. What the first of
-/// two ranks ends with.
+/// Takes a step with gradients in an arena, which is freed early or at the end. Returns the result
+/// of the first of two ranks.
 std::string stepped_from_arena(CommKind kind, uint64_t seed, bool early) {
   return results_of(Meeting(kind, 2, {.seed = seed}), [&](zero_comm* comm, int) {
     Model model(comm);
@@ -235,19 +235,19 @@ TEST(DeviceOrder, an_arena_that_is_given_up_stays_until_queued_steps_are_done) {
   }
 }
 
-/// Two ranks that reach each other's memory clip by one norm, and then by another. What the first
-/// ends with.
+/// Clips by one norm and then by another, on two ranks that reach each other's memory. Returns the
+/// result of the first rank.
 std::string clipped_twice(CommKind kind, uint64_t seed, const char* forgotten) {
   Devices devices{.seed = seed, .forgotten = forgotten};
   if (std::string(forgotten) != "no rule")
-    devices.options.timeout_ms = 200;  // told too early is not told
+    devices.options.timeout_ms = 200;  // a signal that comes too early is lost
   return results_of(Meeting(kind, 2, devices), [&](zero_comm* comm, int) {
     Model model(comm);
     std::string bytes;
     for (int step = 0; step < 3; step++) {
       void* const stream = model.stream();
       zero_status worst = model.reduce_with({}, ZERO_REDUCE_MEAN, stream);
-      // The second clips nothing: it would make good what the first found wrongly.
+      // The second norm clips nothing, because clipping would hide an error of the first.
       for (const auto& [p, most] : {std::pair(2.0, 1.0), {1.0, 1e9}})
         worst = std::min(worst,
                          zero_clip_grad_norm(model.optim(), nullptr, 0, most, p, nullptr, stream));

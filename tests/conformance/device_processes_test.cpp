@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that are processes on one GPU, reaching each other's memory, end with the bits of one
-// process on the host. The program itself never opens the GPU: children could not then.
+// Processes on one GPU that reach each other's memory end with bitwise the same values as one
+// process on the host. The program itself never opens the GPU, because its children could not open
+// it then.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -59,14 +60,14 @@ void expect_right(const Training& training, const std::string& what) {
 }
 
 TEST(DeviceProcesses, two_of_nccl_on_one_gpu_end_with_the_bits_of_one_process) {
-  constexpr int kOldest = 23000;  // that lets two ranks share a GPU
+  constexpr int kOldest = 23000;  // allows two ranks on one GPU
   const Result<const nccl::Library*> library = nccl::library();
   if (!library.ok()) GTEST_SKIP() << library.failure().text();
   if ((*library)->version < kOldest)
     GTEST_SKIP() << "NCCL " << nccl::version_text((*library)->version)
                  << " has no NCCL_MULTI_RANK_GPU_ENABLE, which 2.30 has";
   setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
-  // Two numbers have one sum, in whatever order NCCL adds them.
+  // Two numbers have one sum, in whichever order NCCL adds them.
   for (const Where where : {Where::per_rank_arenas, Where::foreign}) {
     const Result<NcclId> id = nccl_unique_id();
     ASSERT_TRUE(id.ok()) << id.failure().text();

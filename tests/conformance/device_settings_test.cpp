@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Settings that the caller keeps in the device's memory: each step, called or launched, reads them
-// when it is made.
+// Settings that the caller keeps in device memory. Each step reads them when it runs, whether it is
+// a call or a launch.
 #include <gtest/gtest.h>
 
 #include <cmath>

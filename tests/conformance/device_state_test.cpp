@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// State, gradients and checkpoints of an optimizer whose tensors are on a device: the calls that
-// wait give and take the bits that they do on the host, and never touch the device's memory
-// themselves.
+// State, gradients and checkpoints of an optimizer whose tensors are on a device. Calls that wait
+// return and accept bitwise the same values as on the host, and the host never touches device
+// memory.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -22,7 +22,7 @@ std::vector<Tensor> with_integers() {
   return tensors;
 }
 
-/// More than passes at once, with a rest.
+/// Returns tensors that need several transfers, of which the last is partial.
 std::vector<Tensor> large() { return {{"wide", 300'011}, {"half", 530'003, ZERO_BFLOAT16}}; }
 
 struct Choices {
@@ -31,7 +31,7 @@ struct Choices {
   std::vector<Tensor> tensors = with_integers();
 };
 
-/// With a buffer, sealed.
+/// A sealed optimizer with a buffer.
 class Rank : public Replica {
  public:
   explicit Rank(const Choices& choices)
@@ -71,7 +71,7 @@ Choices on_host(Choices choices) {
   return choices;
 }
 
-/// The same on a device and on the host.
+/// The same model on a device and on the host.
 struct Twins {
   explicit Twins(const Choices& choices) : device(choices), host(on_host(choices)) {}
   void each(const std::function<void(Rank&)>& body) {
@@ -93,7 +93,7 @@ struct Twins {
   Rank device, host;
 };
 
-/// Rules and masters, each on a device of another seed.
+/// Returns combinations of rules and master weights, each on a device with another seed.
 std::vector<Choices> kinds() {
   std::vector<Choices> all;
   for (const int32_t master : {ZERO_MASTER_FLOAT32, ZERO_MASTER_REMAINDER, ZERO_MASTER_NONE}) {
@@ -114,7 +114,7 @@ TEST(DeviceState, what_one_saved_trains_on_on_the_other) {
       Rank& from = to_device ? twins.host : twins.device;
       Rank& to = to_device ? twins.device : twins.host;
       const std::string path = scratch / std::to_string(2 * choices.seed + to_device);
-      to.steps(7, 2);  // what was there is replaced
+      to.steps(7, 2);  // the load replaces this
       from.steps(0, 3);
       from.set_buffer(9);
       from.save(path);
@@ -254,7 +254,7 @@ std::string text_of(const std::vector<std::byte>& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// Every call that moves tensors, and a checkpoint after each.
+/// Makes every call that moves tensors, with a checkpoint after each.
 void live(Rank& rank, bool by_hand, const std::string& directory) {
   rank.steps(0, 2);
   rank.set_buffer(3 + rank.rank());

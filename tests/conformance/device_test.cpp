@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every device promises; a new one joins by a line in the list of cases at the end.
+// What every device promises. A new device needs a line in the list of cases at the end.
 #include "device/device.h"
 
 #include <gtest/gtest.h>
@@ -60,7 +60,7 @@ class EveryDevice : public ::testing::TestWithParam<DeviceCase> {
     ok(device_->record(end.handle(), stream.handle()));
     ok(await(*device_, end.handle(), kPatienceMs, "a test's work"));
   }
-  /// The bytes of `memory`, in the order of `stream`.
+  /// Returns the bytes of `memory` in the order of `stream`.
   std::vector<uint8_t> read(const DeviceMemory& memory, const Stream& stream) {
     const HostBuffer buffer = host(memory.bytes());
     ok(device_->copy(stream.handle(), buffer.data(), memory.data(), memory.bytes()));
@@ -68,7 +68,7 @@ class EveryDevice : public ::testing::TestWithParam<DeviceCase> {
     const auto* const first = reinterpret_cast<const uint8_t*>(buffer.data());
     return {first, first + memory.bytes()};
   }
-  /// A block of bytes for each round, in the order of the other stream.
+  /// Checks that there is a block for each round, in the order of the other stream.
   void expect_rounds(const DeviceMemory& results) {
     std::vector<uint8_t> wanted;
     for (size_t round = 0; round < kRounds; ++round)
@@ -116,7 +116,7 @@ TEST_P(EveryDevice, the_default_stream_does_work) {
   EXPECT_EQ(read(there, stream_), std::vector<uint8_t>(kCount, 7));
 }
 
-// Two streams hand a block to and fro: each round is wrong if either wait is not kept.
+// Two streams hand a block back and forth. A round is wrong if either wait is missing.
 TEST_P(EveryDevice, a_stream_waits_for_what_another_recorded) {
   const DeviceMemory shared = memory(kCount), results = memory(kRounds * kCount);
   const Event written = made(make_event(device_)), taken = made(make_event(device_));
@@ -236,7 +236,7 @@ TEST_P(EveryDevice, a_descriptor_is_memory_for_whoever_maps_it_and_as_long_as_an
   for (size_t i = 0; i < kCount; i++) ASSERT_EQ(buffer.data()[i], std::byte{9}) << i;
 }
 
-// Two streams hand a block to and fro by words: as above by events.
+// Two streams hand a block back and forth with words, as they do with events above.
 TEST_P(EveryDevice, a_stream_waits_for_a_word_that_another_writes) {
   alignas(4096) static uint32_t words[1024];
   std::memset(words, 0, sizeof words);
@@ -245,7 +245,7 @@ TEST_P(EveryDevice, a_stream_waits_for_a_word_that_another_writes) {
   ASSERT_TRUE(opened.ok()) << opened.failure().text();
   const Result<OpenedHost> again = open_host(device_, words, sizeof words);
   ASSERT_TRUE(again.ok()) << again.failure().text();
-  *opened = OpenedHost();  // the other one still holds it open
+  *opened = OpenedHost();  // the other one still keeps it open
   uint32_t* const written = &words[0];
   uint32_t* const taken = &words[1];
   const DeviceMemory shared = memory(kCount), results = memory(kRounds * kCount);

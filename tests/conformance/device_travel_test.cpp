@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How gradients and parameters travel over NCCL: in place by owner where owners have parts of very
-// different sizes, and in as few launches as what waits for them allows.
+// How gradients and parameters travel over NCCL: in place by owner if the parts of owners differ
+// greatly in size, and in as few launches as their dependencies allow.
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -15,7 +15,7 @@
 namespace zero::test {
 namespace {
 
-/// Laid out by the plan in arenas of each rank's own.
+/// Returns a training in per-rank arenas with the layout of the plan.
 Training in_arenas(int world, std::vector<int64_t> sizes) {
   Training training = base(world);
   training.sizes = std::move(sizes);
@@ -36,7 +36,7 @@ struct Seen {
   int64_t to_owners, launches;
 };
 
-/// Of the calls of a training that ends with the bits of one process.
+/// Counts calls in a training that ends with bitwise the same values as one process.
 Seen trained(const Training& training, uint64_t seed, const std::string& what) {
   const Meeting meeting(CommKind::nccl, training.world, {.seed = seed});
   expect_equals_reference(training, run(training, meeting),
@@ -73,7 +73,7 @@ TEST(DeviceTravel, whole_tensors_of_like_owners_travel_together) {
   EXPECT_EQ(trained(whole_tensors(2, {500, 500, 100, 100}), 1, "like").to_owners, 0);
 }
 
-/// Of parameters that take so many transfers, in place.
+/// Returns the launches for parameters that need this number of transfers, in place.
 int64_t launches(int transfers, double max_grad_norm = 0) {
   Training training = in_arenas(2, {2048 * transfers - 100});
   training.bucket_bytes = 4096;
@@ -92,8 +92,8 @@ TEST(DeviceTravel, sums_that_are_all_waited_for_are_one_launch) {
   EXPECT_EQ(launches(20, 0.1) - launches(8, 0.1), 2 * 4 * 2) << "those of gathers";
 }
 
-// ---- Arenas that NCCL maps on all ranks: every training ends with the same bits with and without,
-// and ranks whose memory is not at the same place everywhere go without together.
+// ---- Arenas that NCCL maps on all ranks. Every training ends with the same bits with and without
+// them. If the memory is at different places on ranks, no rank uses them.
 
 constexpr Devices kWithWindows{.seed = 1};
 
@@ -132,7 +132,7 @@ TEST(DeviceWindows, nothing_in_foreign_memory_is_mapped) {
   EXPECT_EQ(mapped_transfers(meeting), 0);
 }
 
-/// A parameter of ones with its gradient, trained by an optimizer of its own.
+/// A parameter of ones and its gradient, trained by an optimizer of its own.
 class Trained : public Floats {
  public:
   static constexpr int64_t kCount = 4096;
@@ -144,14 +144,14 @@ class Trained : public Floats {
     give_all(std::vector<float>(kCount, static_cast<float>(1 + rank())));
   }
 
-  /// Of one step: what the first and the last element have become.
+  /// Takes one step. Returns the first and the last element.
   std::string step() {
     EXPECT_OK(Floats::step());
     const std::vector<float> all = values();
     return std::to_string(all.front()) + " " + std::to_string(all.back());
   }
 
-  /// A step that a launch of a graph would make.
+  /// Captures a step for launches of a graph.
   void capture_step() {
     seal();
     EXPECT_OK(chaos().begin_capture(stream()));
@@ -165,7 +165,7 @@ class Trained : public Floats {
 
 using Arenas = std::deque<Arena>;
 
-/// `said` on each rank of what body(comm, arenas) does, with two arenas that each have room for
+/// Expects body(comm, arenas) to return `said` on each rank. Each of the two arenas has room for
 /// four such parameters.
 void expect_said(const Meeting& meeting, const std::string& said,
                  const std::function<std::string(zero_comm*, const Arenas&)>& body) {
@@ -177,7 +177,7 @@ void expect_said(const Meeting& meeting, const std::string& said,
     EXPECT_EQ(result, said);
 }
 
-/// At other places on each rank.
+/// Places the tensors at different offsets on each rank.
 Trained apart(zero_comm* comm, const Arenas& arenas) {
   const auto at = static_cast<ptrdiff_t>(1 + zero_comm_rank(comm)) * Trained::kCount;
   return Trained(comm, arenas[0].floats() + at, arenas[1].floats() + at);
@@ -246,7 +246,7 @@ TEST(DeviceWindows, nothing_is_mapped_by_a_call_that_is_captured) {
       EXPECT_OK(zero_comm_barrier(comm));
     };
     trained.capture_step();
-    expect_windows(2);  // those of parameters, by the seal
+    expect_windows(2);  // the parameters' windows, opened by the seal
     const std::string stepped = trained.step();
     expect_windows(4);
     return stepped;

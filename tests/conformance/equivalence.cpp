@@ -13,8 +13,8 @@
 namespace zero::test {
 namespace {
 
-/// The reference's NAdam calls pow and its norms are long doubles, whose last bits are its own;
-/// only fp64 parameters show them.
+/// The reference uses pow for NAdam and long double for norms, so its last bits differ. Only fp64
+/// parameters show that.
 double slack_of(const Training& training) {
   const bool differs = training.optimizer == ZERO_OPTIMIZER_NADAM;
   return differs || takes_whole_tensors(training.optimizer) ? 1e-12 : 0;

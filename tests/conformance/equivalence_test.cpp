@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// N ranks equal one process, bit for bit.
+// N ranks give bitwise the same results as one process.
 #include "equivalence.h"
 
 #include <gtest/gtest.h>
@@ -18,9 +18,9 @@
 namespace zero::test {
 namespace {
 
-// ---- Whatever two things may meet in training.
+// ---- Any two properties of a training, combined.
 
-/// All rules, and two of the caller's own: one takes elements one by one, one whole tensors.
+/// All rules, and two custom ones: one for elements, and one for whole tensors.
 const std::vector<Optimizer>& rules() {
   static const std::vector<Optimizer> all = [] {
     std::vector<Optimizer> both = kOptimizers;
@@ -135,46 +135,46 @@ struct Some {
   bool in(const Combination& one) const { return is(axis, one[axis]); }
 };
 
-/// No value of the one meets any of the other.
+/// No value of one is combined with any value of the other.
 using Exclusion = std::pair<Some, Some>;
 
-/// What the library refuses, with words that other tests look for.
+/// Combinations that the library refuses with words that other tests check.
 std::vector<Exclusion> make_exclusions() {
   const size_t last = rules().size() - 1;
-  Some special{rule, {last - 1}};  // the caller's own, and those of whole tensors
+  Some special{rule, {last - 1}};  // the custom rules, and those for whole tensors
   for (size_t r = 0; r <= last; r++)
     if (takes_whole_tensors(rules()[r].number)) special.values.push_back(r);
   const Some begun{ending, {begun_before}}, joins{uneven, {1, 2}}, several{instances, {1}};
-  // Places by their number in kOns.
+  // Positions by their index in kOns.
   const Some on_hosts{on, {0, 1, 7}}, on_devices{on, {2, 3, 4, 5, 6}}, asks_nothing{asks, {0}};
   std::vector<Exclusion> all = {
-      // An early update would need all gradients first, or nothing is announced to begin with.
+      // These need all gradients before the first update, or announce none.
       {begun, {norm, {1, 2}}},
       {begun, {how, {clipped_by_hand, reduced_by_hand}}},
       {begun, {value, {1}}},
       {begun, {micro_batches, {1}}},
       {begun, {announced, {0}}},
       {begun, special},
-      // There is nothing to clip by.
+      // There is no norm to clip by.
       {{norm, {0}}, {how, {clipped_by_hand}}},
-      // Its tensors would be cut.
+      // EVEN would cut its tensors.
       {{rule, {last}}, {partition, {ZERO_PARTITION_EVEN}}},
-      // All ranks hand over the same gradients.
+      // All ranks pass the same gradients.
       {{how, {reduced_already}}, {missing, {1}}},
       {{how, {reduced_already}}, joins},
-      // Nobody is there to wait for, or owners would move while a rank has joined.
+      // There is no rank to wait for, or owners would change after a rank has joined.
       {joins, {world, {0}}},
       {joins, {owners, {1}}},
-      // Copies are of several ranks, have memory of their own, and nothing is queued between them.
+      // Copies need several ranks with separate memory, and no queued transfers between them.
       {several, {world, {0}}},
       {several, {where, {size_t(Where::arenas), size_t(Where::mixed)}}},
       {several, {on, {2, 3, 6}}},
-      // A device of its own is one rank's; the others are tried with two ranks and three.
+      // `device` has one rank. The other kinds are tested with two and three ranks.
       {{on, {2}}, {world, {1, 2, 3, 4}}},
       {{on, {3, 4, 5, 6}}, {world, {0, 3, 4}}},
-      // Over NCCL no memory is shared.
+      // NCCL shares no memory.
       {{on, {3}}, {where, {size_t(Where::arenas), size_t(Where::mixed)}}},
-      // A host has done each step when the call returns. So what asks nothing is on devices.
+      // A host has completed each step when the call returns, so only devices run without asking.
       {on_hosts, asks_nothing},
       {asks_nothing, {world, {3, 4}}},
   };
@@ -190,7 +190,8 @@ const std::vector<Exclusion>& exclusions() {
 }
 
 bool is_legal(const Combination& one) {
-  // The reference's norms have not all bits, which fp64 shows unless it is told of ours.
+  // The reference's norms are not exact, which fp64 shows unless the reference is given the ranks'
+  // norms.
   if (one[asks] == 0 && one[norm] != 0 && has_fp64(kKinds[one[kind]])) return false;
   return std::none_of(exclusions().begin(), exclusions().end(), [&](const Exclusion& two) {
     return two.first.in(one) && two.second.in(one);
@@ -249,7 +250,7 @@ Training training_of(const Combination& one) {
   run.begins = one[ending] == begun_before;
   run.overlaps = one[ending] == ending_behind;
   if (one[owners] != 0) run.deals = {0, 3, 4};
-  const int turn = static_cast<int>(one[rule] % 2);  // 1: rank 0 joins before others
+  const int turn = static_cast<int>(one[rule] % 2);  // 1: rank 0 joins before the others
   for (int rank = turn; rank < run.world + turn && one[uneven] != 0; rank++)
     run.epoch.push_back(rank % 2 == 0 ? 5 : rank % 3 + 1);
   run.uneven_inputs = static_cast<int32_t>(one[uneven]);
@@ -259,7 +260,7 @@ Training training_of(const Combination& one) {
   return run;
 }
 
-/// On devices, that all memory, streams and events are given back, too.
+/// On devices, also checks that all memory, streams and events are released.
 std::vector<Outcome> run_on(const Combination& one, const Training& training, uint64_t seed) {
   if (!on_devices(one)) return run(training, place_of(one));
   const Meeting meeting(place_of(one), training.world, {.seed = seed});
@@ -278,7 +279,7 @@ TEST_P(Pairs, of_anything_that_may_meet_in_training_equal_one_process) {
   expect_equals_reference(training, run_on(one, training, GetParam()), name_of(one));
 }
 
-/// Under an mpirun: what may meet on a comm of the caller's own, by number.
+/// Returns the indices of combinations for a user comm, for ranks that an mpirun started.
 std::vector<size_t> combinations_over_mpi() {
   std::vector<size_t> numbers;
   for (size_t i = 0; i < combinations().size() && launched().world > 1; i++)
@@ -299,7 +300,7 @@ TEST_P(OverMpi, pairs_equal_one_process) {
 INSTANTIATE_TEST_SUITE_P(, OverMpi, ::testing::ValuesIn(combinations_over_mpi()));
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(OverMpi);
 
-/// Values of two axes, by number.
+/// Returns true if some combination has these values of two axes, given by index.
 bool meet(size_t a, size_t i, size_t b, size_t j) {
   return std::any_of(combinations().begin(), combinations().end(),
                      [&](const Combination& one) { return one[a] == i && one[b] == j; });
@@ -332,7 +333,7 @@ INSTANTIATE_TEST_SUITE_P(, Pairs, ::testing::Range(size_t{0}, combinations().siz
 
 using JoinOnGpu = std::function<Result<std::shared_ptr<Comm>>(const std::shared_ptr<Device>& gpu)>;
 
-/// What one device does, on a real one.
+/// Runs the tests of one device on a GPU.
 void expect_of_gpu(const JoinOnGpu& join) {
   const Result<std::shared_ptr<Device>> gpu = open_cuda(0);
   if (!gpu.ok()) {
@@ -361,7 +362,7 @@ TEST(Gpu, a_gpu_alone_over_nccl_ends_with_the_bits_of_the_host) {
   });
 }
 
-// ---- What is not a pair.
+// ---- Cases that are not pairs.
 
 struct Variant {
   const char* name;
@@ -405,7 +406,8 @@ TEST(Equivalence, copies_that_several_ranks_divide_unevenly_equal_one_process) {
   }
 }
 
-/// The reference's norms have not all bits, which fp64 shows; ranks without copies have.
+/// The reference's norms are not exact, which fp64 shows. Therefore this compares with ranks that
+/// have no copies.
 TEST(Equivalence, copies_change_no_bit_of_steps_by_norms_of_whole_tensors) {
   for (const int32_t optimizer : {ZERO_OPTIMIZER_LAMB, ZERO_OPTIMIZER_LARS}) {
     Training training = base(6);
@@ -425,7 +427,7 @@ TEST(Equivalence, copies_change_no_bit_of_steps_by_norms_of_whole_tensors) {
 }
 
 TEST(Equivalence, ranks_as_processes_equal_one_process) {
-  size_t turn = 0;  // all partitions meet all variants
+  size_t turn = 0;  // combines all partitions with all variants
   for (int world = 2; world <= max_world(); world++) {
     for (const Where where : {Where::arenas, Where::foreign}) {
       turn++;
@@ -451,14 +453,14 @@ struct Denormal {
 };
 
 const Settings kTrust = {{"lr", 0.02}, {"weight_decay", 0.1}};
-/// Runs in which something matters that is a denormal.
+/// Runs whose results depend on a denormal.
 const std::vector<Denormal> kDenormals = {
     {"parameters and gradients", ZERO_OPTIMIZER_SGD, {{"lr", 1}}, 1e-39f, 1e-39f},
     {"momentum", ZERO_OPTIMIZER_SGD, {{"lr", 1}, {"momentum", 0.9}}, 1e-39f, 1e-39f},
     {"lr", ZERO_OPTIMIZER_SGD, {{"lr", 1e-39}}, 1e-38f, 1},
     {"eps and exp_avg", ZERO_OPTIMIZER_ADAM, {{"eps", 1e-39}}, 1, 1e-39f},
     {"clip factor", ZERO_OPTIMIZER_SGD, {{"lr", 1}}, 1e-39f, 1, 1e-37},
-    // In fp32, but not in their fp64.
+    // Denormal in fp32, but not in the fp64 of the norms.
     {"norms of lamb", ZERO_OPTIMIZER_LAMB, kTrust, 1e-38f, 0.1f},
     {"norms of lars", ZERO_OPTIMIZER_LARS, kTrust, 1e-38f, 0.1f},
 };
@@ -501,7 +503,7 @@ TEST(Equivalence, norms_have_the_same_bits_for_every_world_and_rule) {
     std::vector<double> first;
     for (int world = 1; world <= max_world(); world++) {
       for (const int32_t partition : kPartitions) {
-        // One rank has the gradient of all, so that the sum does not depend on the world.
+        // Only one rank has a gradient, so that the sum does not depend on the world.
         Training training = base(world);
         training.partition = partition;
         training.norm_type = p;
@@ -521,7 +523,7 @@ TEST(Equivalence, norms_have_the_same_bits_for_every_world_and_rule) {
   }
 }
 
-/// NAdam on parameters of one element, all 1, in one group: the rule that keeps most of the past.
+/// NAdam on parameters with one element, all 1, in one group. NAdam keeps the most history.
 class Lone : public Optim {
  public:
   explicit Lone(size_t count)

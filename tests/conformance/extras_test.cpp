@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank's own bytes in checkpoints: what each rank set comes back on every rank of any world, and
-// bad input changes nothing.
+// A rank's own bytes in checkpoints. What each rank set is loaded on every rank of any world, and
+// invalid input changes nothing.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -42,7 +42,7 @@ std::string get(zero_optim* optim, int32_t rank, const char* name) {
   return bytes;
 }
 
-/// All that was loaded.
+/// Returns all extras that were loaded.
 Extras loaded(zero_optim* optim) {
   size_t count = 0;
   EXPECT_OK(zero_state_extra_list(optim, nullptr, nullptr, 0, &count));
@@ -55,7 +55,7 @@ Extras loaded(zero_optim* optim) {
   return extras;
 }
 
-/// One rank's optimizer of one parameter, on whatever device its comm has.
+/// One rank's optimizer with one parameter, on the device of its comm.
 class Rank : public Optim {
  public:
   explicit Rank(zero_comm* comm) : Optim(comm), data_(comm, 4096), size_(1000) {
@@ -69,7 +69,8 @@ class Rank : public Optim {
   const int64_t size_;
 };
 
-/// What ranks of a world set: one thing each, one all, and rank 1 more than a block of a file.
+/// Returns what the ranks of a world set: one extra on each, one on rank 0 only, and more than a
+/// block of a file on rank 1.
 Extras set_in_world(int32_t world) {
   Extras extras{{{0, "config"}, "{\"layers\": 12}"}};
   for (int32_t rank = 0; rank < world; rank++) {
@@ -115,7 +116,7 @@ TEST(Extras, what_each_rank_set_is_read_on_every_rank_of_any_world_without_the_c
           if (number == 0) fs::remove_all(copy);
           EXPECT_OK(zero_comm_barrier(comm));
           EXPECT_EQ(loaded(rank.optim()), all);
-          // Each rank has what the same rank had, and saves it.
+          // Each rank has the extras of the same rank number, and saves them.
           rank.save(next);
           rank.load(next);
           EXPECT_EQ(loaded(rank.optim()), of_ranks_below(world, all));
@@ -127,7 +128,7 @@ TEST(Extras, what_each_rank_set_is_read_on_every_rank_of_any_world_without_the_c
   }
 }
 
-/// A solo rank with a place to save.
+/// A rank alone, with a directory for saves.
 class ExtrasOfOne : public ::testing::Test {
  protected:
   void TearDown() override {
@@ -137,7 +138,7 @@ class ExtrasOfOne : public ::testing::Test {
   zero_status refused(const std::string& name, const void* bytes, size_t count) {
     return zero_state_extra_set(rank.optim(), name.c_str(), bytes, count);
   }
-  /// What the next save holds.
+  /// Returns the extras of the next save.
   Extras saved() {
     const std::string directory = scratch / std::to_string(saves++);
     rank.save(directory);
@@ -159,7 +160,7 @@ TEST_F(ExtrasOfOne, a_second_set_replaces_and_null_removes) {
   EXPECT_OK(remove(rank.optim(), "a"));
   EXPECT_OK(remove(rank.optim(), "a"));
   EXPECT_OK(remove(rank.optim(), "never set"));
-  EXPECT_EQ(get(rank.optim(), 0, "a"), "2nd");  // as it was loaded
+  EXPECT_EQ(get(rank.optim(), 0, "a"), "2nd");  // as loaded
   EXPECT_EQ(saved(), (Extras{{{0, "b"}, "other"}}));
 }
 
@@ -240,7 +241,7 @@ TEST_F(ExtrasOfOne, bad_input_is_refused_with_a_sentence_and_changes_nothing) {
   EXPECT_EQ(count, 7);
   EXPECT_EQ(byte, '-');
   EXPECT_OK(zero_state_extra_get(rank.optim(), 0, "a", &byte, 1, &count));
-  EXPECT_EQ(byte, 'k');  // as much as there is room for
+  EXPECT_EQ(byte, 'k');  // only as much as fits
   EXPECT_EQ(count, 4);
 }
 
@@ -286,7 +287,7 @@ TEST(Extras, a_rank_that_has_joined_saves_its_own) {
       seat.train(0);
       seat.save(scratch / "it");
     }
-    EXPECT_EQ(seat.join(), 0);  // the last to join
+    EXPECT_EQ(seat.join(), 0);  // the last rank to join
     seat.load(scratch / "it");
     EXPECT_EQ(loaded(seat.optim()), (Extras{{{0, "position"}, "0"}, {{1, "position"}, "1"}}));
   });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank that trains a few fp32 tensors with SGD through the public header, for runs whose
-// numbers can be checked by hand.
+// One rank that trains a few fp32 tensors with SGD through the public header, for runs that are
+// easy to compute manually.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ struct Tensor {
   int64_t size = 0;
 };
 
-/// One rank that trains a few tensors with SGD. Calls that give no status must succeed.
+/// One rank that trains a few tensors with SGD. Calls that return no status must succeed.
 class Rank : public Optim {
  public:
   Rank(zero_comm* comm, const Choices& choices)
@@ -51,7 +51,7 @@ class Rank : public Optim {
               }),
               settings(choices)) {}
 
-  /// Register `tensors`, which stay where they are, as one group.
+  /// Registers `tensors`, which must not move, as one group.
   void add(std::vector<Tensor>& tensors) {
     std::vector<zero_param> params;
     for (Tensor& tensor : tensors) {
@@ -89,7 +89,7 @@ class Rank : public Optim {
   }
 };
 
-/// body(rank, its number) on `world` threads.
+/// Runs body(rank, its number) on `world` threads.
 inline void on_few(CommKind kind, int world, const Choices& choices,
                    const std::function<void(Rank&, int)>& body) {
   on_ranks(kind, world, [&](zero_comm* comm, int number) {
@@ -99,13 +99,13 @@ inline void on_few(CommKind kind, int world, const Choices& choices,
   });
 }
 
-/// On each kind of comm of the host.
+/// Does the same on each kind of host comm.
 inline void on_each_few(int world, const Choices& choices,
                         const std::function<void(Rank&, int)>& body) {
   for (const CommKind kind : kCommKinds) on_few(kind, world, choices, body);
 }
 
-/// The same, and all ranks tell the same bits.
+/// Does the same, and checks that all ranks return the same bits.
 inline void on_few_alike(CommKind kind, int world, const Choices& choices,
                          const std::function<std::vector<float>(Rank&, int)>& body) {
   std::vector<std::vector<float>> ends(static_cast<size_t>(world));

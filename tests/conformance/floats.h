@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank that trains a few fp32 tensors of one size, on the host or on a device, by a stream of
-// its own.
+// One rank that trains a few fp32 tensors of one size, on the host or on a device with its own
+// stream.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace zero::test {
 
 class Floats : public Optim {
  public:
-  /// Tensors "w" and "b", the first at `data` and its gradient at `grad`, where these are given.
+  /// Registers tensors "w" and "b". The first is at `data` with its gradient at `grad`, if given.
   template <class Seat>
   Floats(Seat comm, const zero_options& options, size_t tensors, const int64_t& size,
          float* data = nullptr, float* grad = nullptr)
@@ -53,7 +53,7 @@ class Floats : public Optim {
     move_bytes(device_, behind, values.data(), from, size_ * sizeof(float));
     return values;
   }
-  /// Of all tensors, one behind the other, in the order of a stream.
+  /// Returns the values of all tensors one after the other, in the order of a stream.
   std::vector<float> values(void* behind) const {
     std::vector<float> all;
     for (const float* const data : data_) {

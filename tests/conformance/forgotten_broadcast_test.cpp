@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that do not begin with the same parameters are told so by their first step.
+// The first step reports ranks that start with different parameters.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -14,7 +14,7 @@
 namespace zero::test {
 namespace {
 
-/// One rank with parameters "w" of fp32 and "h" of bf16, SGD with lr 1.
+/// One rank with parameters "w" in fp32 and "h" in bf16, and SGD with lr 1.
 class Seat : public Optim {
  public:
   Seat(zero_comm* comm, float first, int32_t uneven = ZERO_UNEVEN_OFF)
@@ -93,7 +93,7 @@ TEST(ForgottenBroadcast, equal_parameters_need_none) {
   });
 }
 
-/// Calls after which parameters of the ranks are the same, or are said to be.
+/// After these calls the ranks have the same parameters, or declare so.
 TEST(ForgottenBroadcast, who_broadcasts_shares_loads_or_says_so_is_not_asked) {
   const Scratch scratch;
   const std::string saved = scratch / "saved";
@@ -109,7 +109,7 @@ TEST(ForgottenBroadcast, who_broadcasts_shares_loads_or_says_so_is_not_asked) {
     EXPECT_OK(zero_state_save(shared.optim(), saved.c_str(), &replace));
     Seat loaded(comm, static_cast<float>(rank));
     loaded.load(saved);
-    loaded.w[0] = static_cast<float>(rank);  // what nobody asks for
+    loaded.w[0] = static_cast<float>(rank);  // is not compared
     EXPECT_OK(loaded.step());
   });
 }
@@ -119,7 +119,7 @@ TEST(ForgottenBroadcast, of_a_late_group_only_that_is_compared) {
     Seat self(comm, 1);
     std::vector<float> late(Seat::kSize, static_cast<float>(rank)), grad(Seat::kSize, 1);
     EXPECT_OK(self.step());
-    self.w[0] = static_cast<float>(rank);  // what nobody asks for
+    self.w[0] = static_cast<float>(rank);  // is not compared
     self.add(parameter("late", Seat::kSize, late.data(), grad.data()));
     expect_refused(self.step(), rank, 1);
     EXPECT_TRUE(says("parameter 'late'"));
@@ -159,7 +159,7 @@ TEST(ForgottenBroadcast, a_rank_that_joined_is_compared_like_the_others) {
   });
 }
 
-/// How often rank 0's engine is called in the first step.
+/// Returns how often rank 0's engine is called in the first step.
 int calls_of_first_step(bool compares) {
   const Meeting meeting(CommKind::user, 2);
   int of_step = -1;
@@ -188,7 +188,7 @@ TEST(ForgottenBroadcast, a_step_that_compares_exchanges_no_more_than_one_that_do
   EXPECT_EQ(calls_of_first_step(true), calls_of_first_step(false));
 }
 
-/// Two ranks on devices, of which one has other parameters.
+/// Runs two ranks on devices, of which one has different parameters.
 void on_two_devices(CommKind kind, const std::function<void(Captured&, int rank)>& body) {
   on_ranks(Meeting(kind, 2, {.seed = 3}), [&](zero_comm* comm, int rank) {
     Captured model(defaults(), comm);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training leaves the bits that it left before: hashes of parameters, state and norms in
-// tests/data/golden.txt, which this program wrote with the library of commit 1f0e063
-// (ZERO_GOLDEN_WRITE=FILE writes them). They change only where docs/bits.md changes.
+// Training gives bitwise the same results as before. tests/data/golden.txt has hashes of
+// parameters, state and norms. This program wrote them with the library of commit 1f0e063
+// (ZERO_GOLDEN_WRITE=FILE writes them). They change only if docs/bits.md changes.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,9 +22,9 @@
 namespace zero::test {
 namespace {
 
-// ---- What may vary. A combination has one value of each axis.
+// ---- The axes. A combination has one value of each axis.
 
-/// Those that stood here when it was written.
+/// The rules that existed when the data was written.
 const std::vector<Optimizer>& rules() {
   static const std::vector<Optimizer> all = [] {
     const std::set<std::string> later = {"rprop narrow",           "lamb always maximize",
@@ -130,7 +130,7 @@ std::string name_of(const Combination& one) {
 const std::vector<Combination>& combinations() {
   static const std::vector<Combination> all =
       all_pairs({rules().size(), kFeatures.size(), kKinds.size(), std::size(kOns), 5, 4, 4},
-                is_legal, 200);  // draws, as when the data was written
+                is_legal, 200);  // the draws when the data was written
   return all;
 }
 
@@ -154,7 +154,7 @@ Training training_of(const Combination& one) {
   return run;
 }
 
-/// The reference has no state that could be read.
+/// Removes the state, because the reference has none to read.
 std::vector<Outcome> without_state(std::vector<Outcome> ranks, const Training& run) {
   const auto elements = std::accumulate(run.sizes.begin(), run.sizes.end(), int64_t{0});
   for (Outcome& rank : ranks) rank.params.resize(static_cast<size_t>(elements));
@@ -167,7 +167,7 @@ std::string hash_of(const Outcome& outcome) {
   return hex(hash64(std::as_bytes(std::span(all))));
 }
 
-// ---- What was
+// ---- The recorded hashes
 
 class Kept : public ::testing::Environment {
  public:

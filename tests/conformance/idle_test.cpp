@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that own nothing of a model, and have nothing to do in a step but to wait for its end.
+// Ranks that own nothing of a model, and only wait for the end of each step.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,9 +20,9 @@ namespace {
 
 constexpr int kWorld = 4;
 constexpr int kUntilSteady = 3;  // steps
-constexpr int64_t kFew = 20;     // elements, all of which are rank 0's
+constexpr int64_t kFew = 20;     // elements, which rank 0 owns
 
-/// One parameter, plain SGD with lr 1. Gradients are the number of the step, or of its half.
+/// One parameter, and plain SGD with lr 1. Every gradient is the number of the step.
 class Few : public Optim {
  public:
   explicit Few(zero_comm* comm)
@@ -33,20 +33,20 @@ class Few : public Optim {
   }
   ~Few() { free(); }
 
-  /// A step that all ranks make.
+  /// Takes a step on all ranks.
   void train() {
     step_++;
     fill();
     EXPECT_OK(step());
     expect_trained();
   }
-  /// The gradients of the next step.
+  /// Sets the gradients of the next step.
   void fill() { std::fill_n(grads_.floats(), 2 * kFew, static_cast<float>(step_)); }
   void expect_trained() const {
     const auto sum = static_cast<float>(-step_ * (step_ + 1) / 2);
     EXPECT_EQ(std::count(data_.floats(), data_.floats() + kFew, sum), kFew) << "step " << step_;
   }
-  /// Gradients are in the other half of their memory from now on.
+  /// Moves the gradients to the other half of their memory.
   void move_grads() {
     void* const data[] = {data_.floats()};
     void* const grads[] = {grads_.floats() + kFew};
@@ -92,7 +92,7 @@ TEST(Idle, ranks_hear_that_settings_differ_and_make_the_next) {
   });
 }
 
-/// Exchanges of this thread's rank.
+/// The exchanges of this thread's rank.
 thread_local int exchanges = 0;
 
 TEST(Idle, ranks_make_no_exchange_more_where_another_is_never_ready) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several copies of the state: they are owned, saved and loaded as one is, a save finds out if they
-// differ, and what cannot be done with them is refused. That they train alike: equivalence_test.
+// Several copies of the state: they are owned, saved and loaded like one, a save detects
+// differences between them, and unsupported calls are refused. equivalence_test checks that they
+// train alike.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -61,7 +62,7 @@ TEST(Instances, a_rank_owns_what_the_ranks_of_its_place_do) {
   }
 }
 
-/// What a world ends with that does `body`.
+/// Returns the contents of a world after `body`.
 template <class Body>
 Contents contents_of(CommKind kind, const World& world, const Body& body) {
   Contents first;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank that has joined does in every call of the others, what is refused there, and what
-// errors leave behind.
+// What a joined rank does in every call of the others, which calls are refused then, and the
+// effects of errors.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,8 +17,8 @@ namespace {
 constexpr int kJoined = 1;  // of three ranks
 constexpr int32_t kOptions[] = {ZERO_UNEVEN_WORLD, ZERO_UNEVEN_ACTIVE};
 
-/// Every rank makes one step; then rank 1 joins, with NaN for gradients, and `others` run on 0 and
-/// 2 before they join too.
+/// Every rank takes one step. Then rank 1 joins, with NaN gradients, and `others` runs on ranks 0
+/// and 2 before they join as well.
 void after_one_joined(const Uneven& run, const std::function<void(Seat&, int rank)>& others,
                       const std::function<void(Seat&, int rank)>& afterwards = {}) {
   for (const CommKind kind : kCommKinds) {
@@ -36,7 +36,7 @@ void after_one_joined(const Uneven& run, const std::function<void(Seat&, int ran
   }
 }
 
-/// The model after the first step of all, and so many more of ranks 0 and 2.
+/// Returns the model after the first step of all ranks and `more` steps of ranks 0 and 2.
 Plain trained(const Uneven& run, int more = 0) {
   Plain model(run);
   model.step({0, 0, 0}, 1.0 / 3);
@@ -71,7 +71,7 @@ TEST(JoinCalls, clips_by_the_norm_and_by_value_take_no_gradient_of_a_rank_that_j
   }
 }
 
-// An engine sets lr before each step; a rank that has no steps to make does not.
+// An engine sets lr before each step. A rank that has no more steps does not.
 TEST(JoinCalls, a_rank_that_joined_follows_settings_frozen_parameters_scales_and_drops) {
   const Uneven run{.world = 3, .optimizer = ZERO_OPTIMIZER_SGD, .lr = 0.5, .sizes = {600, 3, 1500}};
   Plain model = trained(run);
@@ -95,7 +95,7 @@ TEST(JoinCalls, a_rank_that_joined_follows_settings_frozen_parameters_scales_and
         seat.set("loss_scale", 4);
         EXPECT_OK(seat.step());
         EXPECT_TRUE(seat.equals(expected));
-        // Set after the last call: it is told by whoever comes last.
+        // These are set after the last call. The rank that joins last reports them.
         seat.set("lr", 0.75, 0);
         seat.freeze(1, false);
         seat.freeze(2);
@@ -179,7 +179,7 @@ TEST(JoinCalls, what_needs_something_of_a_rank_that_joined_is_refused_on_all_ran
       [&](Seat& seat, int) {
         EXPECT_TRUE(seat.equals(model.params()));
         seat.fill(3);
-        EXPECT_OK(seat.step(ZERO_REDUCE_NONE));  // all are here again
+        EXPECT_OK(seat.step(ZERO_REDUCE_NONE));  // all ranks are active again
       });
 }
 
@@ -300,7 +300,8 @@ TEST(JoinCalls, without_the_option_or_with_another_one_on_each_rank_nobody_joins
   }
 }
 
-// It cannot say the same as the others, who find out at once and not after their epoch.
+// The joined rank cannot set the same state. The others get the error at once, and not after their
+// epoch.
 TEST(JoinCalls, state_that_is_set_while_a_rank_has_joined_is_a_mismatch_until_it_has_set_it_too) {
   after_one_joined(
       {.world = 3},

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks with different numbers of batches train as one process that sees what each still has.
+// Ranks with different numbers of batches train like one process with the batches that each rank
+// has.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +21,7 @@ std::string told(const std::vector<int>& counts) {
   return out;
 }
 
-/// Every way to give each of `world` ranks 0 to 5 batches.
+/// Returns every way to give each of `world` ranks 0 to 5 batches.
 std::vector<std::vector<int>> patterns(int world) {
   std::vector<std::vector<int>> all = {{}};
   for (int rank = 0; rank < world; rank++) {
@@ -39,7 +40,7 @@ std::vector<std::vector<int>> patterns(int world) {
 struct Case {
   Uneven run;
   std::vector<int> counts;
-  Params after_epoch, after_more;  // one step of all ranks
+  Params after_epoch, after_more;  // one more step of all ranks
 };
 
 Case make_case(int world, int32_t option, size_t turn, const std::vector<int>& counts) {
@@ -58,14 +59,14 @@ Case make_case(int world, int32_t option, size_t turn, const std::vector<int>& c
   return one;
 }
 
-/// One epoch that ends at different times, then a step of all.
+/// Runs one epoch that ends at different times, and then a step of all ranks.
 void run_case(const Case& one, zero_comm* comm, int rank) {
   SCOPED_TRACE(told(one.counts) + ", option " + std::to_string(one.run.option) + ", rank " +
                std::to_string(rank));
   Seat seat(one.run, comm);
   const int batches = one.counts[static_cast<size_t>(rank)];
   for (int batch = 0; batch < batches; batch++) seat.train(batch);
-  seat.fill_with(NAN);  // nobody may look at it
+  seat.fill_with(NAN);  // nobody may read it
   EXPECT_EQ(seat.join(), last_of(one.counts)) << last();
   EXPECT_TRUE(seat.equals(one.after_epoch));
   seat.train(9);
@@ -80,7 +81,7 @@ void run_cases(RankKind ranks, CommKind kind, int world, const std::vector<Case>
         zero_comm* const comm = meeting.join(rank);
         for (const Case& one : cases) {
           run_case(one, comm, rank);
-          if (::testing::Test::HasFailure()) break;  // the others may wait for a call of this one
+          if (::testing::Test::HasFailure()) break;  // the others may wait for a call of this rank
         }
         zero_comm_free(comm);
         return std::string();
@@ -116,7 +117,7 @@ TEST(Join, a_rank_alone_returns_at_once) {
   EXPECT_TRUE(seat.equals(model.params()));
 }
 
-/// Rank r has counts[r] batches in each epoch; every rank looks at every step while it has inputs.
+/// Rank r has counts[r] batches in each epoch. Every rank checks every step while it has inputs.
 void expect_equal_at_every_step(CommKind kind, const Uneven& run, const std::vector<int>& counts,
                                 int epochs) {
   SCOPED_TRACE(std::string(name_of(kind)) + ", " + told(counts));
@@ -137,7 +138,7 @@ void expect_equal_at_every_step(CommKind kind, const Uneven& run, const std::vec
   });
 }
 
-// A replayed run of torch's: rank r has 3 + r batches in each of two epochs.
+// Repeats a run of torch: rank r has 3 + r batches in each of two epochs.
 TEST(Join, torchs_zero_join_equals_the_unsharded_run_at_every_iteration) {
   for (const CommKind kind : kCommKinds) {
     for (const int world : {2, 4}) {
@@ -149,7 +150,7 @@ TEST(Join, torchs_zero_join_equals_the_unsharded_run_at_every_iteration) {
   }
 }
 
-// There a finished rank repeats its last gradient on its own share.
+// In torch, a finished rank repeats its last gradient on its own share.
 TEST(Join, a_finished_rank_contributes_zeros_and_not_its_last_gradient) {
   for (const CommKind kind : kCommKinds) {
     for (const std::vector<int>& counts : {std::vector<int>{3, 6}, {0, 3}, {2, 4, 5}}) {
@@ -171,7 +172,7 @@ Uneven one_weight(int world, int32_t option) {
       .world = world, .option = option, .optimizer = ZERO_OPTIMIZER_SGD, .lr = 1, .sizes = {1, 1}};
 }
 
-// Rank r has 3 + r inputs and each adds up ones: W * 3 + (W - 1) + ... + (W - r).
+// Rank r has 3 + r inputs, and each rank sums ones: W * 3 + (W - 1) + ... + (W - r).
 TEST(Join, each_rank_sees_the_total_of_the_ranks_that_were_active_with_it) {
   for (int world = 2; world <= 5; world++) {
     Uneven run = one_weight(world, ZERO_UNEVEN_WORLD);
@@ -187,12 +188,12 @@ TEST(Join, each_rank_sees_the_total_of_the_ranks_that_were_active_with_it) {
   }
 }
 
-// Input 50; rank 0 runs 3 rounds, the others 5.
+// The input is 50. Rank 0 runs 3 rounds, the others 5.
 TEST(Join, grad_div_uneven_inputs_50_50_50_then_50_or_50_times_W_minus_1_over_W) {
   for (int world = 2; world <= 5; world++) {
     for (const int32_t option : {ZERO_UNEVEN_WORLD, ZERO_UNEVEN_ACTIVE}) {
       Uneven run = one_weight(world, option);
-      run.partition = ZERO_PARTITION_MANUAL;  // ranks 0 and 1 own a weight each
+      run.partition = ZERO_PARTITION_MANUAL;  // ranks 0 and 1 own one weight each
       on_seats_of_each_comm(run, [&](Seat& seat, int rank) {
         for (int round = 0; round < (rank == 0 ? 3 : 5); round++) {
           seat.fill_with(50);
@@ -211,8 +212,8 @@ TEST(Join, grad_div_uneven_inputs_50_50_50_then_50_or_50_times_W_minus_1_over_W)
   }
 }
 
-/// Micro-batches, `window` of which make a step: the owners add them up. The last window of the
-/// longest rank may be cut short.
+/// The owners add up kWindow micro-batches for each step. The last window of the longest rank may
+/// be incomplete.
 TEST(Join, windows_of_the_owners_may_be_cut_short_by_some_ranks_or_by_all) {
   constexpr int kWindow = 3;
   constexpr int32_t kFlags = ZERO_REDUCE_MEAN | ZERO_REDUCE_ACCUMULATE;
@@ -257,14 +258,14 @@ TEST(Join, windows_of_the_owners_may_be_cut_short_by_some_ranks_or_by_all) {
   }
 }
 
-// Rank 1 has 5 batches where two make a step: the fifth is in its own memory when its data ends.
+// Rank 1 has 5 batches, and two make a step. The fifth is in its own memory when its data ends.
 TEST(Join, a_window_cut_short_in_the_engines_memory_is_part_of_the_next_reduction_and_of_no_other) {
   for (const int32_t option : {ZERO_UNEVEN_WORLD, ZERO_UNEVEN_ACTIVE}) {
     const Uneven run{.world = 3, .option = option};
     Plain model(run);
     model.step({0, 0, 0}, factor_of(run, 3));
     model.step({1, 1, 1}, factor_of(run, 3));
-    model.step({2, 2, -1}, factor_of(run, 2));  // 2: what rank 1 brings to zero_join
+    model.step({2, 2, -1}, factor_of(run, 2));  // 2: rank 1 passes it to zero_join
     model.step({3, -1, -1}, factor_of(run, 1));
     on_seats_of_each_comm(run, [&](Seat& seat, int rank) {
       const int steps = rank == 0 ? 4 : 2;
@@ -296,7 +297,7 @@ TEST(Join, throw_mode_stops_every_rank_at_the_least_number_of_batches) {
       EXPECT_TRUE(says("rank " + std::to_string(first) + " has run out of inputs"));
       EXPECT_EQ(made, least);
       EXPECT_TRUE(seat.equals(model.params()));
-      EXPECT_EQ(seat.join(), run.world - 1) << last();  // at once, which is no error
+      EXPECT_EQ(seat.join(), run.world - 1) << last();  // returns at once, without an error
     });
   }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of a test's own, on the host or on a device.
+// Memory that a test owns, on the host or on a device.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 
 namespace zero::test {
 
-/// In the order of a stream; without a device both ends are the host's.
+/// Copies in the order of a stream. Without a device, both sides are host memory.
 inline void move_bytes(const std::shared_ptr<Device>& device, StreamHandle stream, void* to,
                        const void* from, size_t bytes) {
   if (bytes == 0) return;
@@ -28,7 +28,7 @@ inline void move_bytes(const std::shared_ptr<Device>& device, StreamHandle strea
 class Memory {
  public:
   Memory(std::shared_ptr<Device> device, size_t bytes) : device_(std::move(device)), bytes_(bytes) {
-    // There is some also where nothing is asked for.
+    // Allocates some memory even for 0 bytes.
     if (device_ == nullptr) {
       host_.resize(bytes / sizeof(double) + 1);
     } else {
@@ -58,7 +58,7 @@ class Memory {
   DeviceMemory there_;
 };
 
-/// What the stream holds is done, if there is one.
+/// Waits until the work on the stream is complete, if there is a device.
 inline void finish(const std::shared_ptr<Device>& device, StreamHandle stream) {
   if (device == nullptr) return;
   const Event done = make_event(device).value();

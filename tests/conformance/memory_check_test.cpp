@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What several ranks want of one control group, or of one machine, is summed before any of them
-// takes it. Ranks are threads, whose groups are files that the test wrote.
+// The memory that several ranks request from one control group or one machine is summed before any
+// of them allocates it. Ranks are threads, whose groups are files that the test writes.
 #include "comm/memory_check.h"
 
 #include <fcntl.h>
@@ -24,10 +24,10 @@ namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
 
-thread_local std::string group;  // of this rank, in which it is alone or not
+thread_local std::string group;  // of this rank, alone or with others
 std::string* root = nullptr;
 
-/// A machine that has `available` MiB, and groups that may take as many as each says.
+/// A machine with `available` MiB, and groups with these limits in MiB.
 class Machine {
  public:
   explicit Machine(uint64_t available, const std::map<std::string, uint64_t>& groups = {}) {
@@ -64,7 +64,7 @@ class Machine {
   const ReplacedCall opens_{&SystemCalls::openat, open};
 };
 
-/// What ranks are told that want so many bytes each, and are in these groups.
+/// Returns the errors of ranks that request these bytes and are in these groups.
 std::vector<std::string> want_bytes(const std::vector<uint64_t>& bytes,
                                     const std::vector<std::string>& groups) {
   const auto world = static_cast<int32_t>(bytes.size());
@@ -119,7 +119,7 @@ TEST(MemoryCheck, sums_that_overflow_are_too_much) {
     EXPECT_TRUE(contains(said, "no memory for 18446744073709551615 bytes"));
 }
 
-// Of arenas that no other rank can address each rank takes its own.
+// If no other rank can address an arena, each rank allocates its own.
 TEST(MemoryCheck, arenas_of_any_comm_are_summed) {
   for (const CommKind kind : {CommKind::local, CommKind::user}) {
     const Meeting meeting(kind, 4);
@@ -143,7 +143,7 @@ TEST(MemoryCheck, arenas_of_any_comm_are_summed) {
   }
 }
 
-/// Every rank holds what all ranks had set. It is asked for before a byte is read.
+/// Every rank holds the extras of all ranks. The memory is checked before a byte is read.
 TEST(MemoryCheck, the_extras_of_a_checkpoint_are_asked_for_by_all_ranks_before_they_are_read) {
   const Scratch scratch;
   const std::string directory = scratch / "checkpoint";

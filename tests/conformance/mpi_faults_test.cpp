@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that an mpirun has started train until one of them is struck, or its host is lost. What
-// each is told goes to a file, for tests/cluster/faults_test.py. The clock is the system's, which
-// hosts that are namespaces share.
+// Ranks that an mpirun has started train until one of them is struck, or its host is lost. Each
+// rank writes its error to a file for tests/cluster/faults_test.py. The clock is the system's,
+// which hosts that are namespaces share.
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <signal.h>
@@ -32,9 +32,9 @@ void note_and_signal(int signal) {
   kill(getpid(), signal);
 }
 
-/// MPICH 5.0.2 may crash where a message goes to a rank that has died.
+/// MPICH 5.0.2 may crash if a message goes to a rank that has died.
 void note_crash(int) {
-  void* frames[3] = {};  // this one, the signal's, that which crashed
+  void* frames[3] = {};  // this function, the signal frame, the function that crashed
   Dl_info info{};
   if (backtrace(frames, 3) == 3 && dladdr(frames[2], &info) != 0 &&
       std::string(info.dli_fname).find("libmpi") != std::string::npos)
@@ -42,14 +42,14 @@ void note_crash(int) {
   _exit(1);
 }
 
-/// It leaves a worker behind.
+/// Leaves a worker process behind.
 void fork_and_die() {
   if (fork() == 0)
     for (;;) pause();
   note_and_signal(SIGKILL);
 }
 
-/// "2 die gather.transfer 1"; empty: nobody is struck.
+/// Parses "2 die gather.transfer 1". Without words, no rank is struck.
 Strike strike_in(const char* words) {
   Strike read{.from = From::joined};
   std::istringstream stream(words);
@@ -92,7 +92,8 @@ TEST_F(MpiFaults, each_rank_writes_what_it_is_told) {
     points += text(point.name, " ", point.occurrence, "\n");
   write(text("points.", rank), points);
   write(text("told.", rank), said);
-  // Until the host ends: an end without MPI's may end the others, and MPI's waits for the dead.
+  // Waits until the host ends. An exit without MPI_Finalize may end the others, and MPI_Finalize
+  // waits for dead ranks.
   while (said != "done") pause();
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Comms of a program's MPI communicators, by ranks that an mpirun has started (tests/mpi). They
-// are all on one host: what tells hosts apart is replaced where a test needs several.
+// Comms from a program's MPI communicators, with ranks that an mpirun has started (tests/mpi). All
+// ranks are on one host. A test that needs several replaces what distinguishes hosts.
 #include <dlfcn.h>
 #include <sys/stat.h>
 
@@ -31,7 +31,7 @@ class Mpi : public testing::Test {
     world = library->calls->find(nullptr, 0);
   }
 
-  /// A function of MPI's own, whose handles are numbers or pointers.
+  /// Returns an MPI function, whose handles are integers or pointers.
   template <class Function>
   Function function(const char* name) const {
     return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
@@ -46,7 +46,7 @@ class Mpi : public testing::Test {
 
   const mpi::Library* library = nullptr;
   mpi_handle world = 0;
-  // As the program's own variable: of a number, the lower half.
+  // The size of the program's variable: an integer has only the lower half.
   const size_t handle_bytes = dlsym(RTLD_DEFAULT, "ompi_mpi_comm_world") != nullptr ||
                                       dlsym(RTLD_DEFAULT, "MPI_Abi_get_version") != nullptr
                                   ? 8
@@ -64,7 +64,7 @@ std::string refusal_of(const void* place, size_t bytes) {
   return outcome_of(create_mpi(place, bytes, {}).failure());
 }
 
-/// Other answers of the system's for as long as it lives.
+/// Replaces system calls while it exists.
 struct Replaced {
   explicit Replaced(const SystemCalls& calls) : in_force(calls) { replace_system_calls(&in_force); }
   ~Replaced() { replace_system_calls(nullptr); }
@@ -187,14 +187,14 @@ TEST_F(Mpi, a_rendezvous_that_ends_before_all_have_come_goes_on_with_the_next_ca
   for (int time = 0; time < 2 && !last; ++time) fail();
   EXPECT_EQ(mpi::are_sound(), last) << "MPI_Finalize would wait for the last one";
   expect_usable(guide);
-  if (last) fail();  // it comes where the others have left
+  if (last) fail();  // it arrives after the others have left
   expect_usable(guide);
   std::shared_ptr<mpi::Meeting>& meeting = (*mpi::Duplicates::of(*library, part))->meeting;
   const std::shared_ptr<mpi::Meeting> before = meeting;
   const Seat seat = create(&part, handle_bytes);
   ASSERT_NE(seat, nullptr);
   expect_usable(seat);
-  // As if the latest call had failed on rank 0, and there only.
+  // As if the latest call had failed on rank 0 only.
   if (launched().rank == 0) meeting = before, fail();
   const Seat later = create(&part, handle_bytes);
   ASSERT_NE(later, nullptr);
@@ -223,8 +223,8 @@ TEST_F(Mpi, a_duplicate_that_one_rank_did_not_wait_for_has_its_number_on_all_ran
   expect_usable(guide);
 }
 
-/// A rank that does not take part in a transfer: the others find out by the deadline, and what
-/// MPI still has to do with their memory harms nobody.
+/// A rank does not take part in a transfer. The others detect it by the deadline, and unfinished
+/// MPI operations on their memory do no harm.
 TEST_F(Mpi, a_transfer_that_a_rank_does_not_make_ends_at_the_deadline) {
   CommOptions options;
   options.timeout_ms = 300;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Norms of gradients where they are easily wrong: those that come later, those of 16 bits, those
-// that are not finite; and clipping by the norm of some parameters.
+// Norms of gradients in difficult cases: gradients that arrive later, 16-bit types and values that
+// are not finite. Also clipping by the norm of some parameters.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,8 @@
 namespace zero::test {
 namespace {
 
-// Four values of 10 are 20, eight are 28.28; clipped to 1 they are 1, whatever was there first.
+// The norm of four values of 10 is 20, that of eight is 28.28. After clipping to 1 it is 1 in both
+// cases.
 TEST(Norm, counts_parameters_whose_gradients_come_later) {
   on_each_few(2, {.partition = ZERO_PARTITION_GREEDY}, [&](Rank& self, int) {
     std::vector<Tensor> model;
@@ -46,8 +47,8 @@ TEST(Norm, counts_parameters_whose_gradients_come_later) {
   });
 }
 
-/// The norm of two tensors of `values` and of one without a gradient, on three ranks, of which the
-/// last owns nothing that has one.
+/// Returns the norm of two tensors with `values` and one without a gradient, on three ranks. The
+/// last rank owns only the one without a gradient.
 double norm_in(CommKind kind, int32_t dtype, const std::vector<double>& values) {
   double norm = -1;
   on_ranks(kind, 3, [&](zero_comm* comm, int rank) {
@@ -70,8 +71,8 @@ double norm_in(CommKind kind, int32_t dtype, const std::vector<double>& values) 
   return norm;
 }
 
-// fp16 cannot hold 25 million, whose root is 5,000, nor the square of 300; bf16 has no 2.67, and
-// fp32 no 1e100.
+// fp16 cannot represent 25 million, whose root is 5,000, nor the square of 300. bf16 cannot
+// represent 2.67, and fp32 cannot represent 1e100.
 TEST(Norm, of_any_dtype_neither_overflows_nor_loses_digits) {
   for (const CommKind kind : kCommKinds) {
     const double root = std::sqrt(2.0);
@@ -111,7 +112,7 @@ TEST(Norm, is_nan_wherever_the_nan_is_and_then_scales_nothing) {
   }
 }
 
-// What lies behind a padded parameter may be read, and counts for nothing.
+// The padding after a parameter may be read, but does not count.
 TEST(Norm, does_not_count_what_is_between_padded_parameters) {
   on_each_comm(2, [](zero_comm* comm, int) {
     static constexpr int64_t kSize = 17;
@@ -149,11 +150,11 @@ TEST(Norm, does_not_count_what_is_between_padded_parameters) {
   });
 }
 
-// ---- Of some parameters
+// ---- Norms of some parameters
 
 using Numbers = std::vector<int64_t>;
 
-/// Tensors of all sizes, with the gradients that one seed gives, each by an owner of its own.
+/// Returns tensors of all sizes with random gradients, each with its own owner.
 std::vector<Tensor> random_model(uint64_t seed, int world) {
   std::mt19937_64 random(seed);
   std::uniform_real_distribution<float> near_zero(-1, 1);
@@ -180,13 +181,13 @@ double norm_in_order(const std::vector<Tensor>& model, const Numbers& params, do
 
 double clip_of(zero_optim* optim, const Numbers& params, double max_norm, double p = 2) {
   double norm = -1;
-  const int64_t none = 0;  // without a list the norm is of all
+  const int64_t none = 0;  // without a list the norm is that of all gradients
   const int64_t* const list = params.empty() ? &none : params.data();
   EXPECT_OK(zero_clip_grad_norm(optim, list, params.size(), max_norm, p, &norm, nullptr));
   return norm;
 }
 
-/// True if the tensor lost its gradient times `factor`, in fp32.
+/// Succeeds if the tensor has decreased by its gradient times `factor`, in fp32.
 ::testing::AssertionResult moved_by(const Tensor& tensor, double factor) {
   const auto narrow = static_cast<float>(factor);
   for (size_t k = 0; k < tensor.data.size(); k++) {
@@ -198,7 +199,7 @@ double clip_of(zero_optim* optim, const Numbers& params, double max_norm, double
   return ::testing::AssertionSuccess();
 }
 
-// Ranks have equal gradients, so that their mean over 1, 2 or 4 has the bits of each.
+// Ranks have equal gradients, so that their mean over 1, 2 or 4 ranks is bitwise equal to each.
 TEST(NormOf, scales_what_is_listed_and_nothing_else) {
   uint64_t seed = 0;
   for (const int world : {1, 2, 4}) {
@@ -235,7 +236,7 @@ TEST(NormOf, has_the_same_bits_for_every_world_and_rule) {
         on_few(CommKind::local, world, {.partition = partition}, [&](Rank& self, int rank) {
           std::vector<Tensor> model = random_model(7, world);
           self.add(model);
-          // Only one rank has any, so that sums do not depend on the world.
+          // Only one rank has gradients, so that sums do not depend on the world.
           for (Tensor& tensor : model) tensor.has_grad = rank == 0;
           self.reduce(model, ZERO_REDUCE_SUM);
           const double norm = clip_of(self.optim(), {6, 1, 2}, INFINITY, p);
@@ -256,7 +257,7 @@ TEST(NormOf, a_norm_of_all_sees_what_clips_of_some_left) {
                                  {.name = "c", .data = {0}, .grad = {9}}};
     self.add(model);
     self.reduce(model);
-    EXPECT_EQ(self.clip(25, INFINITY), 40);  // all are 25 / 40 of what they were
+    EXPECT_EQ(self.clip(25, INFINITY), 40);  // all gradients are now multiplied by 25 / 40
     EXPECT_NEAR(clip_of(self.optim(), {0}, 3), 31.25, 1e-4);
     EXPECT_NEAR(clip_of(self.optim(), {0}, 3), 3, 1e-4);
     EXPECT_NEAR(clip_of(self.optim(), {2, 1}, 4), 9.375, 1e-4);
@@ -267,8 +268,8 @@ TEST(NormOf, a_norm_of_all_sees_what_clips_of_some_left) {
     self.step();
     EXPECT_NEAR(self.result().grad_norm, std::sqrt(13.0), 1e-4);
     const double factor = 0.5 / std::sqrt(13.0);
-    EXPECT_NEAR(model[0].data[1], -2.4 * factor, 1e-4);  // 3 of 31.25, of 25
-    EXPECT_NEAR(model[1].data[0], -1.6 * factor, 1e-4);  // 2 of 4, of 4 of 9.375, of 7.5
+    EXPECT_NEAR(model[0].data[1], -2.4 * factor, 1e-4);  // 40 * 25 / 40 * 3 / 31.25
+    EXPECT_NEAR(model[1].data[0], -1.6 * factor, 1e-4);  // 12 * 25 / 40 * 4 / 9.375 * 2 / 4
   });
 }
 
@@ -371,7 +372,7 @@ TEST(NormOf, a_list_that_makes_no_sense_is_refused_and_nothing_is_reduced) {
                      "rank 1 has 1 parameters listed, rank 0 has 0"));
     EXPECT_TRUE(ends(zero_clip_grad_norm(self.optim(), nullptr, 0, rank + 1, 2, nullptr, nullptr),
                      rank == 0 ? ZERO_ERR_PEER : ZERO_ERR_MISMATCH, "max_norm"));
-    self.reduce(model);  // nothing was
+    self.reduce(model);  // nothing was reduced
     self.step();
     EXPECT_EQ(model[1].data[0], -2);
   });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small model of many dtypes on one rank, which a rule of the caller's own updates.
+// A small model with many dtypes on one rank, which a custom rule updates.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ class OwnModel : private Declared, public Optim {
   }
   ~OwnModel() { free(); }
 
-  /// With the same gradients on every rank; "late" has none before the third step.
+  /// Uses the same gradients on every rank. "late" has none before the third step.
   zero_status step() {
     wait();
     std::vector<void*> pointers;
@@ -64,7 +64,8 @@ class OwnModel : private Declared, public Optim {
   }
   void go_on_from(int step) { steps_ = step; }
 
-  /// Every parameter, its master and its state, whole, a line of hashes for each.
+  /// Returns every whole parameter with its master weights and its state, as a line of hashes for
+  /// each.
   std::string state() const {
     std::string out;
     for (int64_t i = 0; i < static_cast<int64_t>(kCount); i++) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Update rules written as a caller writes them, behind zero_custom_optimizer: AdamW, element by
+// Custom update rules as a caller writes them, for zero_custom_optimizer: AdamW, element by
 // element, and LARS, which needs whole tensors.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace zero::test {
 
-/// A rule that C++ tests put together: what it declares, and a function of each range.
+/// A rule that C++ tests define: its declaration, and a function that updates each range.
 struct OwnRule {
   std::string name = "own";
   std::vector<std::string> slots;
@@ -20,15 +20,15 @@ struct OwnRule {
   std::function<zero_status(const zero_update& update)> update;
 };
 
-/// An OwnRule in the form of the header, for options.custom. The rule lives as long as the
-/// optimizer.
+/// Converts an OwnRule to the struct of the header, for options.custom. The rule must live as long
+/// as the optimizer.
 class Declared {
  public:
   explicit Declared(const OwnRule& rule);
   Declared(const Declared&) = delete;
   Declared& operator=(const Declared&) = delete;
 
-  /// Make `options` those of an optimizer by this rule.
+  /// Makes `options` select this rule.
   void put_into(zero_options& options) const {
     options.optimizer = ZERO_OPTIMIZER_CUSTOM;
     options.custom = &custom_;
@@ -41,12 +41,12 @@ class Declared {
   zero_custom_optimizer custom_;
 };
 
-/// By the formulas and defaults of ZERO_OPTIMIZER_ADAMW (without amsgrad and maximize).
+/// Uses the formulas and defaults of ZERO_OPTIMIZER_ADAMW (without amsgrad and maximize).
 OwnRule own_adamw();
-/// By those of ZERO_OPTIMIZER_LARS (without nesterov and maximize).
+/// Uses those of ZERO_OPTIMIZER_LARS (without nesterov and maximize).
 OwnRule own_lars();
 
-/// What an update says of a setting; NaN if it has none of that name.
+/// Returns the value of a setting in an update, or NaN if there is none with that name.
 double setting_of(const zero_update& update, const std::string& name);
 
 }  // namespace zero::test

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// zero_options.overlap_gather: steps end in the background, and a parameter that was waited for is
-// new.
+// zero_options.overlap_gather: steps end in the background, and a parameter is new after a wait for
+// it.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -22,7 +22,7 @@ namespace {
 
 const Two kOverlaps = {[](zero_options& options) { options.overlap_gather = 1; }};
 
-/// Holds every thread that passes the n-th such point until it is let go.
+/// From the n-th pass of a point on, holds every thread there until it is released.
 std::atomic<int> held_from{0}, holding{0};
 std::atomic<bool> let_go{true};
 template <const char* point>
@@ -59,10 +59,10 @@ TEST(ParamWait, a_step_returns_before_its_parameters_are_new) {
   });
 }
 
-/// What is first in the forward pass is new while the rest is still to come.
+/// The parameter that the forward pass uses first is new while the rest is pending.
 TEST(ParamWait, is_for_one_parameter) {
   const Watched watched(hold<kTold>);
-  constexpr size_t kMany = 3'000'000;  // some times what is told at once
+  constexpr size_t kMany = 3'000'000;  // several times the amount that is published at once
   static constexpr int64_t kShape = kMany;
   std::vector<float> data(2 * kMany, 1), grads(2 * kMany, 1);
   zero_options options = plain_sgd(kLr1);
@@ -82,7 +82,7 @@ TEST(ParamWait, is_for_one_parameter) {
   EXPECT_NE(data[kMany], 1);
 }
 
-/// Whatever is called next finds the step done.
+/// Every later call finds the step complete.
 TEST(ParamWait, every_other_call_waits_for_the_step) {
   const Scratch scratch;
   const Watched dawdling(dawdle);
@@ -90,7 +90,7 @@ TEST(ParamWait, every_other_call_waits_for_the_step) {
     on_two(kind, kOverlaps, [&](Rank2& self, int rank) {
       zero_optim* const optim = self.optim();
       float at = 0;
-      std::array<std::vector<float>, 2> other_grads;  // as those of the step before are in use
+      std::array<std::vector<float>, 2> other_grads;  // the last step's gradients are in use
       for (std::vector<float>& grad : other_grads) grad.assign(kElements, 1);
       const auto expect_new_after = [&](const char* what, const auto& call) {
         self.train(1);
@@ -123,7 +123,7 @@ TEST(ParamWait, every_other_call_waits_for_the_step) {
       EXPECT_OK(zero_drop_grads(optim));
       expect_new_after("an announcement", [&] { EXPECT_OK(self.ready(0)); });
       EXPECT_OK(zero_drop_grads(optim));
-      self.barrier();  // the other rank may still read gradients for a sum that nobody will use
+      self.barrier();  // the other rank may still read gradients for a sum that is not used
       expect_new_after("a step that begins", [&] { EXPECT_OK(self.begin()); });
       self.fill_all(1);
       self.barrier();
@@ -139,7 +139,7 @@ TEST(ParamWait, every_other_call_waits_for_the_step) {
   }
 }
 
-/// Nothing of a step that is skipped or refused is left for later.
+/// A step that is skipped or refused leaves no work for later.
 TEST(ParamWait, a_step_that_is_not_made_is_over_on_return) {
   const Rank2::Change changes[] = {
       [](zero_options& o) { o.nonfinite = ZERO_NONFINITE_SKIP; },
@@ -162,7 +162,7 @@ TEST(ParamWait, a_step_that_is_not_made_is_over_on_return) {
         EXPECT_EQ(self.data[0][0], -1);
         EXPECT_EQ(self.data[1][7], -1);
         EXPECT_EQ(self.result(made).step, 1);
-        zero_group_set(self.optim(), 0, "lr", 0);  // whatever the scale is now
+        zero_group_set(self.optim(), 0, "lr", 0);  // makes the scale irrelevant
         self.fill(1, 1);
         EXPECT_OK(self.step());
         self.wait(1);
@@ -239,7 +239,7 @@ TEST(ParamWait, an_optimizer_can_be_freed_while_its_step_ends_and_takes_its_thre
       }
       EXPECT_OK(self.step());
     });
-    // A thread that was joined leaves the list a moment later.
+    // A joined thread leaves the list a moment later.
     for (int k = 0; k < 5000 && threads_of_this_process() > before; k++)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     ASSERT_EQ(threads_of_this_process(), before);

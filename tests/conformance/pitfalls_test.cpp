@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small runs in which other sharded optimizers train wrongly without a word: groups that come after
-// a freeze, memory that moves, snapshots that live on, several ranks that overflow at once.
+// Small runs in which other sharded optimizers silently train wrongly: groups that are added after
+// a freeze, memory that moves, snapshots that stay alive, and several ranks that overflow at once.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -18,7 +18,7 @@
 namespace zero::test {
 namespace {
 
-/// Run `body` on two ranks of each kind of comm; all must end with the same bits.
+/// Runs `body` on two ranks of each kind of comm. All must end with the same bits.
 void everywhere(const Choices& choices,
                 const std::function<std::vector<float>(Rank&, int rank)>& body) {
   for (const CommKind kind : kCommKinds) on_few_alike(kind, 2, choices, body);
@@ -42,7 +42,7 @@ int32_t owner_of(const Rank& self, int64_t param) {
   return -1;
 }
 
-/// The values of all tensors, which must each be the same throughout.
+/// Returns the value of each tensor, whose elements must all be equal.
 std::vector<float> firsts(const std::vector<Tensor>& model) {
   std::vector<float> out;
   for (const Tensor& tensor : model) {
@@ -52,8 +52,8 @@ std::vector<float> firsts(const std::vector<Tensor>& model) {
   return out;
 }
 
-// Weighed again when the group comes, with the frozen one as 1, tensor 2 would move to rank 0,
-// which has no state of it; and what came late would be left out of a freeze.
+// If a late group changed the owners, with the frozen tensor counted as 1, tensor 2 would move to
+// rank 0, which has no state for it. A freeze would also miss the late group.
 TEST(Pitfalls, a_group_that_comes_after_a_freeze_moves_no_owner_and_stops_no_training) {
   const Choices choices{.partition = ZERO_PARTITION_GREEDY_IN_ORDER, .lr = 0.25, .momentum = 0.5};
   everywhere(choices, [](Rank& self, int) {
@@ -76,7 +76,7 @@ TEST(Pitfalls, a_group_that_comes_after_a_freeze_moves_no_owner_and_stops_no_tra
     };
     step();
     EXPECT_EQ(owners(), (std::vector<int32_t>{0, 1, 1, 0}));
-    // 1 - 0.25 - 0.25 * 1.5, but for what is frozen or late.
+    // 1 - 0.25 - 0.25 * 1.5, except for frozen and late tensors.
     EXPECT_EQ(firsts(model), (std::vector<float>{0.75, 0.375, 0.375, 0.375}));
     EXPECT_EQ(firsts(late), std::vector<float>{0.75});
     self.freeze(4);
@@ -116,8 +116,8 @@ TEST(Pitfalls, a_group_of_another_dtype_leaves_the_digits_of_the_first) {
   });
 }
 
-// Ranks of their own move their memory, or all do: the new memory is trained on every rank, the old
-// one is left alone.
+// One rank moves its memory, or all do. The new memory is trained on every rank, and the old memory
+// stays unchanged.
 TEST(Pitfalls, memory_that_moves_is_followed_on_every_rank) {
   for (const int32_t partition : kPartitions) {
     for (const int mover : {-1, 0, 1}) {
@@ -133,7 +133,7 @@ TEST(Pitfalls, memory_that_moves_is_followed_on_every_rank) {
           for (Tensor& tensor : moved) data.push_back(tensor.data.data());
           EXPECT_OK(zero_bind_params(self.optim(), data.data(), nullptr, 3));
         }
-        self.reduce(moved);  // gradients are elsewhere too, on every rank
+        self.reduce(moved);  // gradients also move on every rank
         self.step();
         EXPECT_EQ(firsts(moves ? moved : model), (std::vector<float>{0.5, 0.5, 0.5}));
         if (moves) {
@@ -223,7 +223,7 @@ TEST(Pitfalls, ranks_that_overflow_at_once_back_off_once_and_all_skip) {
     options.loss_scale = 1024;
     static constexpr int64_t kSizes[] = {3, 2};
     std::array<std::vector<float>, 4> data, grads;
-    Optim one(comm, options), other(comm, options);  // two on one comm, and both overflow
+    Optim one(comm, options), other(comm, options);  // two on one comm, which both overflow
     for (size_t i = 0; i < 4; i++) {
       data[i].assign(static_cast<size_t>(kSizes[i % 2]), 1);
       grads[i].assign(data[i].size(), INFINITY);
@@ -275,7 +275,7 @@ TEST(Pitfalls, an_owner_that_is_no_rank_is_refused_by_name) {
   });
 }
 
-// The first toy of a newcomer has some hundred parameters, and looks as if nothing were sharded.
+// A first small example has some hundred parameters, and looks as if nothing were sharded.
 TEST(Pitfalls, a_model_that_is_too_small_for_all_ranks_says_so_once) {
   for (const auto& [elements, idle] : {std::pair<size_t, int64_t>{641, 1}, {2048, 0}}) {
     const Heard heard;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// zero_rebalance moves state to other owners, and refuses what makes no sense.
+// zero_rebalance moves state to other owners, and refuses invalid requests.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace zero::test {
 namespace {
 
-/// A model of bf16 and fp32 on one rank, trained a little.
+/// A model in bf16 and fp32 on one rank, after a few steps.
 class Model : public Optim {
  public:
   Model(zero_comm* comm, int32_t partition, int32_t uneven_inputs = ZERO_UNEVEN_OFF)
@@ -31,7 +31,7 @@ class Model : public Optim {
   }
   ~Model() { free(); }
 
-  /// One more group, odd ones of bf16.
+  /// Adds a group. Every second one is in bf16.
   void add_group(const std::vector<int64_t>& sizes) {
     const int32_t dtype = groups_++ % 2 == 0 ? ZERO_FLOAT32 : ZERO_BFLOAT16;
     std::vector<zero_param> params;
@@ -70,13 +70,13 @@ class Model : public Optim {
 
   size_t size() const { return data_.size(); }
   using Optim::owned;
-  /// Triples of all ranks, one behind the other.
+  /// Returns the triples of each rank.
   std::vector<std::vector<int64_t>> owned() const {
     std::vector<std::vector<int64_t>> all;
     for (int32_t rank = 0; rank < world(); rank++) all.push_back(owned(rank));
     return all;
   }
-  /// Elements that each rank owns of these parameters.
+  /// Returns the number of elements of these parameters that each rank owns.
   std::vector<int64_t> elements(const std::vector<int64_t>& params) const {
     std::vector<int64_t> sums;
     for (const std::vector<int64_t>& triples : owned()) {
@@ -86,7 +86,7 @@ class Model : public Optim {
     }
     return sums;
   }
-  /// All that the ranks have, bit for bit.
+  /// Returns the whole state of all ranks, bitwise exact.
   std::string state() const {
     std::string all;
     const auto append = [&](const std::vector<float>& values) {
@@ -142,7 +142,8 @@ TEST(Rebalance, moves_every_state_bit_for_bit_and_gives_each_rank_as_much_to_tra
       EXPECT_TRUE(model.state() == state);
       const std::vector<int64_t> trained = model.elements({2, 4, 5});
       const auto [least, most] = std::minmax_element(trained.begin(), trained.end());
-      // 2,500 elements and 4,000: by blocks of two sections, or whole.
+      // Of 2,500 and 4,000 elements, EVEN splits blocks of two sections. The others keep tensors
+      // whole.
       EXPECT_LE(*most - *least, partition == ZERO_PARTITION_EVEN ? 2048 : 4000);
       if (model.world() > 1 && partition == ZERO_PARTITION_EVEN) {
         EXPECT_GT(*least, 0);
@@ -233,7 +234,7 @@ TEST(Rebalance, parameters_in_arenas_are_broadcast_behind_it_though_gradients_li
   });
 }
 
-// A checkpoint says nothing of owners that another one would not load.
+// A checkpoint does not depend on owners, so both load the same.
 TEST(Rebalance, a_checkpoint_from_before_and_one_from_after_load_alike) {
   const Scratch scratch;
   int turn = 0;
@@ -353,7 +354,7 @@ TEST(Rebalance, a_rank_that_has_joined_deals_with_the_others) {
   }
 }
 
-/// A momentum that is switched off keeps its buffer, which moves as well.
+/// Momentum that is switched off keeps its buffer, which moves too.
 TEST(Rebalance, moves_state_that_current_settings_do_not_use) {
   for (const CommKind kind : kCommKinds) {
     std::vector<float> undisturbed;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks are compared with: the same training by one process, in plain loops.
+// The reference for ranks: the same training by one process, in plain loops.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -15,9 +15,8 @@
 namespace zero::test {
 namespace {
 
-/// The norm as documented: fp64 lanes of pieces would need the plan; any exact sum of squares
-/// rounds alike here only to within a few bits, so the reference takes long double and tests
-/// compare with tolerance.
+/// Returns the norm in long double. The fp64 lanes of the documented norm would need the plan, so
+/// the results agree only within a few bits, and tests compare with a tolerance.
 double reference_norm(const std::vector<std::vector<double>>& sums, double p) {
   long double total = 0;
   double largest = 0;
@@ -38,8 +37,8 @@ class Alone {
   Alone(const Training& run, size_t param)
       : run_(with_own_settings(run, param)), param_(param), values_(all(initial(run, param))) {}
 
-  /// Sums over ranks in rank order, and of micro-batches one after the other; nothing if no rank
-  /// has a gradient in any.
+  /// Sums over ranks in rank order, and over micro-batches in order. Returns an empty sum if no
+  /// rank has a gradient in any of them.
   const std::vector<Real>& gather(int step) {
     bool present = false;
     const int first = step * run_.micro_batches;
@@ -54,7 +53,7 @@ class Alone {
     return sum_;
   }
 
-  /// Sums become gradients within a limit.
+  /// Turns sums into gradients within a limit.
   const std::vector<Real>& clip(double factor, double limit) {
     for (Real& x : sum_) {
       x = x * static_cast<Real>(factor);
@@ -72,7 +71,7 @@ class Alone {
     for (Real& value : values_) value = static_cast<Real>(held(value));
   }
 
-  /// What is in memory: masters are rounded to the parameter's type.
+  /// Returns the values in memory: master weights rounded to the parameter's type.
   std::vector<double> stored() const {
     std::vector<double> out;
     for (const Real value : values_) out.push_back(held(value));
@@ -80,7 +79,8 @@ class Alone {
   }
 
  private:
-  /// What a parameter of this value holds; before the first update nothing but its own type rounds.
+  /// Returns what a parameter of this value holds. Before the first update, only its own type
+  /// rounds.
   double held(Real value) const {
     int32_t dtype = dtypes_of(run_, param_).param;
     const bool ties_away = dtype == ZERO_BFLOAT16 && run_.master == ZERO_MASTER_REMAINDER;
@@ -88,7 +88,7 @@ class Alone {
     return rounded(dtype, static_cast<double>(value), ties_away);
   }
 
-  /// One host after the other, behind those of the batches before.
+  /// Adds one host after the other to the sums of earlier batches.
   void add_ranks(int batch, bool& present) {
     const int ranks = run_.reduced ? 1 : run_.world;
     if (run_.hosts.empty()) {
@@ -101,7 +101,7 @@ class Alone {
       for (int rank = 0; rank < ranks; rank++)
         if (run_.hosts[static_cast<size_t>(rank)] == host)
           add(of_host, of_rank(rank, batch, present));
-      for (Real& x : of_host) x = travelled(x);  // it is rounded as its ranks' gradients are
+      for (Real& x : of_host) x = travelled(x);  // rounded like the gradients of its ranks
       add(sum_, std::move(of_host));
     }
   }
@@ -123,7 +123,8 @@ class Alone {
     }
   }
 
-  /// Rounded as on the wire, which nothing is that was reduced already, or is of its type.
+  /// Rounds like the wire. Gradients that are already reduced, or have the wire type, are not
+  /// rounded.
   Real travelled(Real x) const {
     if (run_.wire_dtype == 0 || run_.reduced || std::is_same_v<Real, double>) return x;
     if (dtypes_of(run_, param_).grad == run_.wire_dtype) return x;
@@ -152,7 +153,7 @@ class Alone {
   Unsharded<Real> state_;
 };
 
-/// What a mean divides by.
+/// Returns the divisor of a mean.
 int divisor(const Training& run, int step) {
   int ranks = run.world;
   for (int rank = 0; rank < run.world && run.uneven_inputs == ZERO_UNEVEN_ACTIVE; rank++)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank's copy of a model of many dtypes with made-up contents, on the host or on a device whose
-// memory the host need not reach: what it trains, tells and takes in, bit for bit.
+// One rank's copy of a model with many dtypes and made-up contents, on the host or on a device
+// whose memory the host need not reach. Training, queries and changes are bitwise exact.
 #pragma once
 
 #include <cstdint>
@@ -19,19 +19,20 @@ struct Tensor {
   std::string name;
   int64_t size;
   int32_t dtype = ZERO_FLOAT32;
-  int32_t grad_dtype = 0;     // the same
-  bool trains = true;         // else it never gets a gradient
-  bool own_settings = false;  // of lr and weight decay
+  int32_t grad_dtype = 0;     // 0: the same
+  bool trains = true;         // otherwise it never has a gradient
+  bool own_settings = false;  // has its own lr and weight decay
 };
 
-/// Cut and whole, of every dtype, one without elements, and some that never get a gradient.
+/// Returns tensors that are cut and whole, of every dtype, one without elements, and some that
+/// never have a gradient.
 std::vector<Tensor> small_tensors();
 
-/// Contents that every dtype holds at first, so that values which no step changes are never
-/// rounded.
+/// Returns values that every dtype represents exactly, so that values are never rounded before a
+/// step changes them.
 std::vector<double> made_up(size_t tensor, size_t count, int turn);
 
-/// Of an optimizer whose state is looked at.
+/// The options of an optimizer whose state is tested.
 struct StateCase {
   int32_t optimizer = ZERO_OPTIMIZER_ADAMW;
   int32_t partition = ZERO_PARTITION_EVEN;
@@ -47,7 +48,7 @@ using Contents = std::map<std::string, std::vector<std::byte>>;
 
 class Replica : public Optim {
  public:
-  /// With the comm's device; `own_stream`: all that this queues is on one of its own.
+  /// Uses the comm's device. With `own_stream`, all work is queued on a stream of its own.
   template <class Seat>
   Replica(Seat comm, const zero_options& options, const Settings& settings = {},
           bool own_stream = false)
@@ -56,14 +57,15 @@ class Replica : public Optim {
   }
   ~Replica() { free(); }
 
-  /// One more group.
+  /// Adds a group.
   void add_tensors(const std::vector<Tensor>& group);
 
   const std::shared_ptr<Device>& device() const { return device_; }
   StreamHandle stream() const { return stream_.handle(); }
   void finish() const { test::finish(device_, stream()); }
 
-  /// New gradients, another one on every rank: where they are, null for what does not train.
+  /// Writes new gradients, different on every rank. Returns their addresses, null for tensors that
+  /// are not trained.
   std::vector<void*> gradients(int turn);
   zero_status step(int turn) { return step_with(gradients(turn)); }
   void steps(int first, int count) {
@@ -75,7 +77,7 @@ class Replica : public Optim {
 
   size_t size() const { return tensors_.size(); }
   const Tensor& tensor(size_t t) const { return tensors_[t]; }
-  size_t floating() const;  // so many, at the front
+  size_t floating() const;  // this many, at the front
   const Memory& data(size_t t) const { return data_[t]; }
   const Memory& grad(size_t t) const { return grads_[t]; }
   std::vector<std::byte> values(size_t t) const { return data_[t].read(stream()); }
@@ -83,14 +85,14 @@ class Replica : public Optim {
   void set_data(size_t t, int turn) { put(data_[t], encoded(t, tensors_[t].dtype, turn)); }
 
   int32_t state_dtype(size_t t) const;
-  /// A tensor of the state by zero_state_get; null: the values that are updated.
+  /// Gets a tensor of the state with zero_state_get. A null name means the values that are updated.
   std::vector<std::byte> get(size_t t, const char* name) const;
-  /// Empty where this rank gets nothing.
+  /// Returns nothing if this rank receives nothing.
   std::vector<std::byte> gather(size_t t, const char* name, int32_t to = ZERO_ALL_RANKS) const;
   void set_state(size_t t, const char* name, const std::vector<std::byte>& values);
   std::vector<std::byte> gradient(size_t t) const;
 
-  /// All that training goes on from, by name; the same on every rank.
+  /// Returns everything that training continues from, by name. It is the same on every rank.
   Contents everything() const;
 
   static int64_t number(size_t t) { return static_cast<int64_t>(t); }
@@ -105,7 +107,7 @@ class Replica : public Optim {
   std::vector<Memory> data_, grads_;
 };
 
-/// Take all state out of `from`, whole, and put it into `to`, which goes on from there.
+/// Copies the whole state of `from` to `to`, which continues from there.
 void move_state(const Replica& from, Replica& to);
 
 std::vector<std::byte> bytes_of(double value);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saves that are written while training goes on: the checkpoint is that of the beginning, whatever
-// calls change before it is written.
+// Saves that are written while training continues. The checkpoint has the state of the beginning,
+// whatever calls change before it is written.
 #include "state/save_behind.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@
 namespace zero::test {
 namespace {
 
-/// While it lives threads that write stay in their first call.
+/// While it exists, writing threads stay in their first call.
 class HeldWriters {
  public:
   HeldWriters() { held = true; }
@@ -65,7 +65,7 @@ Status set_one(Optimizer& optim) {
   return {};
 }
 
-/// Other memory for all parameters; the old holds something else at once.
+/// Moves all parameters to other memory. The old memory gets other contents at once.
 Status move_params(Optimizer& optim, std::vector<std::vector<double>>& room) {
   std::vector<void*> data;
   std::vector<std::span<std::byte>> before;
@@ -80,7 +80,7 @@ Status move_params(Optimizer& optim, std::vector<std::vector<double>>& room) {
   return {};
 }
 
-/// What a program may do while a save is written; each leaves the group sound.
+/// What a program may do while a save is written. The group stays sound.
 struct Change {
   const char* name;
   Status (*make)(Model& model, const std::string& old, std::vector<std::vector<double>>& room);
@@ -110,7 +110,7 @@ constexpr Change kChanges[] = {
        const int32_t root = model.optim().world() - 1;
        if (model.optim().comm->rank() == root) {
          for (const Param& param : model.optim().params) {
-           model.optim().keep_all();  // as zero_broadcast_params asks for changes behind the save
+           model.optim().keep_all();  // as zero_broadcast_params does for changes during the save
            std::memset(param.data, 0, param.bytes());
          }
        }
@@ -245,7 +245,7 @@ TEST(SaveBehind, later_steps_make_it_a_checkpoint_without_a_wait) {
     }
     EXPECT_TRUE(barrier(model));
     EXPECT_TRUE(loaded(scratch / "new", spec) == expected);
-    EXPECT_EQ(told(model.begin_save(scratch / "next")), "");  // what has ended is in nobody's way
+    EXPECT_EQ(told(model.begin_save(scratch / "next")), "");  // a finished save is not in the way
     return told(model.await_save());
   });
   EXPECT_EQ(names_in(scratch.path()), (std::vector<std::string>{"new", "next"}));
@@ -340,15 +340,14 @@ TEST(SaveBehind, a_wait_that_finds_the_comm_broken_also_says_what_this_rank_coul
     EXPECT_TRUE(contains(words, "ended by the test", "; before that: ", "(ENOSPC)")) << words;
 }
 
-/// Pages of memory that no file backs: what is mapped without malloc, too.
+/// Returns the pages of memory without a file, including mappings that malloc did not make.
 int64_t anonymous_pages() {
   int64_t mapped = 0, resident = 0, shared = 0;
   std::istringstream(read_file("/proc/self/statm")) >> mapped >> resident >> shared;
   return resident - shared;
 }
 
-/// Of all arenas of malloc's, however many there are: what they have from the system, and is not
-/// free.
+/// Returns the bytes that all arenas of malloc have from the system, without those that are free.
 int64_t bytes_in_use() {
   char* said = nullptr;
   size_t length = 0;
@@ -382,7 +381,7 @@ TEST(SaveBehind, many_leave_no_descriptor_no_thread_and_no_memory) {
   EXPECT_EQ(entries_of("/proc/self/fd"), descriptors);
   EXPECT_LE(entries_of("/proc/self/task"), threads);
   EXPECT_LE(anonymous_pages(), pages + 4096);
-  EXPECT_LE(bytes_in_use(), bytes + (32 << 10));  // 320 bytes a save; by night 32
+  EXPECT_LE(bytes_in_use(), bytes + (32 << 10));  // 320 bytes per save; 32 in nightly runs
 }
 
 }  // namespace

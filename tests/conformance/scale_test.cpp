@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loss scaling, and what is done about gradients that are not finite: all ranks decide the same.
+// Loss scaling, and the treatment of gradients that are not finite. All ranks decide the same.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -20,7 +20,7 @@ namespace {
 constexpr int64_t kElements = 3000;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-/// One rank with one tensor of ones and plain SGD.
+/// One rank with one tensor of ones, and plain SGD.
 class Rank : public Optim {
  public:
   template <class Seat>
@@ -42,7 +42,7 @@ class Rank : public Optim {
 
 constexpr double kLr = 0.5;
 
-/// Run `body` on every rank, as threads.
+/// Runs `body` on every rank, as threads.
 void on_ranks(CommKind kind, int world, const zero_options& options,
               const std::function<void(Rank&, int)>& body) {
   on_ranks(kind, world, [&](zero_comm* comm, int rank) {
@@ -51,7 +51,7 @@ void on_ranks(CommKind kind, int world, const zero_options& options,
   });
 }
 
-/// torch.amp.GradScaler's rule, in its own words.
+/// The rule of torch.amp.GradScaler, in its own terms.
 struct Scaler {
   double scale, growth, backoff;
   int interval, tracker = 0;
@@ -121,7 +121,7 @@ TEST(LossScale, stays_where_the_next_one_would_be_out_of_range) {
 
 TEST(LossScale, what_every_owner_found_is_added) {
   for (const CommKind kind : kCommKinds) {
-    for (const int world : {1, 2, 4}) {  // each owns as many as the others
+    for (const int world : {1, 2, 4}) {  // all own the same number of elements
       zero_options options = plain_sgd(kLr);
       options.nonfinite = ZERO_NONFINITE_SKIP;
       on_ranks(kind, world, options, [](Rank& self, int) {
@@ -133,7 +133,7 @@ TEST(LossScale, what_every_owner_found_is_added) {
 }
 
 TEST(LossScale, norms_and_clipping_are_of_unscaled_gradients) {
-  // p, the norm of 3000 gradients of 1/8, and 1/16 divided by what is 1e-6 more.
+  // p, the norm of 3000 gradients of 1/8, and 1/16 divided by that norm plus 1e-6.
   const std::array<double, 3> rows[] = {{1, 375, 1.6666666622222222e-4},
                                         {2, 6.846531968814576, 9.12870795841963e-3},
                                         {INFINITY, 0.125, 0.49999600003199974}};
@@ -163,7 +163,7 @@ TEST(LossScale, is_saved_and_loaded_with_the_steps_that_were_good) {
   on_ranks(CommKind::local, 3, options, [&](Rank& self, int) {
     self.load(scratch / "a");
     EXPECT_EQ(self.found().loss_scale, 16);
-    EXPECT_OK(self.step(1, 1));  // the sixth: grows again
+    EXPECT_OK(self.step(1, 1));  // the sixth: the scale grows again
     EXPECT_EQ(self.found().loss_scale, 32);
   });
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What must hold under every schedule, under many of them: perturb.c is preloaded, and each run has
-// a seed of its own.
+// What must hold in every schedule, tested in many of them: perturb.c is preloaded, and each run
+// has its own seed.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t kPatienceMs = 5'000;
 
-/// body(seed), so often, nightly more often.
+/// Runs body(seed) for `some` seeds, or for `many` in nightly runs.
 template <class Body>
 void under_many_schedules(uint64_t some, uint64_t many, const Body& body) {
   if (!perturbed()) GTEST_SKIP() << "perturb.c is not preloaded: meson test does that";
@@ -32,7 +32,7 @@ void under_many_schedules(uint64_t some, uint64_t many, const Body& body) {
   }
 }
 
-// It waits for nothing but the comm before it makes the next step of the others.
+// Before the joined rank takes the next step of the others, it waits only for the comm.
 TEST(Schedules, a_rank_that_joined_ends_each_step_before_it_makes_the_next) {
   const Uneven run{.world = 3, .sizes = {1100, 3, 50}, .overlaps = true};
   const std::vector<int> counts = {0, 12, 12};
@@ -51,7 +51,7 @@ TEST(Schedules, a_rank_that_joined_ends_each_step_before_it_makes_the_next) {
   });
 }
 
-/// A comm of two threads, made and freed; one of this thread alone.
+/// Creates and frees a comm of two threads, and one of this thread alone.
 void make_and_free(const std::string& name) {
   zero_comm_options options;
   ZERO_INIT(options);
@@ -71,8 +71,8 @@ void make_and_free(const std::string& name) {
   zero_comm_free(comm);
 }
 
-/// What a child does: everything is FORKED, or, where the parent had nothing, works. Its exit
-/// status.
+/// Runs in a child. Every call must return ZERO_ERR_FORKED, or work if the parent had no comm.
+/// Returns the exit status.
 int use_after_fork() {
   alarm(5);  // ends a child that hangs
   zero_comm* comm = nullptr;
@@ -86,7 +86,7 @@ int use_after_fork() {
   return sound && zero_comm_free(comm) == ZERO_OK ? 0 : 2;
 }
 
-// Whatever locks those threads held are held in the child for ever.
+// Locks that those threads held stay locked in the child for ever.
 TEST(Schedules, a_child_forked_while_threads_make_and_free_comms_comes_back_from_every_call) {
   under_many_schedules(8, 400, [](uint64_t) {
     std::atomic<bool> ends{false};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of which all ranks have one copy: what must not lie there, or not so, is refused.
+// Memory of which all ranks have one copy: uses that would be wrong are refused.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -18,8 +18,8 @@ constexpr int64_t kSizes[] = {3000, 5000};
 constexpr size_t kFloats = 8192;  // of an arena
 constexpr size_t kBytes = kFloats * sizeof(float);
 
-/// One rank with parameters "a" and "b", of which it registers as many as it has memory for. SGD,
-/// lr 1.
+/// One rank with parameters "a" and "b". It registers as many of them as it has memory for. SGD, lr
+/// 1.
 class Pair : public Optim {
  public:
   explicit Pair(zero_comm* comm) : Optim(comm, plain_sgd(kLr1)) {}
@@ -36,7 +36,7 @@ class Pair : public Optim {
   }
 
  private:
-  /// One behind the other, as all ranks allocate them.
+  /// In the same order on all ranks.
   const Arena one_{comm(), kBytes, ZERO_MEMORY_SHARED},
       another_{comm(), kBytes, ZERO_MEMORY_SHARED};
   const Arena third_{comm(), kBytes}, fourth_{comm(), kBytes};
@@ -57,7 +57,7 @@ void on_pairs(int world, const std::function<void(Pair&, int rank)>& body) {
   });
 }
 
-/// With gradients of its own, 1 on each rank, the step is right.
+/// Checks that a step is right with separate gradients, 1 on each rank.
 void expect_sound_step(Pair& self, const float* data, float* grad, int world) {
   fill(grad, kFloats, 1);
   const float before = data[0];
@@ -70,7 +70,7 @@ constexpr const char* kOfTwo =
     "the gradient of parameter 'a' of rank 0 overlaps the gradient of parameter 'a' of rank 1 in a "
     "ZERO_MEMORY_SHARED arena";
 
-/// The ranks named by the sentence are at fault, all others hear of it.
+/// The ranks that the error names are at fault, and all others get ZERO_ERR_PEER.
 void expect_refused(zero_status status, int rank, const char* words) {
   EXPECT_TRUE(ends(status, rank < 2 ? ZERO_ERR_ARGUMENT : ZERO_ERR_PEER, words));
   EXPECT_TRUE(says("ZERO_MEMORY_PER_RANK"));

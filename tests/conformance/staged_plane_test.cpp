@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What travels through the host's memory between devices that do not reach each other: sums in rank
-// order, gathers and broadcasts, of any size, on any stream, in whatever legal order devices work.
+// Transfers through host memory between devices that do not reach each other: sums in rank order,
+// gathers and broadcasts of any size, on any stream, in any legal order of the devices.
 #include "comm/local/staged_plane.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ enum class Kind {
   sum,
   sum_in_place,
   sum_doubles,
-  sum_halves,  // up to here each rank gets a part
+  sum_halves,  // in the kinds so far, each rank gets a part
   sum_of_one,
   gather,
   gather_in_place,
@@ -31,7 +31,7 @@ enum class Kind {
 };
 constexpr int kKinds = 8;
 
-/// What all ranks do together: `count` elements a rank, of four bytes but for sums of others.
+/// A transfer of all ranks with `count` elements each. They have four bytes, except in some sums.
 struct Transfer {
   Kind kind;
   size_t count;
@@ -51,7 +51,7 @@ std::vector<Transfer> drawn(uint64_t seed, int32_t world) {
   return all;
 }
 
-/// Sums of these depend on their order.
+/// Returns numbers whose sums depend on the order.
 float number(size_t transfer, size_t rank, size_t i) {
   const auto mixed = (transfer * 31 + rank * 7 + i) * 2654435761u;
   return std::ldexp(static_cast<float>(mixed % 20011) - 10005, static_cast<int>(mixed % 20) - 10);
@@ -63,7 +63,7 @@ SumTypes types_of(Kind kind) {
   return {};
 }
 
-/// What a rank brings.
+/// Returns the input of a rank.
 std::vector<std::byte> brought(const Transfer& transfer, size_t number, size_t rank, size_t world) {
   const bool scatters = transfer.kind <= Kind::sum_halves;
   std::vector<double> values(transfer.count * (scatters ? world : 1));
@@ -87,7 +87,7 @@ std::vector<std::byte> summed(const Transfer& transfer, size_t number, size_t ra
   return {bytes, bytes + sums.size() * sizeof(T)};
 }
 
-/// What it gets.
+/// Returns the expected output of a rank.
 std::vector<std::byte> expected(const Transfer& transfer, size_t number, size_t rank,
                                 size_t world) {
   std::vector<std::byte> out;
@@ -113,7 +113,7 @@ std::vector<std::byte> expected(const Transfer& transfer, size_t number, size_t 
   }
 }
 
-/// One rank's memory for a transfer, and the transfer itself, queued.
+/// One rank's memory for a transfer. The constructor queues the transfer.
 class Moved {
  public:
   Moved(Comm& comm, const Transfer& transfer, size_t number, StreamHandle stream)
@@ -173,8 +173,8 @@ class Moved {
   size_t bytes_ = 0;
 };
 
-/// Whether all ranks get what they must, of transfers on two streams that nobody puts in order.
-/// `moved`: bytes that went through the host's memory.
+/// Returns true if all ranks get the right data from transfers on two unordered streams. `moved`
+/// receives the bytes that went through host memory.
 bool right(uint64_t seed, const char* forgotten, int64_t* moved = nullptr) {
   const int32_t world = seed % 2 == 0 ? 2 : 3;
   Devices devices{.seed = seed, .forgotten = forgotten};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Single tensors of the state, and steps by hand: what a gather gives is what a save writes, what
-// is set is what was taken, and ranks that set different things are told.
+// Access to single tensors of the state, and manual steps. A gather returns what a save writes, a
+// set restores what was read, and ranks that set different values get an error.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,9 +18,9 @@
 namespace zero::test {
 namespace {
 
-constexpr size_t kTrained = 6;  // the others never get a gradient
+constexpr size_t kTrained = 6;  // the others never have a gradient
 
-/// One rank's optimizer of the small tensors, broadcast.
+/// One rank's optimizer of the small tensors, after a broadcast.
 class Rank : public Replica {
  public:
   Rank(zero_comm* comm, const StateCase& of) : Replica(comm, of.options(), of.settings()) {
@@ -28,7 +28,7 @@ class Rank : public Replica {
     broadcast(0);
   }
 
-  /// To where everything is.
+  /// Binds all parameters to their current memory.
   void bind() {
     std::vector<void*> pointers;
     for (size_t p = 0; p < size(); p++) pointers.push_back(data(p).at());
@@ -71,7 +71,7 @@ void in_every_world(const std::function<void(zero_comm*, const StateCase&, int t
   }
 }
 
-/// Every state tensor of a checkpoint, whole, by "parameter.name".
+/// Returns every whole state tensor of a checkpoint by "parameter.name".
 std::map<std::string, std::vector<std::byte>> saved_state(const std::string& directory) {
   std::map<std::string, std::vector<std::byte>> out;
   const auto manifest = parse_manifest(read_file(directory + "/zero.json"));
@@ -163,7 +163,7 @@ TEST(StateSet, what_was_taken_trains_on_as_if_it_had_been_there) {
     source.steps(0, 3);
     choices.partition = (choices.partition + 1) % 4;
     Rank copy(comm, choices);
-    EXPECT_OK(copy.step(9));  // what was there is replaced
+    EXPECT_OK(copy.step(9));  // this is replaced
     move_state(source, copy);
     for (int step = 3; step < 5; step++) {
       expect_same(source.everything(), copy.everything(), "before step " + std::to_string(step));
@@ -180,7 +180,7 @@ TEST(StateSet, parameters_that_were_updated_alike_part_when_their_steps_do) {
     for (Rank* const one : {&kept, &bound}) {
       one->steps(0, 2);
       EXPECT_OK(one->set_scalar(0, "step", 500));
-      if (one == &bound) one->bind();  // nothing that steps remember holds any more
+      if (one == &bound) one->bind();  // discards what steps remember
       one->steps(2, 2);
     }
     for (size_t p = 0; p < kept.size(); p++) EXPECT_EQ(kept.values(p), bound.values(p)) << p;
@@ -190,7 +190,7 @@ TEST(StateSet, parameters_that_were_updated_alike_part_when_their_steps_do) {
 }
 
 TEST(StateGather, passes_large_tensors_in_chunks_and_seals_first) {
-  constexpr int64_t kSize = 800'011;  // a rank's part is more than a chunk
+  constexpr int64_t kSize = 800'011;  // a rank's part is larger than a chunk
   for (const int32_t partition : {ZERO_PARTITION_EVEN, ZERO_PARTITION_GREEDY}) {
     on_each_comm(2, [&](zero_comm* comm, int rank) {
       std::vector<uint16_t> data(kSize, 0x3F80);  // 1
@@ -268,7 +268,7 @@ TEST(StateSet, steps_and_products_that_do_not_belong_together_are_refused) {
 
 TEST(StateAccess, wrong_arguments_and_moments_are_refused_without_effect) {
   on_ranks(CommKind::local, 2, [](zero_comm* comm, int rank_number) {
-    Rank rank(comm, {.partition = ZERO_PARTITION_MANUAL});  // "cut" is rank 0's, "one" rank 1's
+    Rank rank(comm, {.partition = ZERO_PARTITION_MANUAL});  // rank 0 owns "cut", rank 1 owns "one"
     std::vector<float> v(8000, 1);
     zero_optim* const o = rank.optim();
     EXPECT_EQ(zero_state_get(o, 0, "momentum", 0, 1, v.data()), ZERO_ERR_ARGUMENT);
@@ -308,7 +308,7 @@ TEST(StateAccess, wrong_arguments_and_moments_are_refused_without_effect) {
   });
 }
 
-/// What a caller does with an owner's part in plain descent.
+/// Updates an owner's part by plain descent, as a caller would.
 template <class Real>
 void descend(Rank& rank, size_t p, const Rank::Range& range) {
   std::vector<Real> grads(static_cast<size_t>(range.count));

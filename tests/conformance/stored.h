@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers as they stand in memory, by the definition of each type and not by its bits.
+// Numbers as they are stored in memory, from the definition of each type rather than its bits.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,13 @@ namespace zero::test {
 
 size_t element_bytes(int32_t dtype);
 
-/// What `values` become in memory of a dtype: rounded to nearest, ties to even.
+/// Converts `values` to memory of a dtype: rounded to nearest, ties to even.
 std::vector<std::byte> encode(int32_t dtype, const std::vector<double>& values);
 std::vector<double> decode(int32_t dtype, const std::byte* stored, size_t count);
-/// With one NaN for all: arithmetic makes another one on each kind of processor.
+/// Replaces all NaNs by one, because each kind of processor produces another.
 void unify_nans(int32_t dtype, std::vector<std::byte>& stored);
 
-/// The value rounded to the nearest that a dtype has; ties to even, or away from zero.
+/// Rounds the value to the nearest one of a dtype. Ties go to even, or away from zero.
 double rounded(int32_t dtype, double value, bool ties_away = false);
 
 }  // namespace zero::test

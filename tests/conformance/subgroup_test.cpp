@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups that are a part of a comm: numbers of ranks are the group's own, and nothing that one
-// group does reaches another.
+// Groups that are a part of a comm: ranks have numbers of their own in the group, and no action of
+// one group reaches another.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kWorld = 4;
 
-/// body(seat in its group, number in the whole comm), where `color_of` says who is in which group.
+/// Runs body(group, rank in the whole comm). `color_of` selects the group of each rank.
 void in_groups(CommKind kind, const std::function<int32_t(int)>& color_of,
                const std::function<void(zero_comm*, int rank)>& body) {
   on_ranks(kind, kWorld, [&](zero_comm* parent, int rank) {
@@ -28,12 +28,13 @@ void in_groups(CommKind kind, const std::function<int32_t(int)>& color_of,
   });
 }
 
-/// Small integers, so that no sum of them is rounded; another one for every rank, tensor and step.
+/// Returns small integers whose sums are exact. They differ by rank, tensor and step.
 float gradient(int rank, size_t tensor, int step) {
   return static_cast<float>(rank * 7 + static_cast<int>(tensor) * 3 + step * step % 5 + 1);
 }
 
-/// What a parameter of 1 is after momentum 0.5 and lr 0.5 with the mean gradient of `ranks`.
+/// Returns a parameter that starts at 1, after steps with momentum 0.5, lr 0.5 and the mean
+/// gradient of `ranks`.
 float trained_alone(const std::vector<int>& ranks, size_t tensor, int steps) {
   float value = 1, buffer = 0;
   for (int step = 0; step < steps; step++) {
@@ -45,8 +46,8 @@ float trained_alone(const std::vector<int>& ranks, size_t tensor, int steps) {
   return value;
 }
 
-// A group whose ranks are 0 and 2 of the whole has owners 0 and 1: who takes these for numbers of
-// the whole trains half of the parameters, or none, and every rank agrees on that.
+// In a group of ranks 0 and 2 of the whole, the owners are 0 and 1. If these were taken as ranks of
+// the whole, half of the parameters or none would be trained, and all ranks would agree.
 TEST(SubGroup, trains_as_an_unsharded_run_with_its_own_ranks) {
   const std::vector<std::vector<std::vector<int>>> splits = {
       {{0, 2}, {1, 3}}, {{1, 2}, {0, 3}}, {{0}, {1, 2, 3}}, {{2, 3}, {0, 1}}};
@@ -82,7 +83,7 @@ TEST(SubGroup, trains_as_an_unsharded_run_with_its_own_ranks) {
               EXPECT_EQ(model[i].data, expected) << "rank " << rank << ", tensor " << i;
             }
           }
-          // Everything is with rank 1 of the group, whoever that is in the whole.
+          // Only the last rank of the group receives the values.
           std::vector<float> gathered(700, -1);
           const int32_t to = zero_comm_world(group) - 1;
           EXPECT_OK(zero_state_gather(self.optim(), 0, nullptr, to, gathered.data(), 700));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a training keeps what it trains.
+// The memory of a training.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace zero::test {
 
-/// Memory of one rank for all parameters, on the host or a device.
+/// The memory of one rank for all parameters, on the host or a device.
 struct Tensors {
   explicit Tensors(std::shared_ptr<Device> where) : device(std::move(where)) {
     if (device == nullptr) return;
@@ -28,7 +28,7 @@ struct Tensors {
   std::byte* allocate(size_t count) {  // of any type
     return own.emplace_back(device, count * sizeof(double)).at();
   }
-  /// On a device in the order of the stream.
+  /// Writes in the order of the stream on a device.
   void write(std::byte* to, const std::vector<std::byte>& bytes) const {
     move_bytes(device, stream(), to, bytes.data(), bytes.size());
   }
@@ -41,10 +41,10 @@ struct Tensors {
     return out;
   }
   void* stream() const { return own_stream.handle(); }
-  /// Where parameters are read that are waited for one by one.
+  /// Returns the stream that reads parameters after waiting for each.
   void* forward() const { return forward_stream.handle(); }
 
-  /// The next step has another stream, and gradients that the last one does not read.
+  /// Gives the next step another stream, and gradients that the last step does not read.
   void alternate(const Training& run) {
     if (next_grads.empty()) {
       for (const int64_t size : run.sizes)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parameters that freeze and thaw, and that have settings of their own, against recorded runs of
-// torch.optim (tests/data/make_torch_traces.py), through the public header, by two ranks.
+// Parameters that are frozen and thawed, or have their own settings, compared with recorded runs of
+// torch.optim (tests/data/make_torch_traces.py), through the public header on two ranks.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,8 +27,8 @@ static_assert(std::endian::native == std::endian::little);
 constexpr size_t kTensors = 4;
 constexpr int64_t kNumbers = 16;
 constexpr int kSteps = 20;
-constexpr int kEvery = 5;             // steps are recorded
-constexpr double kRelative = 1.3e-6;  // torch's own for fp32
+constexpr int kEvery = 5;             // one in so many steps is recorded
+constexpr double kRelative = 1.3e-6;  // the tolerance of torch for fp32
 constexpr double kAbsolute = 1e-8;
 
 using Row = std::array<float, kNumbers>;
@@ -42,7 +42,7 @@ struct Case {
   std::string name;
   int32_t optimizer = 0;
   Settings settings;
-  std::array<zero_param, kTensors> params;  // settings of their own
+  std::array<zero_param, kTensors> params;  // with their own settings
   std::array<std::vector<Span>, kTensors> frozen;
 
   bool is_frozen(size_t tensor, int step) const {
@@ -107,8 +107,8 @@ Rows read_rows() {
   return rows;
 }
 
-/// One rank's run of a case: `rows` begin with the tensors and the gradients, `expected` is the
-/// case's part of them. Both ranks have the same gradients, so the mean is exact.
+/// Runs a case on one rank. `rows` begins with the tensors and the gradients, and `expected` is the
+/// part of this case. Both ranks have the same gradients, so the mean is exact.
 void follow(const Case& c, zero_comm* comm, const Rows& rows, const Row* expected) {
   std::array<Row, kTensors> data, largest{};
   Row grads[kTensors];
@@ -133,7 +133,7 @@ void follow(const Case& c, zero_comm* comm, const Rows& rows, const Row* expecte
     EXPECT_OK(optim.step());
     for (size_t t = 0; t < kTensors; t++) {
       for (size_t i = 0; i < kNumbers; i++) {
-        // What rounding errors scale with once values cancel.
+        // The magnitude that rounding errors scale with after values cancel.
         largest[t][i] = std::max({largest[t][i], std::fabs(rows[t][i]), std::fabs(data[t][i])});
         if (step % kEvery != 0) continue;
         const Row& torch = expected[kTensors * static_cast<size_t>(step / kEvery - 1) + t];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// zero_trace_start: what a rank does is in its file, with the rank that it waited for, and nothing
-// of it holds up a step.
+// zero_trace_start: a rank's file has its actions and the rank that it waited for, and tracing
+// delays no step.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/file.h>
@@ -76,7 +76,7 @@ TEST(Trace, one_rank_may_trace_alone) {
     if (rank != 1) return;
     EXPECT_OK(zero_trace_stop(comm));
     EXPECT_EQ(entries_of(scratch / "alone"), 1);
-    // By the second exchange the other rank tells when it came.
+    // From the second exchange on, the other rank reports when it arrived.
     EXPECT_EQ(count_of(file_of(scratch / "alone", 1), "\"args\":{\"rank\":"), 2u);
   });
 }
@@ -91,7 +91,7 @@ TEST(Trace, others_tell_when_they_came_only_while_a_rank_traces) {
         EXPECT_OK(zero_trace_stop(comm));
       }
       for (int i = 0; i < 2; i++) EXPECT_OK(zero_comm_barrier(comm));
-      // Of the first of its exchanges nothing is known, because nobody was asked before.
+      // The first exchange has no times, because nobody had asked for them.
       if (rank == 1) {
         EXPECT_EQ(count_of(file_of(scratch / name, 1), "\"args\":{\"rank\":"), 2u) << name;
       }
@@ -143,7 +143,7 @@ TEST(Trace, what_cannot_be_written_is_told_and_changes_nothing) {
 }
 
 int locks_left = 0;
-std::function<void()> meanwhile;  // what another job does before so many more locks are taken
+std::function<void()> meanwhile;  // what another job does before this many more locks are taken
 
 TEST(Trace, a_file_that_another_job_makes_at_the_same_moment_stays_that_jobs) {
   const ReplacedCall lock(&SystemCalls::flock, [](int fd, int operation) {
@@ -209,7 +209,7 @@ TEST(Trace, a_full_disk_ends_the_trace_and_no_call) {
                              [](int fd, const void* data, size_t bytes, int64_t at) -> ssize_t {
                                struct stat file;
                                fstat(fd, &file);
-                               // What is there can be overwritten.
+                               // Existing bytes can be overwritten.
                                if (full)
                                  bytes = std::min(bytes, static_cast<size_t>(file.st_size - at));
                                if (bytes > 0)

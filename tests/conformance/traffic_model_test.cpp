@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What bench/traffic says of small clusters is what their ranks count in a real step. Ranks are
-// threads here, and sockets carry their data in place of MPI; control goes by the real links.
+// The predictions of bench/traffic for small clusters equal what their ranks count in a real step.
+// Ranks are threads, and sockets carry their data in place of MPI. Control messages use the real
+// links.
 #include "traffic_model.h"
 
 #include <gtest/gtest.h>
@@ -59,7 +60,7 @@ Plan plan_for(const bench::Cluster& cluster) {
 struct Shape {
   int32_t world, instances;
 };
-// On hosts as hosts_of() says: two of several ranks, or each rank on its own.
+// Hosts as in hosts_of(): two with several ranks, or one per rank.
 constexpr Shape kShapes[] = {{2, 1}, {2, 2}, {3, 1}, {3, 3}, {4, 1}, {4, 2},
                              {4, 4}, {5, 1}, {6, 1}, {6, 3}, {8, 1}, {8, 4}};
 
@@ -79,7 +80,7 @@ void expect_same(const bench::Flow& counted, const bench::Flow& modelled, const 
   EXPECT_EQ(counted.messages, modelled.messages) << what;
 }
 
-/// What the rank counts in a step like the one before it.
+/// Checks the counts of the rank in a step like the one before it.
 void expect_counts(Model& model, std::barrier<>& together, const bench::Traded& sent,
                    const bench::Traded& received) {
   for (int step = 0; step < 2; step++) EXPECT_OK(model.step());
@@ -120,7 +121,7 @@ TEST(TrafficModel, says_what_ranks_count_in_a_step) {
   }
 }
 
-// A block is the least that has an owner: here rank 0, to whom and from whom it goes once.
+// A block is the smallest unit with an owner, here rank 0. It travels to and from rank 0 once.
 TEST(TrafficModel, ranks_that_own_nothing_send_their_gradients_and_get_parameters_alone) {
   constexpr int32_t kWorld = 6;
   const bench::Cluster cluster = cluster_of({kWorld, 1}, DType::none);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many bytes of a model travel in a step, counted where an engine's own collectives are called.
+// The bytes of a model that travel in a step, counted in calls of an engine's collectives.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -17,7 +17,7 @@
 namespace zero::test {
 namespace {
 
-/// One rank's engine, and what went through it: bytes for each other rank.
+/// One rank's engine, and the bytes that it sent to each other rank.
 struct Counted {
   zero_comm_functions real;
   void* ctx;
@@ -41,7 +41,7 @@ zero_status all_to_all(void* ctx, const void* send, void* recv, size_t bytes, vo
   return self->real.all_to_all(self->ctx, send, recv, bytes, stream);
 }
 
-/// body(comm, counted) on `world` threads.
+/// Runs body(comm, counted) on `world` threads.
 void counting(int world, const std::function<void(zero_comm*, Counted&)>& body) {
   Engine engine(world);
   run_sound_ranks(RankKind::threads, world, [&](int rank) {
@@ -59,10 +59,10 @@ void counting(int world, const std::function<void(zero_comm*, Counted&)>& body) 
   });
 }
 
-constexpr int64_t kSize = 4096;  // a tensor's
+constexpr int64_t kSize = 4096;  // of a tensor
 constexpr size_t kTensors = 12;
 
-/// Tensors of one size, in turn of rank 0, 1 and so on.
+/// Tensors of one size, owned by ranks 0, 1, ... in turn.
 class Model : public Optim {
  public:
   Model(zero_comm* comm, int32_t partition, int32_t share_dtype = 0)
@@ -93,8 +93,8 @@ class Model : public Optim {
   std::vector<float> before_, data_ = std::vector<float>(kTensors * kSize, 1), grads_ = data_;
 };
 
-// Plain data parallel sends 2 (W - 1) / W of the model from each rank in a step, and so does this:
-// one half to reduce, the other to gather.
+// In plain data parallel training, each rank sends 2 (W - 1) / W of the model in a step, and so
+// does this: one half for the reduction, the other for the gather.
 TEST(Traffic, of_a_step_is_that_of_one_all_reduce) {
   for (int world = 2; world <= 4; world++) {
     for (const int32_t partition : kPartitions) {
@@ -115,8 +115,8 @@ TEST(Traffic, of_a_step_is_that_of_one_all_reduce) {
   }
 }
 
-// They enter, decide by the sums, and publish. What is new on one rank costs all of them a vote
-// more.
+// Ranks enter the step, decide on the sums, and publish. A change on one rank costs all ranks one
+// more vote.
 TEST(Traffic, of_agreements_is_three_exchanges_in_a_step_like_the_last_one) {
   counting(3, [](zero_comm* comm, Counted& counted) {
     Model model(comm, ZERO_PARTITION_EVEN);
@@ -125,7 +125,7 @@ TEST(Traffic, of_agreements_is_three_exchanges_in_a_step_like_the_last_one) {
       EXPECT_OK(model.step());
       return counted.exchanges;
     };
-    EXPECT_GT(exchanges_of_step(), 4);  // they seal
+    EXPECT_GT(exchanges_of_step(), 4);  // the ranks seal
     EXPECT_EQ(exchanges_of_step(), 4);  // the seal has moved the state
     EXPECT_EQ(exchanges_of_step(), 3);
     if (model.rank() == 1) model.move();
@@ -141,7 +141,7 @@ TEST(Traffic, of_what_is_frozen_is_none) {
       for (int64_t param = trained; param < int64_t{kTensors}; param++) model.freeze(param);
       counted.to_all = counted.gathered = 0;
       EXPECT_OK(model.step());
-      // In whole buckets, of which one has two tensors of each rank.
+      // Whole buckets travel. Each has two tensors of each rank.
       const int64_t tensors = trained == 6 ? 8 : trained == 2 ? 4 : trained;
       EXPECT_EQ(counted.to_all, tensors * kSize * 4 / 2);
       EXPECT_EQ(counted.gathered, tensors * kSize * 4 / 2);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a parameter has of its own: whether it is trained, its factor of lr, its weight decay. That
-// runs with all of it equal one process is in equivalence_test.cpp.
+// Properties of single parameters: whether they are trained, their factor of lr, and their weight
+// decay. equivalence_test.cpp compares runs that use all of these with one process.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -23,10 +23,10 @@ constexpr size_t kParams = 4;
 constexpr int64_t kSize = 3000;
 constexpr std::array<const char*, kParams> kNames = {"a", "b", "c", "d"};
 
-/// What a test changes of the model before it is registered.
+/// A change of the model before it is registered.
 using Change = std::function<void(std::array<zero_param, kParams>&)>;
 
-/// One rank's model of four parameters, all 1, with gradients of 1.
+/// One rank's model with four parameters, all 1, with gradients of 1.
 class Model : public Optim {
  public:
   template <class Seat>
@@ -210,7 +210,8 @@ TEST(Trainable, registrations_that_differ_in_what_is_the_parameters_own_are_name
 }
 
 TEST(Trainable, a_steady_step_with_frozen_parameters_costs_no_call_more) {
-  // Of the engine's functions, calls in one steady step: all trained, one frozen, three of them.
+  // Calls of the engine's functions in one steady step, with all trained, one frozen, and three
+  // frozen.
   std::array<std::map<std::string, int>, 3> calls;
   const Meeting meeting(CommKind::user, 2);
   run_sound_ranks(RankKind::threads, 2, [&](int rank) {
@@ -237,7 +238,7 @@ TEST(Trainable, a_steady_step_with_frozen_parameters_costs_no_call_more) {
   EXPECT_GT(calls[0]["exchange"], 0);
   EXPECT_EQ(calls[1]["exchange"], calls[0]["exchange"]);
   EXPECT_EQ(calls[2]["exchange"], calls[0]["exchange"]);
-  // Three quarters of the model do not travel: their buckets are left out.
+  // Three quarters of the model do not travel, because their buckets are left out.
   for (const char* moves : {"all_to_all", "all_gather"}) {
     EXPECT_LE(calls[2][moves], calls[0][moves] / 2) << moves;
     EXPECT_GT(calls[2][moves], 0) << moves;
@@ -266,12 +267,12 @@ TEST(Trainable, checkpoints_hold_frozen_parameters_and_leave_frozen_what_is) {
   model.fill_grads(-3);
   EXPECT_OK(model.step());
   EXPECT_EQ(model.value(0), 7);
-  EXPECT_EQ(model.value(1), expected);  // its second update, of the state after its first
+  EXPECT_EQ(model.value(1), expected);  // its second update, from the state after the first
 }
 
 TEST(Trainable, own_settings_scale_the_groups_lr_and_replace_its_weight_decay) {
   Model model(alone(), ZERO_OPTIMIZER_SGD, [](auto& params) {
-    params[0].lr_scale = params[0].weight_decay = 9;  // without flags they say nothing
+    params[0].lr_scale = params[0].weight_decay = 9;  // ignored without flags
     params[1].lr_scale = 0.5;
     params[2].weight_decay = 0.5;
     params[3].lr_scale = 0;
@@ -329,9 +330,9 @@ TEST(Trainable, rprop_scales_its_first_step_size_alone) {
   EXPECT_EQ(model.value(1), 1 - 0.005f - 0.005f * 1.2f);
 }
 
-// ---- Parameters that no rule can train come along frozen.
+// ---- Parameters that no rule can train are registered as frozen.
 
-/// Two parameters of integers around one that is trained, in memory of the rank's own.
+/// Two integer parameters and one trained parameter between them, in the rank's own memory.
 class Mixed : public Optim {
  public:
   Mixed(zero_comm* comm, int32_t partition)
@@ -373,7 +374,7 @@ TEST(Trainable, integers_are_broadcast_saved_and_loaded_but_never_trained) {
   for (const int32_t partition : kPartitions) {
     const Scratch scratch;
     std::vector<float> trained;
-    for (const int world : {3, 2}) {  // the first saves, the second loads and goes on
+    for (const int world : {3, 2}) {  // the first saves; the second loads and continues
       on_ranks(
           world == 3 ? CommKind::local : CommKind::user, world, [&](zero_comm* comm, int rank) {
             Mixed model(comm, partition);

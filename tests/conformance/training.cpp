@@ -21,7 +21,7 @@
 namespace zero::test {
 namespace {
 
-/// The treatment of denormals by this thread; what it was before comes back at the end.
+/// Sets how this thread treats denormals, and restores it at the end.
 class Denormals {
  public:
   explicit Denormals(bool flushed) : before_(float_control()) {
@@ -38,19 +38,19 @@ std::vector<double> numbers(uint64_t seed, size_t count, float scale, int32_t dt
   std::mt19937_64 random(seed);
   std::vector<double> out(count);
   for (double& number : out) {
-    // Uniform in (-scale, scale), with now and then a zero, a large one and a denormal.
+    // Uniform in (-scale, scale), with an occasional zero, large number or denormal.
     const uint64_t bits = random();
     float value = (static_cast<float>(bits >> 40) * 0x1p-23f - 1.0f) * scale;
     if (bits % 97 == 0) value = 0;
     if (bits % 101 == 0) value *= 1000;
     if (bits % 103 == 0) value *= 1e-38f;
-    // fp64 has digits that no other type can hold.
+    // fp64 values need digits that no other type has.
     number = dtype == ZERO_FLOAT64 ? value * (1 + 0x1.fp-30) : rounded(dtype, value);
   }
   return out;
 }
 
-/// Ends the training of a rank, whose error says which call has failed.
+/// Ends the training of a rank with an error that names the failed call.
 void must(zero_status status, const char* what) {
   if (status >= 0) return;
   throw std::runtime_error(text(what, ": ", zero_status_name(status), ": ", last()));
@@ -82,7 +82,7 @@ std::vector<zero_param> describe(const Training& run, const Tensors& memory,
   return params;
 }
 
-/// Where parameters (0) and gradients (1) lie in arenas, and how large these are.
+/// The offsets of parameters (0) and gradients (1) in arenas, and the sizes of these.
 struct Places {
   std::vector<int64_t> offsets[2];
   size_t bytes[2] = {64, 64};
@@ -100,7 +100,7 @@ Places find_places(const Training& run, const zero_options& options) {
   places.bytes[0] += static_cast<size_t>(plan.arena_bytes);
   places.bytes[1] += static_cast<size_t>(plan.grad_arena_bytes);
   if (run.padded) return places;
-  for (const size_t which : {0, 1}) {  // registration order, tight, something apart
+  for (const size_t which : {0, 1}) {  // in registration order, without padding, with small gaps
     size_t end = 0;
     for (size_t i = 0; i < run.sizes.size(); i++) {
       const Dtypes dtypes = dtypes_of(run, i);
@@ -126,7 +126,7 @@ void allocate(const Training& run, zero_comm* comm, const zero_options& options,
   }
   const int rank = zero_comm_rank(comm);
   for (size_t i = 0; i < run.sizes.size(); i++) {
-    // Mixed: every rank has other parameters and gradients in arenas.
+    // Mixed: each rank has different parameters and gradients in arenas.
     const bool foreign_data =
         run.where == Where::foreign ||
         (run.where == Where::mixed && (i + static_cast<size_t>(rank)) % 3 == 0);
@@ -148,7 +148,7 @@ void store(const Tensors& memory, int32_t dtype, const std::vector<double>& valu
   memory.write(to, encode(dtype, values));
 }
 
-/// What was handed over is still there.
+/// Returns true if the gradients are unchanged.
 bool grads_stand(const Training& run, const Tensors& memory, int rank, int step, int batch) {
   const Denormals kept(false);
   for (size_t i = 0; i < run.sizes.size(); i++) {
@@ -223,14 +223,14 @@ int32_t manual_owner(const Training& run, size_t param, int deals) {
 
 namespace {
 
-/// Fill the gradients of a batch; what a call is given of them.
+/// Writes the gradients of a batch, and returns the pointers for a call.
 std::vector<void*> backward(const Training& run, const Tensors& memory, int rank, int step,
                             int batch) {
   std::vector<void*> pointers;
   for (size_t i = 0; i < run.sizes.size(); i++) {
     std::vector<double> values = gradient(run, i, rank, batch);
     if (frozen(run, i, step)) std::fill(values.begin(), values.end(), INFINITY);
-    // Of the first batch made where they are announced.
+    // Those of a first batch are written when they are announced.
     if (run.announces > 0 && memory.device != nullptr && batch % run.micro_batches == 0)
       std::fill(values.begin(), values.end(), 0);
     store(memory, dtypes_of(run, i).grad, values, memory.grads[i]);
@@ -239,7 +239,7 @@ std::vector<void*> backward(const Training& run, const Tensors& memory, int rank
   return pointers;
 }
 
-/// Announce some of them, each rank others and in its own order.
+/// Announces some gradients. They and their order differ between ranks.
 void announce(const Training& run, const Tensors& memory, zero_optim* optim,
               const std::vector<void*>& pointers, int rank, int step) {
   if (run.announces == 0) return;
@@ -270,8 +270,8 @@ void announce(const Training& run, const Tensors& memory, zero_optim* optim,
   }
 }
 
-/// A forward pass on two threads: what is read of a parameter after its wait is what stands there
-/// when all is done.
+/// Runs a forward pass on two threads. What they read of a parameter after its wait must equal its
+/// value when all work is complete.
 void read_one_by_one(const Training& run, zero_optim* optim, const Tensors& memory, int step) {
   std::mt19937_64 random(run.seed * 31 + static_cast<uint64_t>(step));
   std::vector<size_t> order(run.sizes.size());
@@ -302,7 +302,7 @@ void read_one_by_one(const Training& run, zero_optim* optim, const Tensors& memo
   }
 }
 
-/// Freeze and thaw what this step wants otherwise than the one before.
+/// Freezes and thaws the parameters that differ from the previous step.
 void toggle(const Training& run, zero_optim* optim, int step) {
   for (size_t i = 0; i < run.sizes.size() && step > 0; i++) {
     if (frozen(run, i, step) != frozen(run, i, step - 1))
@@ -321,7 +321,7 @@ void deal(const Training& run, zero_optim* optim, int step) {
        "rebalance");
 }
 
-/// Of every parameter its step count and its state, as numbers.
+/// Appends the step count and the state of every parameter, as numbers.
 void append_state(const Training& run, const Optim& optim, std::vector<double>& out) {
   for (size_t i = 0; i < run.sizes.size(); i++) {
     const auto param = static_cast<int64_t>(i);
@@ -359,20 +359,20 @@ zero_options options_of(const Training& run) {
   return options;
 }
 
-/// What rank 0 begins with, and the others what the broadcast must replace.
+/// Writes rank 0's initial values. Other ranks get values that the broadcast must replace.
 void fill_params(const Training& run, const Tensors& memory, int rank) {
   for (size_t i = 0; i < run.sizes.size(); i++) {
     std::vector<double> values = initial(run, i);
     if (rank != 0) {
-      if (run.where == Where::arenas) continue;  // rank 0's memory is everybody's
-      if (run.where == Where::mixed && memory.in_arena[i]) continue;  // somebody else may fill it
+      if (run.where == Where::arenas) continue;  // all ranks have rank 0's memory
+      if (run.where == Where::mixed && memory.in_arena[i]) continue;  // another rank may fill it
       std::fill(values.begin(), values.end(), -7.0);
     }
     store(memory, dtypes_of(run, i).param, values, memory.data[i]);
   }
 }
 
-/// One step, of all its micro-batches. Its norm, if it asks.
+/// Takes one step with all its micro-batches. Returns its norm if the run asks for it.
 double make_step(const Training& run, Optim& optim, const Tensors& memory, int step) {
   void* const stream = memory.stream();
   const bool gives = run.missing || run.alternates;

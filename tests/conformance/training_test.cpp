@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training under any rhythm of announcements and waits, in which owners move and ranks join,
-// computes what it would have computed.
+// Training gives the same results with any timing of announcements and waits, while owners change
+// and ranks join.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -18,7 +18,7 @@
 namespace zero::test {
 namespace {
 
-// ---- Rhythms
+// ---- Timing
 
 struct Rhythm {
   const char* name;
@@ -34,7 +34,7 @@ INSTANTIATE_TEST_SUITE_P(, Rhythms,
                                            Rhythm{"overlapped", 150, 2000, false, true}),
                          [](const auto& info) { return info.param.name; });
 
-/// Anything that may meet with announcements, drawn from a seed.
+/// Returns a training with random properties from a seed that announcements can be combined with.
 Training drawn(const Rhythm& rhythm, uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto one_of = [&](auto first, auto... others) {
@@ -54,14 +54,14 @@ Training drawn(const Rhythm& rhythm, uint64_t seed) {
   training.missing = one_of(true, false, false, false, false);
   training.max_grad_norm = training.begins ? 0 : one_of(0.0, 0.5);
   training.sizes = {5, 1100, 64, 2049, 0, 700};
-  // Now and then longer than what owners tell at once.
+  // Occasionally longer than what owners publish at once.
   if (rhythm.overlaps && seed % 40 == 0) training.sizes = {5, 400'000, 64, 600'049};
   if (rhythm.overlaps && seed % 80 == 0) training.bucket_bytes = 4'000'000;
   return training;
 }
 
-/// Hundreds of orders and rhythms of legal announcements and waits, while parameters may change
-/// underneath, and not a bit differs. Every parameter is new once it was waited for.
+/// Hundreds of orders and timings of legal announcements and waits change no bit, although
+/// parameters may change meanwhile. Every parameter is new after a wait for it.
 TEST_P(Rhythms, no_order_of_calls_and_no_delay_changes_a_bit) {
   const Watched dawdling(dawdle);
   for (uint64_t seed = 0; seed < (nightly_run() ? GetParam().nightly_runs : GetParam().runs);
@@ -76,7 +76,7 @@ void fall_behind(const char* point) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }
 
-/// What LAMB steps in its first walk is among what its owner tells of later.
+/// Tensors that LAMB updates in its first walk are published together with later ones.
 TEST(Rhythm, tensors_that_are_stepped_early_are_told_of_in_their_turn) {
   const Watched falling(fall_behind);
   Training training = base(2);
@@ -84,15 +84,15 @@ TEST(Rhythm, tensors_that_are_stepped_early_are_told_of_in_their_turn) {
   training.optimizer = ZERO_OPTIMIZER_LAMB;
   training.partition = ZERO_PARTITION_GREEDY;
   training.threads = 2;
-  training.sizes = {5, 600'049, 64, 400'000, 7000, 1'010'000};  // longer than what is told at once
+  training.sizes = {5, 600'049, 64, 400'000, 7000, 1'010'000};  // more than is published at once
   training.bucket_bytes = 4'000'000;
   training.steps = 3;
   expect_equals_reference(training, "LAMB");
 }
 
-// ---- Owners move
+// ---- Owners change
 
-// Norms are rounded sums of pieces, which may not change with what is dealt where.
+// Norms are rounded sums of pieces, which must not change with the owners.
 TEST(RebalanceTraining, changes_no_bit_of_a_norm) {
   for (const CommKind comm : kCommKinds) {
     for (const int32_t partition : kPartitions) {
@@ -101,7 +101,7 @@ TEST(RebalanceTraining, changes_no_bit_of_a_norm) {
         training.partition = partition;
         training.dtypes = {{ZERO_FLOAT64, ZERO_FLOAT64}};
         training.padded = true;
-        training.toggled = true;  // so that each deal gives tensors other owners
+        training.toggled = true;  // so that each deal changes owners
         training.steps = 16;
         training.deals = {0, 3, 6, 7, 12};
         training.optimizer = rule;
@@ -119,7 +119,7 @@ TEST(RebalanceTraining, changes_no_bit_of_a_norm) {
 
 // ---- Ranks join
 
-// What has joined agrees on skipping, and has the same scale when all go on.
+// Joined ranks agree to skip, and have the same scale when all continue.
 TEST(JoinTraining, a_dynamic_loss_scale_backs_off_and_grows_on_ranks_that_joined_too) {
   for (const int32_t option : {ZERO_UNEVEN_WORLD, ZERO_UNEVEN_ACTIVE}) {
     const Uneven run{.world = 3, .option = option, .loss_scale = 8, .growth_interval = 2};
@@ -180,7 +180,7 @@ TEST(JoinTraining, buffers_come_from_a_rank_with_inputs_and_in_the_end_from_the_
   });
 }
 
-// ---- Steps like the one before, which agree with fewer words
+// ---- Steps like the one before, which need shorter messages
 
 TEST(SteadyTraining, all_ranks_follow_the_gradients_of_one_to_another_arena) {
   on_ranks(CommKind::local, 3, [](zero_comm* comm, int rank) {

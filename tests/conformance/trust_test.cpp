@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// LAMB and LARS: the norms behind their trust ratios are those of whole tensors, whoever owns the
-// parts.
+// LAMB and LARS: trust ratios use the norms of whole tensors, whichever ranks own the parts.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -20,7 +19,7 @@ namespace {
 
 constexpr int32_t kRules[] = {ZERO_OPTIMIZER_LAMB, ZERO_OPTIMIZER_LARS};
 
-/// Most of these are cut by the 2,048 elements of a bucket; one has no elements.
+/// Buckets of 2,048 elements cut most of these. One has no elements.
 Training cut_tensors(int32_t rule, int world) {
   Training training;
   training.optimizer = rule;
@@ -46,7 +45,7 @@ TEST(Trust, ratios_have_the_same_bits_for_every_world_partition_comm_and_number_
       for (const CommKind kind : kCommKinds) {
         for (int world = 1; world <= 5; world++) {
           for (const int32_t partition : kPartitions) {
-            // One rank has the gradient of all, so that the sum does not depend on the world.
+            // Only one rank has a gradient, so that the sum does not depend on the world.
             Training training = cut_tensors(rule, world);
             training.partition = partition;
             training.dtypes = dtypes;
@@ -93,7 +92,7 @@ TEST(Trust, norms_of_more_tensors_than_a_record_holds_are_exchanged) {
   }
 }
 
-/// A walk looks at whether the comm was aborted 32 blocks apart.
+/// A walk checks every 32 blocks whether the comm was aborted.
 TEST(Trust, tensors_longer_than_what_is_walked_at_once_equal_one_process) {
   struct Way {
     const char* name;
@@ -124,7 +123,7 @@ TEST(Trust, tensors_longer_than_what_is_walked_at_once_equal_one_process) {
   }
 }
 
-/// One rank's tensor of 5,000 elements, all 1, which two ranks share.
+/// One rank of two with a tensor of 5,000 elements, all 1.
 class Pair : public Optim {
  public:
   Pair(zero_comm* comm, int32_t rule, int32_t nonfinite)
@@ -167,7 +166,7 @@ TEST(Trust, a_step_that_is_skipped_changes_no_parameter_and_no_moment) {
   }
 }
 
-/// One step, one pass: only then are they counted by the walk that updates moments.
+/// One step in one pass: only then does the walk that updates moments count them.
 TEST(Trust, infinities_that_are_not_skipped_are_counted_and_reach_the_whole_tensor) {
   for (const int32_t rule : kRules) {
     on_ranks(CommKind::local, 2, [rule](zero_comm* comm, int) {
@@ -199,7 +198,7 @@ TEST(Trust, planned_state_is_that_of_the_rules_without_norms) {
   EXPECT_GT(planned(ZERO_OPTIMIZER_LARS, 0.9), planned(ZERO_OPTIMIZER_LARS, 0));
 }
 
-/// Ratios, clip factors and scalars are formed behind an exchange.
+/// Ratios, clip factors and scalars are computed after an exchange.
 TEST(Trust, collectives_that_leave_another_rounding_mode_behind_change_no_bit) {
   for (const int32_t rule : kRules) {
     std::vector<std::string> ends[2];
@@ -225,7 +224,7 @@ TEST(Trust, collectives_that_leave_another_rounding_mode_behind_change_no_bit) {
   }
 }
 
-/// As docs/design.md counts them, with one shared copy of the parameters.
+/// Compares with the counts in docs/design.md, with one shared copy of the parameters.
 TEST(Trust, steps_move_the_bytes_that_are_documented) {
   static constexpr int64_t kSize = 65536;
   constexpr int kWorld = 2;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks with two parameters and plain SGD, whose steps can be worked out by hand.
+// Ranks with two parameters and plain SGD, whose steps are easy to compute.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace zero::test {
 
 inline constexpr size_t kElements = 5000;
 
-/// Two parameters, plain SGD with lr 1, on a comm of its own.
+/// Two parameters, and plain SGD with lr 1, on a comm of its own.
 class Rank2 : public Optim {
  public:
   using Change = std::function<void(zero_options&)>;
@@ -42,7 +42,7 @@ class Rank2 : public Optim {
   void fill_all(float value) {
     for (const size_t i : {0, 1}) fill(i, value);
   }
-  /// A step by gradients of this value.
+  /// Takes a step with gradients of this value.
   void train(float value) {
     fill_all(value);
     EXPECT_OK(step());
@@ -55,9 +55,10 @@ class Rank2 : public Optim {
   }
   void barrier() { EXPECT_OK(zero_comm_barrier(comm())); }
 
-  /// True once libzero's thread has summed all that this rank owns, of `steps` steps so far.
+  /// Returns true once libzero's thread has summed all that this rank owns, in `steps` steps so
+  /// far.
   bool sums_all(int64_t steps) { return comes_true(&zero_statistics::early_elements, steps); }
-  /// The same of updates.
+  /// Does the same for updates.
   bool updates_all(int64_t steps) { return comes_true(&zero_statistics::early_updates, steps); }
 
   std::array<std::vector<float>, 2> data;
@@ -77,7 +78,7 @@ class Rank2 : public Optim {
   std::array<std::vector<float>, 2> own_;
 };
 
-/// Gradients lie in arenas unless `foreign`.
+/// Gradients are in arenas unless `foreign`.
 struct Two {
   Rank2::Change change = {};
   bool foreign = false;
@@ -92,13 +93,13 @@ inline void on_two(CommKind kind, const std::function<void(Rank2&, int)>& body) 
   on_two(kind, {}, body);
 }
 
-/// On each kind of comm of the host.
+/// Runs on each kind of host comm.
 inline void on_each_two(const std::function<void(Rank2&, int)>& body, const Two& how = {}) {
   for (const CommKind kind : kCommKinds) on_two(kind, how, body);
 }
 
-/// Gradients that come one by one, from the last on, are summed before the call that needs them;
-/// where steps have begun, they have updated parameters by then.
+/// Gradients that are announced one by one, the last first, are summed before the call that needs
+/// them. After zero_step_begin, they have also updated parameters by then.
 inline bool is_done_early(Rank2& self, int steps, bool begins) {
   return begins ? self.updates_all(steps) : self.sums_all(steps);
 }
@@ -119,7 +120,7 @@ inline void expect_done_early(bool begins) {
     }
   });
 }
-/// The same by groups of two of four ranks.
+/// Does the same in groups of two of four ranks.
 inline void expect_done_early_by_groups(bool begins) {
   on_ranks(CommKind::local, 4, [&](zero_comm* comm, int rank) {
     zero_comm* half = nullptr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs whose ranks have different numbers of batches: one rank of them, through the public header,
-// and the same by one process in plain loops.
+// Runs whose ranks have different numbers of batches: one rank through the public header, and the
+// same run by one process in plain loops.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,25 +25,25 @@ struct Uneven {
   double momentum = 0;  // of SGD
   int32_t partition = ZERO_PARTITION_EVEN;
   std::vector<size_t> sizes = {1500, 3, 700, 1};
-  double loss_scale = 0;  // at the start; 0: off
+  double loss_scale = 0;  // initial value; 0: off
   int64_t growth_interval = 0;
   bool overlaps = false;  // steps end in the background
 
   zero_options options() const;
-  /// As the plain loops take it.
+  /// Returns the same run for the plain loops.
   Training rule() const;
 };
 
-/// The gradient of one batch.
+/// Returns the gradient of one batch.
 std::vector<float> batch_gradient(const Uneven& run, size_t param, int rank, int batch);
 
 /// The model of one process.
 class Plain {
  public:
   explicit Plain(const Uneven& run);
-  /// Sums over ranks in rank order, where `batches` has no number for a rank: zeros.
+  /// Sums over ranks in rank order. A rank without a batch in `batches` contributes zeros.
   void step(const std::vector<int>& batches, double factor);
-  /// The same of sums that were added up otherwise, one for each parameter.
+  /// Does the same with given sums, one for each parameter.
   void update(const std::vector<std::vector<float>>& sums, double factor);
   const std::vector<std::vector<float>>& params() const { return params_; }
 
@@ -54,13 +54,13 @@ class Plain {
   std::vector<Unsharded<float>> states_;
 };
 
-/// What a mean multiplies with while `active` ranks have inputs.
+/// Returns the factor of a mean while `active` ranks have inputs.
 double factor_of(const Uneven& run, int active);
 
-/// A whole epoch in which rank r has counts[r] batches. `after` each step.
+/// Runs a whole epoch in which rank r has counts[r] batches. Calls `after` after each step.
 void train_epoch(Plain& model, const Uneven& run, const std::vector<int>& counts,
                  const std::function<void(int step)>& after = {});
-/// The highest of the ranks with the most batches.
+/// Returns the highest of the ranks with the most batches.
 int last_of(const std::vector<int>& counts);
 
 /// One rank.
@@ -73,18 +73,18 @@ class Seat : public Optim {
   }
   ~Seat() { free(); }
 
-  /// Put the gradient of a batch where it is registered.
+  /// Writes the gradient of a batch to the registered memory.
   void fill(int batch);
-  /// A step by it.
+  /// Takes a step with it.
   void train(int batch) {
     fill(batch);
     EXPECT_OK(step());
   }
-  /// Instead of the gradient of a batch.
+  /// Writes this value instead of the gradient of a batch.
   void fill_with(float value);
-  /// The rank that came last, or the failed status.
+  /// Returns the rank that arrived last, or the failed status.
   int32_t join(bool with_grads = false);
-  /// Bit for bit.
+  /// Compares bitwise.
   ::testing::AssertionResult equals(const std::vector<std::vector<float>>& params) const;
 
   const std::vector<std::vector<float>>& params() const { return params_; }
@@ -97,9 +97,9 @@ class Seat : public Optim {
   std::vector<std::vector<float>> params_, grads_;
 };
 
-/// body(seat, rank) on threads.
+/// Runs body(seat, rank) on threads.
 void on_seats(CommKind kind, const Uneven& run, const std::function<void(Seat&, int rank)>& body);
-/// On each kind of comm of the host.
+/// Does the same on each kind of host comm.
 void on_seats_of_each_comm(const Uneven& run, const std::function<void(Seat&, int rank)>& body);
 
 }  // namespace zero::test

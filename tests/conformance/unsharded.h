@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One parameter's whole state and its updates in plain loops: every rule, in single or double
+// The whole state of one parameter and its updates in plain loops: every rule, in single or double
 // precision as documented.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace zero::test {
 
-/// What the run sets `name` to.
+/// Returns the value of the setting `name` in the run.
 inline double setting(const Training& run, std::string_view name, double initial_value) {
   const double scale = name == "lr" ? run.lr_scale : 1;
   for (const auto& [given, value] : run.settings) {
@@ -27,7 +27,7 @@ inline double setting(const Training& run, std::string_view name, double initial
 template <class Real>  // float or double
 class Unsharded {
  public:
-  /// One step of the run's rule; `grad` is what `maximize` made of it.
+  /// Takes one step of the run's rule. `grad` is the gradient after `maximize`.
   void update(const Training& run, std::vector<Real>& p, const std::vector<Real>& grad) {
     m_.resize(p.size());
     v_.resize(p.size());
@@ -45,21 +45,21 @@ class Unsharded {
   static void mix(Real& a, double keep, Real b) {
     a = a * static_cast<Real>(keep) + b * static_cast<Real>(1 - keep);
   }
-  /// The same with the square of b.
+  /// Does the same with the square of b.
   static void mix_square(Real& a, double keep, Real b) {
     a = a * static_cast<Real>(keep) + (b * static_cast<Real>(1 - keep)) * b;
   }
 
-  /// To more bits than a double has, so that its bits depend on no order.
+  /// Uses more bits than a double has, so that the result does not depend on the order.
   static double norm(const std::vector<Real>& values) {
     long double sum = 0;
     for (const Real x : values) sum += static_cast<long double>(x) * static_cast<long double>(x);
     return static_cast<double>(std::sqrt(sum));
   }
 
-  /// `base` to the step.
+  /// Returns `base` to the power of the step.
   double power(double base) const {
-    // By squaring, from the lowest bit: in fp64 the order of the products shows.
+    // Squares from the lowest bit on, because fp64 shows the order of the products.
     double result = 1;
     for (int64_t rest = step_; rest > 0; rest /= 2, base = base * base) {
       if (rest % 2 == 1) result = result * base;
@@ -67,7 +67,7 @@ class Unsharded {
     return result;
   }
 
-  /// The gradient with weight decay in it.
+  /// Returns the gradient with weight decay.
   Real decayed(const Training& run, Real p, Real g) const {
     const double decay = setting(run, "weight_decay", 0);
     if (decay == 0 || setting(run, "decoupled_weight_decay", 0) != 0) return g;
@@ -93,7 +93,7 @@ class Unsharded {
     }
   }
 
-  /// The direction of a step along momentum, which is `fresh` where there was none.
+  /// Returns the direction of a step with momentum, which is `fresh` at first.
   Real with_momentum(const Training& run, size_t i, Real fresh, Real rest) {
     const Real mu = Real(setting(run, "momentum", 0));
     if (mu == 0) return fresh;

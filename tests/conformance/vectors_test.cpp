@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs so small that their numbers can be checked by hand, through the public header: every world
-// up to five, the local comm and an engine's own collectives, and the same bits on every rank.
+// Runs that are small enough to compute manually, through the public header: every world up to
+// five, on the local comm and on an engine's collectives, with the same bits on every rank.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kMaxWorld = 5;
 
-/// The numbers that the optimizer files of a checkpoint hold as the tensor `key`.
+/// Returns the numbers of the tensor `key` in the optimizer files of a checkpoint.
 std::vector<float> saved(const std::string& checkpoint, const std::string& key) {
   std::vector<float> values;
   for (const auto& entry : std::filesystem::directory_iterator(checkpoint)) {
@@ -80,8 +80,8 @@ TEST(Vectors, momentum_goes_on_after_a_reload_on_another_number_of_ranks) {
   }
 }
 
-// Two ranks: gradients of w are 1 and 4, of b 1 and 2; their means 2.5 and 1.5 move 1 to 0.75 and
-// 2 to 1.85. More ranks lie evenly between the two, one rank has the mean.
+// On two ranks, the gradients of w are 1 and 4, those of b 1 and 2. Their means 2.5 and 1.5 move 1
+// to 0.75 and 2 to 1.85. More ranks are spaced evenly between the two, and one rank has the mean.
 TEST(Vectors, every_rank_moves_by_the_mean_gradient) {
   for (const CommKind kind : kCommKinds) {
     for (int world = 1; world <= kMaxWorld; world++) {
@@ -127,7 +127,7 @@ struct Norm {
   double p;
   double norm;
 };
-// Of the gradients {3, 4}, {12} and {}: 3 + 4 + 12, the root of 9 + 16 + 144, and 12.
+// Norms of the gradients {3, 4}, {12} and {}: 3 + 4 + 12, the root of 9 + 16 + 144, and 12.
 constexpr Norm kNorms[] = {{1, 19}, {2, 13}, {INFINITY, 12}};
 
 double norm_of(const std::vector<float>& values, double p) {
@@ -139,7 +139,7 @@ double norm_of(const std::vector<float>& values, double p) {
   return std::isinf(p) ? largest : std::pow(sum, 1 / p);
 }
 
-/// Rank 0 owns the gradients 3 and 4, rank 1 owns 12, all ranks behind them own none.
+/// Rank 0 owns the gradients 3 and 4, rank 1 owns 12, and further ranks own none.
 std::vector<Tensor> clipped_model(int world) {
   return {{.name = "a", .data = {0, 0}, .owner = 0},
           {.name = "b", .data = {0}, .owner = world > 1 ? 1 : 0}};
@@ -159,7 +159,7 @@ TEST(Vectors, a_norm_counts_each_gradient_once_whoever_owns_it) {
         on_few_alike(kind, world, choices, [&](Rank& rank, int me) {
           std::vector<Tensor> model = clipped_model(world);
           rank.add(model);
-          // One rank has the whole gradient, the last: so the sum is exact in every world.
+          // Only the last rank has a gradient, so that the sum is exact in every world.
           model[0].grad = {3, 4};
           model[1].grad = {12};
           for (Tensor& tensor : model) tensor.has_grad = me == world - 1;
@@ -168,7 +168,7 @@ TEST(Vectors, a_norm_counts_each_gradient_once_whoever_owns_it) {
           EXPECT_EQ(rank.clip(0.3, one.p), one.norm);
           EXPECT_NEAR(rank.clip(100, one.p), 0.3, 1e-6) << "not the clipped norm";
           rank.step();
-          // From 0 with a rate of 1, parameters are the negative gradients.
+          // Starting from 0 with a rate of 1, parameters are the negative gradients.
           const std::vector<float> moved = all_of(model);
           EXPECT_NEAR(norm_of(moved, one.p), 0.3, 1e-6);
           EXPECT_NEAR(moved[0] / moved[2], 3.0 / 12, 1e-6) << "not the same direction";
@@ -180,7 +180,7 @@ TEST(Vectors, a_norm_counts_each_gradient_once_whoever_owns_it) {
   }
 }
 
-// ---- fp32 parameters that ranks share in 16 bits.
+// ---- fp32 parameters that ranks publish in 16 bits.
 
 constexpr size_t kLong = 5000;
 
@@ -188,7 +188,7 @@ std::vector<Tensor> model() {
   return {{"a", std::vector<float>(kLong, 1), 0}, {"b", std::vector<float>(7, -3), 1}};
 }
 
-/// A step along gradients of 1.
+/// Takes a step with gradients of 1.
 void descend(Rank& rank, std::vector<Tensor>& tensors) {
   for (Tensor& tensor : tensors) tensor.grad.assign(tensor.data.size(), 1);
   rank.train(tensors);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Damaged and lying checkpoints: whatever is wrong with whatever file is refused before anything
-// changes, with the file's name.
+// Damaged and inconsistent checkpoints: any fault of any file is refused with its name, before
+// anything changes.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -28,7 +28,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A small checkpoint, and a model into which nothing of it may get.
+/// A small checkpoint, and a model that must not receive anything from it.
 class Damage : public testing::Test {
  protected:
   void SetUp() override {
@@ -74,7 +74,8 @@ class Damage : public testing::Test {
   std::string before_, saved_;
 };
 
-/// By night all places in a file, by day every third.
+/// Returns the distance of the tested positions in a file: all in nightly runs, otherwise every
+/// third.
 size_t places_apart() { return nightly_run() ? 1 : 3; }
 
 TEST_F(Damage, every_flipped_byte_of_every_file_is_refused_with_its_name) {
@@ -110,7 +111,7 @@ TEST_F(Damage, files_that_are_missing_links_pipes_or_directories_are_refused) {
   for (const std::string& name : files()) {
     const std::string path = directory_ + "/" + name, aside = scratch_ / "aside";
     fs::rename(path, aside);
-    // Without its manifest a directory is no checkpoint at all.
+    // Without its manifest a directory is not a checkpoint.
     ASSERT_NO_FATAL_FAILURE(
         expect_refused(name == "zero.json" ? directory_ : name, name + " missing"));
     fs::create_symlink(aside, path);
@@ -139,7 +140,7 @@ TEST_F(Damage, files_of_two_saves_do_not_mix) {
 }
 
 TEST_F(Damage, a_foreign_file_with_a_matching_checksum_is_refused_by_its_save_id) {
-  // As if somebody had repaired the manifest for a file of another save.
+  // As if somebody had adapted the manifest to a file of another save.
   const std::string name = "optim-00001-of-00001.safetensors";
   Manifest changed = manifest();
   const Manifest other = ZeroTry(parse_manifest(read_file(scratch_ / "other/zero.json")));
@@ -294,7 +295,7 @@ TEST_F(Damage, a_missing_setting_has_its_default) {
   expect_sound();
 }
 
-/// A sound checkpoint with another header of one of its files.
+/// A valid checkpoint with a different header in one of its files.
 TEST_F(Damage, a_header_that_lies_is_refused_although_all_checksums_are_right) {
   const struct {
     size_t file;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks on devices of one host, and what keeps one of them: for tests of what the others see then.
+// Ranks on devices of one host, and ways to block one device, for tests of what the others report.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,8 +21,8 @@
 
 namespace zero::test {
 
-/// Who waits for the other ranks in a step: at gates the streams, for words, or the hosts; or the
-/// hosts for each transfer through their memory.
+/// How ranks wait for each other in a step: streams wait for words at gates, hosts wait at gates,
+/// or hosts wait for each transfer through their memory.
 enum class Waits { streams, hosts, transfers };
 inline constexpr Waits kWays[] = {Waits::streams, Waits::hosts, Waits::transfers};
 
@@ -34,7 +34,7 @@ inline std::shared_ptr<ChaosWorld> chaos(uint64_t seed, Waits waits = Waits::str
                              .reaches = waits != Waits::transfers});
 }
 
-/// Until `word` is `value` or more, the default stream of a device does nothing.
+/// Blocks the default stream of a device until `word` is at least `value`.
 class Stuck {
  public:
   Stuck(const std::shared_ptr<ChaosDevice>& device, uint32_t& word, uint32_t value)
@@ -63,15 +63,15 @@ inline std::string said(zero_status status) {
   return status == ZERO_OK ? "ok" : text(zero_status_name(status), ": ", zero_last_error());
 }
 
-/// A parameter that is trained on one rank's device; what goes wrong is kept, and ends what
-/// follows.
+/// A parameter that is trained on one rank's device. The first error is kept, and no call is made
+/// after it.
 class Trained {
  public:
   Trained(const std::string& name, int rank, int world, const CommOptions& options,
           std::shared_ptr<ChaosDevice> device, int32_t nonfinite = ZERO_NONFINITE_IGNORE)
       : Trained(
             device, [&] { return create_local(name, rank, world, options, device); }, nonfinite) {}
-  /// `join` finds its seat, on that device.
+  /// `join` returns its comm on that device.
   template <class Join>
   Trained(std::shared_ptr<ChaosDevice> device, const Join& join,
           int32_t nonfinite = ZERO_NONFINITE_IGNORE)
@@ -106,7 +106,7 @@ class Trained {
   Trained(const Trained&) = delete;
   Trained& operator=(const Trained&) = delete;
 
-  /// Queued, and nobody has looked whether it is done.
+  /// Queues a step, and does not check whether it is complete.
   void step() {
     then([&] { return zero_step(optim_, nullptr); });
   }
@@ -119,7 +119,7 @@ class Trained {
   void meet() {
     then([&] { return zero_comm_barrier(comm_); });
   }
-  /// All that the device holds is done, sooner or later.
+  /// Returns true once all work of the device is complete.
   bool drained() const {
     for (int tries = 0; tries < 10'000; tries++) {
       if (device_->world().run_all().ok()) return true;
@@ -133,13 +133,13 @@ class Trained {
     EXPECT_EQ(zero_stats(optim_, &statistics), ZERO_OK) << zero_last_error();
     return statistics.host_waits;
   }
-  /// Whether the parameters of all ranks are those of one step, as the comm's failure says.
+  /// Returns true if the comm's failure states that the parameters of all ranks are from one step.
   bool consistent() const {
     auto failure = initialized<zero_failure>();
     EXPECT_EQ(zero_comm_failure(comm_, &failure), ZERO_OK) << zero_last_error();
     return failure.params_consistent != 0;
   }
-  /// Memory of the comm for a gradient.
+  /// Returns memory of the comm with a gradient.
   void* take_arena(float value) {
     void* arena = nullptr;
     then([&] {
@@ -149,7 +149,7 @@ class Trained {
     EXPECT_TRUE(device_->copy(nullptr, arena, values.data(), kCount * sizeof(float)).ok());
     return arena;
   }
-  /// A step by that gradient, which is given up while the step may still read it.
+  /// Takes a step with that gradient, whose arena is freed while the step may still read it.
   void step_from(void* arena) {
     auto options = initialized<zero_step_options>();
     options.grads = &arena;
@@ -158,7 +158,8 @@ class Trained {
     EXPECT_EQ(zero_arena_free(arena), ZERO_OK) << zero_last_error();
   }
   void abort() { EXPECT_EQ(zero_comm_abort(comm_, "enough"), ZERO_OK) << zero_last_error(); }
-  /// A gradient that is not finite, and how many of all ranks the step found.
+  /// Sets a gradient to infinity. found() returns how many such elements of all ranks the step has
+  /// found.
   void spoil() {
     const float infinite = INFINITY;
     EXPECT_TRUE(device_->copy(nullptr, grad_.data(), &infinite, sizeof infinite).ok());
@@ -189,7 +190,7 @@ class Trained {
   std::string worst_ = "ok";
 };
 
-/// live(trained, rank) on ranks that are threads, with these devices; what went wrong with each.
+/// Runs live(trained, rank) on threads with these devices. Returns the first error of each rank.
 template <class Live>
 std::vector<std::string> run_trained(const std::vector<std::shared_ptr<ChaosDevice>>& devices,
                                      int64_t timeout_ms, const Live& live,
@@ -204,7 +205,7 @@ std::vector<std::string> run_trained(const std::vector<std::shared_ptr<ChaosDevi
   });
 }
 
-/// Of one world, or of worlds apart: who waits for one runs nothing of the other.
+/// Devices of one world, or of separate worlds, in which a wait for one runs no work of the other.
 inline std::vector<std::shared_ptr<ChaosDevice>> two_devices(
     const std::shared_ptr<ChaosWorld>& world) {
   return {world->make_device(0), world->make_device(1)};

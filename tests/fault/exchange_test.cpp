@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exchanges end the same way on every rank, whoever dies, stops, aborts, leaves or is late, and
-// whenever.
+// An exchange ends the same way on every rank, whichever rank dies, stops, aborts, leaves or is
+// late, at any time.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -42,7 +42,7 @@ Seat join(const std::string& name, int rank, int world,
   return seat.ok() ? *seat : nullptr;
 }
 
-/// One call with two votes, so that a rank can fail at its entry and inside it.
+/// A call with two votes, so that a rank can fail at its start and inside it.
 std::string step(const Seat& seat) {
   Result<Call> call = seat->begin(Operation::step);
   if (!call.ok()) return outcome(call.failure());
@@ -51,8 +51,8 @@ std::string step(const Seat& seat) {
   return outcome(call->vote("second", {}));
 }
 
-/// One call that ends as a step does. Every other rank has nothing to do between its two exchanges,
-/// and comes to both at once.
+/// A call that ends like a step. Every second rank has no work between its two exchanges, and
+/// submits both at once.
 std::string end(const Seat& seat) {
   Result<Call> call = seat->begin(Operation::step);
   if (!call.ok()) return outcome(call.failure());
@@ -67,7 +67,7 @@ std::string end(const Seat& seat) {
 
 // ---- Ranks that die or stop at every point.
 
-/// What one rank lives through: each stage ends on all ranks alike.
+/// The stages of one rank. Each stage ends the same way on all ranks.
 std::string live(const Seat& seat) {
   std::string said;
   for (const auto& stage : {step, step, end, end}) {
@@ -89,7 +89,7 @@ PointsOfRanks points_of(int world) {
   return points;
 }
 
-/// All ranks but one come to their ends and say the same; what they say of a failure has `parts`.
+/// Checks that all ranks except one return the same result. If it is a failure, it has `parts`.
 template <class... Parts>
 void expect_one_answer(const std::vector<RankEnd>& ends, int except, const Parts&... parts) {
   const std::string& first = ends[except == 0 ? 1 : 0].result;
@@ -101,7 +101,7 @@ void expect_one_answer(const std::vector<RankEnd>& ends, int except, const Parts
   });
 }
 
-/// As soon as the dead one has ended.
+/// Checks that survivors were told as soon as the dead rank had ended.
 void expect_told_at_once(const std::vector<RankEnd>& ends, int victim) {
   for_each_survivor(ends, victim,
                     [](int rank, const std::string&) { EXPECT_LE(Clock::slept_ms(rank), 100); });
@@ -149,8 +149,8 @@ TEST(Exchange, a_rank_that_stops_at_any_point_ends_it_alike_for_all_and_itself) 
   }
 }
 
-/// A child of the dead rank lives on with all its descriptors: no socket is closed before the other
-/// has been told.
+/// A child of the dead rank stays alive with all its descriptors. No socket is closed before the
+/// other rank has been told.
 TEST(Exchange, a_living_child_does_not_hide_a_death) {
   const std::string name = unique_name();
   const std::vector<RankEnd> ends = run_struck_ranks(2, [&](int rank) {
@@ -165,7 +165,7 @@ TEST(Exchange, a_living_child_does_not_hide_a_death) {
   expect_one_answer(ends, 1, "ZERO_ERR_PEER_DEAD", "rank 1 (process ");
 }
 
-/// A death must not wait to be noticed until a slow third rank has come.
+/// A death must be reported without waiting for a slow third rank.
 TEST(Exchange, a_death_is_told_while_another_rank_is_still_busy) {
   const std::string name = unique_name();
   const SharedMemory memory(4096);
@@ -215,8 +215,8 @@ TEST(Exchange, a_rank_that_is_ahead_has_come_to_the_second_before_the_first_has_
   EXPECT_LT(place_of(1, "exchange.arrived", 2), place_of(1, "exchange.read", 1));
 }
 
-/// body(call, number of the call) in calls to which every other rank comes ahead. Behind them a
-/// call ends as a step does.
+/// Runs body(call, number of the call) in calls to which every second rank comes ahead. Then makes
+/// a call that ends like a step.
 void expect_all_go_on(const std::function<void(Call&, int)>& body) {
   const std::string name = unique_name();
   const Ranks said = run_sound_ranks(RankKind::threads, 4, [&](int rank) {
@@ -235,7 +235,7 @@ void expect_all_go_on(const std::function<void(Call&, int)>& body) {
 TEST(Exchange, a_vote_that_fails_is_no_end_for_ranks_that_are_ahead) {
   expect_all_go_on([](Call& call, int i) {
     const bool fails = call.rank() == 2;
-    // Without words no other exchange belongs to it.
+    // A failure without a text needs no second exchange.
     const Status why = fails ? Status(ZERO_ERR_MEMORY, i < 50 ? "" : "no room") : Status();
     EXPECT_EQ(call.vote("first", why).code(), fails ? ZERO_ERR_MEMORY : ZERO_ERR_PEER);
   });
@@ -249,7 +249,7 @@ TEST(Exchange, ranks_that_are_ahead_go_another_way_with_the_others) {
   });
 }
 
-/// Who is ahead must not write where others still read what each rank brought to the call before.
+/// A rank that is ahead must not overwrite what others still read of the call before.
 TEST(Exchange, a_rank_that_is_ahead_leaves_what_others_still_read) {
   constexpr int kWorld = 8;
   const std::string name = unique_name();
@@ -271,7 +271,7 @@ TEST(Exchange, a_rank_that_is_ahead_leaves_what_others_still_read) {
 
 // ---- The deadline.
 
-/// Seats on one control segment without a rendezvous, so that each try can have its own.
+/// Seats on one control segment without a rendezvous, so that each try can have new ones.
 class Bench {
  public:
   explicit Bench(int world)
@@ -306,8 +306,8 @@ void spin_until(int64_t ns) {
   }
 }
 
-/// The last rank arrives at the moment when the others' patience ends, a little earlier or later
-/// from try to try: it steers towards the edge, where both ends are possible.
+/// The last rank arrives close to the others' deadline. The delay changes with each try, towards
+/// the point where both results are possible.
 TEST(Exchange, a_vote_whose_last_arrival_falls_on_the_deadline_ends_alike) {
   constexpr int kWorld = 3;
   const int tries = nightly_run() ? 20'000 : 1'000;
@@ -386,7 +386,7 @@ TEST(Exchange, an_abort_that_races_with_a_vote_ends_it_alike) {
   }
 }
 
-/// A deadline that loses to the last arrival must leave no cause behind that a later failure would
+/// A deadline that loses to the last arrival must not leave a cause that a later failure would
 /// show.
 TEST(Exchange, the_cause_of_a_failure_is_its_own) {
   static std::atomic<bool> blamed, committed;
@@ -424,8 +424,8 @@ TEST(Exchange, the_cause_of_a_failure_is_its_own) {
   bench.end();
 }
 
-/// What both of two ranks that are threads say of their second call, to whose second vote, or to
-/// which at all, rank 1 does not come until rank 0 has given up.
+/// Returns the result of both ranks in their second call. Rank 1 is late for its second vote
+/// (`enters`) or for the call, until rank 0 has given up.
 std::string come_too_late(const CommOptions& options, bool enters) {
   const Clock clock;
   const std::string name = unique_name();
@@ -513,7 +513,7 @@ TEST(Exchange, an_abort_from_another_thread_ends_a_wait_at_once) {
         seat->abort(cause);
       }).join();
       EXPECT_TRUE(seat->aborted());
-      while (*told < 2) usleep(1'000);  // its seat stays: only the abort can have ended their wait
+      while (*told < 2) usleep(1'000);  // it keeps its seat: only the abort ends their wait
       return step(seat);
     });
     EXPECT_EQ(results, Ranks(3, "ZERO_ERR_ABORTED: no more"));
@@ -551,8 +551,7 @@ TEST(Exchange, a_rank_that_dies_after_it_freed_a_comm_did_not_die_in_that_one) {
   for_each_survivor(ends, 1, [](int, const std::string&) {});
 }
 
-/// The comm must outlive nobody: a seat that is freed at the end is no failure for those still
-/// reading.
+/// Freeing a seat after the last exchange is not a failure for ranks that still read it.
 TEST(Exchange, seats_freed_after_the_last_exchange_are_no_failure) {
   for (const RankKind kind : {RankKind::threads, RankKind::processes}) {
     for (int i = 0; i < 30; ++i) {
@@ -634,7 +633,7 @@ TEST(Exchange, two_processes_of_two_threads_are_one_group) {
 
 bool slow = false;
 
-/// What a rank reads late must not have been written anew meanwhile.
+/// Data that a rank reads late must not be overwritten before that.
 TEST(Exchange, a_slow_reader_reads_what_was_sent) {
   const std::string name = unique_name();
   run_sound_ranks(RankKind::processes, 2, [&](int rank) {
@@ -704,7 +703,7 @@ TEST(Split, a_rank_that_cannot_take_its_seat_is_told_to_all_at_once) {
         Result<Call> call = seat->begin(Operation::split);
         said = outcome(call->split(rank == 3 ? 1 : 0, rank).failure());
       }
-      EXPECT_EQ(step(seat), "ok");  // the parent goes on
+      EXPECT_EQ(step(seat), "ok");  // the parent still works
       return said;
     });
     for (int rank = 0; rank < 4; ++rank) {

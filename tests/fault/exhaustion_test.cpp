@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads that get no more memory at all, in the middle of a step: the comm breaks with a cause,
-// the step has a result, and nothing ends the process. And while memory is mapped that ranks share.
+// Threads that get no more memory in the middle of a step: the comm breaks with a cause, the step
+// has a result, and the process continues. Also while memory is mapped that ranks share.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -19,9 +19,9 @@
 
 namespace {
 
-thread_local int allocations_left = -1;  // then none; -1: all that it wants
+thread_local int allocations_left = -1;  // then none; -1: unlimited
 std::atomic<bool> refused{false};
-std::atomic<bool> workers_starve{false};  // threads that are not the test's
+std::atomic<bool> workers_starve{false};  // threads that the library creates
 thread_local bool is_the_tests = false;
 
 }  // namespace
@@ -48,7 +48,7 @@ namespace {
 int to_leave = -1;
 std::atomic<bool> armed{false};
 
-/// The thread that applies the step gets no more than that.
+/// Limits the thread that applies the step to this number of allocations.
 void starve(const char* point) {
   if (std::strcmp(point, "apply.begin") == 0 && armed.exchange(false)) allocations_left = to_leave;
 }
@@ -81,7 +81,7 @@ TEST(Exhaustion, of_a_thread_that_ends_a_step_breaks_the_comm_with_a_cause) {
           EXPECT_EQ(result.status, ZERO_ERR_MEMORY);
         }
         EXPECT_EQ(zero_comm_barrier(comm), refused ? ZERO_ERR_MEMORY : ZERO_OK);
-        // The thread that was not refused yet may be now.
+        // The thread that was not refused before may be refused now.
         zero_status next = zero_step(optim, nullptr);
         if (next == ZERO_OK) next = zero_param_wait(optim, ZERO_ALL_PARAMS, nullptr);
         EXPECT_EQ(next, refused ? ZERO_ERR_MEMORY : ZERO_OK) << last();
@@ -96,7 +96,8 @@ TEST(Exhaustion, of_a_thread_that_ends_a_step_breaks_the_comm_with_a_cause) {
   }
 }
 
-/// What replaced it is published, so the save has its result; what is left, the next one sweeps.
+/// The new checkpoint is already published, so the save succeeds. The next save removes what is
+/// left.
 TEST(Exhaustion, while_a_save_removes_what_it_replaced_fails_no_save) {
   const Scratch scratch;
   const Watched starving([](const char* point) {
@@ -114,7 +115,7 @@ TEST(Exhaustion, while_a_save_removes_what_it_replaced_fails_no_save) {
   }
 }
 
-/// Of two threads that apply, the one that is not the caller's.
+/// Of the two threads that apply a step, the one that the library creates gets no memory.
 TEST(Exhaustion, of_a_worker_breaks_the_comm_with_a_cause) {
   for (const int32_t optimizer : {ZERO_OPTIMIZER_ADAMW, ZERO_OPTIMIZER_LAMB}) {
     SCOPED_TRACE(optimizer);
@@ -136,7 +137,7 @@ TEST(Exhaustion, of_a_worker_breaks_the_comm_with_a_cause) {
   }
 }
 
-/// A handle, too, is made of memory, and zero.h promises not to free what it did not take.
+/// A handle also needs memory, and zero.h promises not to free a ctx that it did not accept.
 TEST(Exhaustion, of_a_call_that_makes_a_user_comm_frees_no_ctx_of_the_callers) {
   static int freed = 0;
   auto functions = initialized<zero_comm_functions>();
@@ -146,7 +147,7 @@ TEST(Exhaustion, of_a_call_that_makes_a_user_comm_frees_no_ctx_of_the_callers) {
   };
   functions.all_to_all = functions.all_gather;
   functions.free = [](void*) { freed++; };
-  std::vector<zero_comm*> open;  // as the handles' table grows at times only
+  std::vector<zero_comm*> open;  // kept open, because the handle table grows rarely
   for (int others = 0; others < 40; others++) {
     zero_comm* comm = nullptr;
     zero_status status = ZERO_ERR_MEMORY;
@@ -163,7 +164,7 @@ TEST(Exhaustion, of_a_call_that_makes_a_user_comm_frees_no_ctx_of_the_callers) {
   EXPECT_EQ(freed, 40);
 }
 
-/// What is dropped while the lock is held would wait for the lock that its own end takes.
+/// An object that is destroyed while the lock is held would wait for the same lock.
 TEST(Exhaustion, of_a_thread_that_maps_shared_memory_hangs_nobody_and_leaves_nothing) {
   const auto map_after_each_refusal = [](int) -> std::string {
     const Result<Fd> fd = local::create_segment("zero.test", 4096);

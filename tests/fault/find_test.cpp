@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which checkpoint a load takes, while the system refuses calls and other saves replace what it
-// looks at: the newest one, or none.
+// Which checkpoint a load selects while the system refuses calls, and while other saves replace
+// what it reads: the newest one, or none.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -30,7 +30,7 @@ namespace fs = std::filesystem;
 std::string* logged = nullptr;
 void keep_log(void*, int32_t, const char* message) { *logged += text(message, "\n"); }
 
-/// A folder with "one" of one step and "two" of two.
+/// A folder with "one" after one step and "two" after two.
 class Find : public testing::Test {
  protected:
   void SetUp() override {
@@ -41,7 +41,7 @@ class Find : public testing::Test {
     }
     newest_ = model->state();
   }
-  /// The state of a save of three steps that replaces "two".
+  /// Saves a state of three steps that replaces "two".
   void replace(const ModelSpec& spec = tiny_model()) {
     auto model = solo_model(spec);
     for (int i = 0; i < 3; i++) ASSERT_EQ(told(model->step()), "");
@@ -107,7 +107,7 @@ TEST_F(Find, a_newer_format_fails_the_load_and_names_the_directory) {
   EXPECT_EQ(told(model->load(folder_ + "/one")), "");
 }
 
-// ---- Beside a save that replaces it.
+// ---- Next to a save that replaces it.
 
 std::function<void()> before_manifest;
 int open_late(int directory, const char* path, int flags, unsigned mode) {
@@ -119,8 +119,8 @@ int open_late(int directory, const char* path, int flags, unsigned mode) {
 TEST_F(Find, one_that_is_replaced_while_a_search_looks_at_it_is_not_skipped) {
   for (const bool itself : {false, true}) {
     SCOPED_TRACE(itself);
-    // The directory is open, and its files go before the manifest is. The manifest of "one" is
-    // first.
+    // The directory is open, and its files are removed before its manifest is opened. The manifest
+    // of "one" is opened first.
     before_manifest = [&] {
       if (itself) return replace();
       before_manifest = [&] { replace(); };
@@ -203,7 +203,7 @@ TEST_F(Find, a_checkpoint_that_is_replaced_again_and_again_ends_the_load_and_say
   EXPECT_EQ(told(model->load(folder_ + "/two")), "");
 }
 
-// ---- Where a relative path leads.
+// ---- Relative paths.
 
 TEST_F(Find, a_relative_path_of_ranks_in_different_directories_names_them) {
   fs::create_directories(scratch_ / "elsewhere");

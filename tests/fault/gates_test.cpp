@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that wait for each other in their streams, and one of them does not come: it died, its
-// device is stuck, or a call of the device failed. Every rank gets a sentence, and no stream stays
-// where it is.
+// Ranks wait for each other in their streams, and one does not arrive: it died, its device is
+// stuck, or a call of its device failed. Every rank gets an error, and no stream stays blocked.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -27,7 +26,7 @@ TEST(GatesFault, processes_wait_for_each_other_and_come_through) {
       for (int step = 0; step < kSteps; step++) trained.step();
       trained.look();
       EXPECT_EQ(trained.worst(), "ok");
-      // At two gates; or for gradients, parameters and what was found.
+      // At two gates, or for gradients, parameters and results.
       const int most = waits == Waits::hosts ? 2 : 3;
       EXPECT_EQ(trained.host_waits(), waits == Waits::streams ? 0 : most * kSteps);
       return "";
@@ -91,8 +90,8 @@ TEST(GatesFault, a_rank_that_dies_with_work_queued_keeps_nobody_waiting_and_no_s
   }
 }
 
-/// Rank 1 dies in each exchange of a step, whose phases these are: it is entered and ready, then
-/// hosts wait. What is queued before the last of `untouched` changes no parameter.
+/// Kills rank 1 in each exchange of a step, which has these phases: the ranks enter and are ready,
+/// then hosts wait. A death in one of the first `untouched` exchanges changes no parameter.
 void die_in_each_exchange(Waits waits, const std::vector<std::string>& phases, int untouched) {
   for (int at = 1; at <= static_cast<int>(phases.size()); at++) {
     const std::string name = unique_name();
@@ -106,7 +105,7 @@ void die_in_each_exchange(Waits waits, const std::vector<std::string>& phases, i
       if (rank == 1) watch_points({"exchange.written", at}, die);
       trained.step();
       EXPECT_TRUE(trained.drained());
-      // Rank 2 owns nothing of it, and may or may not have been sent what is new.
+      // Rank 2 owns nothing, and may or may not have received new parameters.
       if (at <= untouched || rank == 0) {
         EXPECT_EQ(trained.values() == before, at <= untouched) << at;
       }
@@ -156,7 +155,7 @@ TEST(GatesFault, a_rank_whose_device_is_stuck_is_named_to_all_after_the_deadline
     std::atomic<bool> is_stuck{false};
     std::atomic<int> waiting{2};
     const auto devices = two_devices_apart(waits);
-    const int watches = waits == Waits::streams ? 2 : 0;  // of the gates, who name rank 1
+    const int watches = waits == Waits::streams ? 2 : 0;  // the gates' watches, which name rank 1
     const auto time = Clock::run_once([&] { return is_stuck.load(); },
                                       [&] { return waiting == 0 ? 0 : waiting + watches; });
     const auto results = run_trained(devices, 300, [&](Trained& trained, int rank) {
@@ -270,7 +269,7 @@ void fail_each_call(Waits waits) {
     const auto world = chaos(static_cast<uint64_t>(call), waits);
     {
       const auto devices = two_devices(world);
-      // Three copies before it, of which no test is made here.
+      // The three copies before it are not tested here.
       devices[1]->fail_once(call + 8, Status(ZERO_ERR_SYSTEM, "the device has failed"));
       const auto results = run_trained(devices, 20'000, [](Trained& trained, int) {
         for (int step = 0; step < 2; step++) trained.step();

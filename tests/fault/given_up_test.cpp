@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saves on a disk whose calls take longer than the deadline, and then succeed. What was reported as
-// given up never appears, and never takes the place of a newer checkpoint.
+// Saves on a disk whose calls take longer than the deadline, and then succeed. A save that was
+// reported as given up never appears, and never replaces a newer checkpoint.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,11 +30,11 @@ namespace {
 
 constexpr int64_t kDeadlineMs = 100;
 
-/// How the program gives a save up.
+/// How the program gives up a save.
 enum class Way { wait, free, interrupt, abort };
 constexpr Way kWays[] = {Way::wait, Way::free, Way::interrupt, Way::abort};
 
-/// One rank's training, whose every step gives parameters of its own.
+/// One rank's training. Every step produces different parameters.
 class Trainer {
  public:
   Trainer(const std::string& name, int rank, int world, int64_t deadline_ms = kDeadlineMs) {
@@ -78,7 +78,7 @@ std::string said(zero_status status) {
   return status == ZERO_OK ? "" : text(zero_status_name(status), ": ", zero_last_error());
 }
 
-/// What the checkpoint at a path holds; empty: there is none.
+/// Returns the contents of the checkpoint at a path, or nothing if there is none.
 std::vector<float> held(const std::string& path) {
   Trainer reader("", 0, 1);
   if (!std::filesystem::exists(path)) return {};
@@ -93,20 +93,20 @@ bool is_failure(const std::string& words) {
          words.find("is complete") == words.npos;
 }
 
-/// What stands at the target, and whether the save may replace it.
+/// What exists at the target, and whether the save may replace it.
 enum class Place { empty, empty_to_replace, old };
 
 struct Trial {
   Way way;
   int world, giver;
   Place place;
-  bool newer_behind;  // the newer save is written by a thread, too
-  bool wakes_soon;    // the call that stalls goes on when the newer save is about to commit
-  bool moved;         // somebody moves the old one away before the newer save
-  int64_t at;         // the call that stalls, among those of the library's threads; -1: none does
+  bool newer_behind;  // a thread also writes the newer save
+  bool wakes_soon;    // the stalled call continues just before the newer save commits
+  bool moved;         // the old one is moved away before the newer save
+  int64_t at;         // the call that stalls, among those of the library's threads; -1: none
 };
 
-/// A folder, a save that stalls there, and a newer one.
+/// A folder, a save that stalls in it, and a newer save.
 class Ghost {
  public:
   explicit Ghost(const Trial& trial) : trial_(trial) {
@@ -117,14 +117,14 @@ class Ghost {
     old_ = first.data();
   }
 
-  /// Returns what the library's threads have called.
+  /// Returns the calls of the library's threads.
   std::vector<std::string> run() {
     const int64_t threads_before = threads();
     zero_set_log_callback(
         [](void* ctx, int32_t, const char* line) { static_cast<Ghost*>(ctx)->note(line); }, this,
         ZERO_LOG_WARNING);
     const Clock clock;
-    // On a busy machine a thread of low priority would have no core while time passes.
+    // On a busy machine a thread with low priority might not run while time passes.
     const ReplacedCall equal(&SystemCalls::setpriority, [](int, id_t, int) { return 0; });
     const FailingCalls failing(
         {.kind = trial_.at < 0 ? Fault::none : Fault::stall, .at = trial_.at, .aside = true});
@@ -162,7 +162,7 @@ class Ghost {
     reports_.push_back(line);
   }
 
-  /// The giver runs on the main thread, which alone can be interrupted.
+  /// The rank that gives up runs on the main thread, because only that can be interrupted.
   void one_rank(const std::string& name, int rank) {
     Trainer trainer(name, rank, trial_.world);
     for (int i = 0; i < 3; i++) EXPECT_OK(trainer.step());
@@ -182,7 +182,7 @@ class Ghost {
     reports_.push_back(std::move(words));
   }
 
-  /// Steps tell how far the threads are.
+  /// Takes steps while the threads proceed to the stalled call.
   void go_on_until_stalled(Trainer& trainer) {
     int32_t done = 0;
     for (int i = 0; i < 200 && done == 0 && !failing_->stalled(); i++) {
@@ -193,7 +193,7 @@ class Ghost {
   }
 
   void save_newer() {
-    Trainer trainer("", 0, 1, 5 * kDeadlineMs);  // that some time passes is no failure
+    Trainer trainer("", 0, 1, 5 * kDeadlineMs);  // passing time is not a failure
     for (int i = 0; i < 300; i++) EXPECT_OK(trainer.step());
     newer_ = trainer.data();
     const auto* const options = trial_.place == Place::empty && !saved_ ? nullptr : &kReplace;
@@ -202,7 +202,7 @@ class Ghost {
       FailingCalls::on_point([](const char* point) {
         if (std::string_view(point) == "save.committing") FailingCalls::wake();
       });
-    // Time passes for a thread that waits for the older save, and for none that a busy machine
+    // Time passes only for a thread that waits for the older save, not for one that a busy machine
     // keeps from writing.
     lookers_ = trial_.newer_behind ? 2 : 1;
     const auto save = trial_.newer_behind ? zero_state_save_begin : zero_state_save;
@@ -249,7 +249,7 @@ class Ghost {
   std::vector<float> old_, ghost_, newer_;
 };
 
-/// True for the rename of a save, and for its last fsync before that.
+/// Returns true for the rename of a save, and for the last fsync before it.
 bool decides(const std::vector<std::string>& calls, size_t at) {
   const auto rename = std::ranges::find(calls, "renameat2");
   const auto sync = std::find(std::make_reverse_iterator(rename), calls.rend(), "fsync");
@@ -257,8 +257,8 @@ bool decides(const std::vector<std::string>& calls, size_t at) {
          calls.rend() - static_cast<ptrdiff_t>(at) - 1 == sync;
 }
 
-/// Every call of the threads of a save stalls, in every way to give it up. By day those that decide
-/// between two checkpoints, and some.
+/// Stalls every call of a save's threads, with every way to give it up. Without nightly runs, only
+/// those that decide between two checkpoints, and some others.
 void stall_each_call(int world, int giver) {
   int64_t number = 0;
   for (const Place place : {Place::old, Place::empty_to_replace, Place::empty}) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank of several hosts is killed, or stopped, at every numbered point of a whole training run:
-// of the ranks of a host, leaders between hosts, the root of their tree. The others say whom. Hosts
-// are simulated: what is not shown is how a real MPI takes it (tests/cluster).
+// A rank of several hosts is killed or stopped at every numbered point of a whole training run. It
+// may be a rank of a host, a leader between hosts, or the root of their tree. The others name it.
+// Hosts are simulated; tests/cluster tests a real MPI.
 #include <signal.h>
 #include <unistd.h>
 
@@ -19,13 +19,13 @@
 namespace zero::test {
 namespace {
 
-constexpr int kRanks = 4;                                  // of two hosts
+constexpr int kRanks = 4;                                  // on two hosts
 constexpr int64_t kOnItsHostMs = 100, kElsewhereMs = 500;  // until the others know of a death
-constexpr int64_t kBehindDeadlineMs = 500;                 // and of a stop
+constexpr int64_t kBehindDeadlineMs = 500;                 // the same, after a stop
 
 class HostsFaults : public StruckTraining {
  protected:
-  /// At every such point of each rank of `hosts` with as many ranks each.
+  /// Strikes each rank of `hosts` hosts, with the same number of ranks each, at every such point.
   template <class Check>
   void strike_each(int hosts, void (*blow)(), size_t stride, const Check& check,
                    Points points = Points::numbered) {
@@ -55,8 +55,8 @@ class HostsFaults : public StruckTraining {
     clean();
   }
 
-  /// If one says that the last step has happened on all ranks or on none, their parameters are the
-  /// same.
+  /// If a rank reports that the last step took place on all ranks or on none, their parameters are
+  /// the same.
   static void expect_alike_or_in_question(const std::vector<RankEnd>& ends, int victim) {
     bool sure = false;
     std::set<uint64_t> params;
@@ -120,7 +120,7 @@ TEST_F(HostsFaults, a_job_that_is_stopped_as_a_whole_goes_on_whoever_was_waited_
                   [&](const Victim& late) { stop_all(late); });
 }
 
-/// One dies where programs spend most time: before it calls a step that is like the last one.
+/// A rank dies where programs spend most of their time: before a step that is like the last one.
 TEST(HostsDeaths, a_death_between_two_steps_leaves_parameters_consistent_on_all_hosts) {
   for (const int victim : {0, 1, kRanks - 1}) {
     const HostsRanks ranks(kRanks, 2);
@@ -134,7 +134,7 @@ TEST(HostsDeaths, a_death_between_two_steps_leaves_parameters_consistent_on_all_
       optim.add(parameter("w", size, data.data(), grad.data()));
       for (int step = 0; step < 4; step++) EXPECT_OK(optim.step());
       if (rank == victim) {
-        usleep(50'000);  // the others have come by then
+        usleep(50'000);  // by then the others have arrived
         kill(getpid(), SIGKILL);
       }
       EXPECT_EQ(optim.step(), ZERO_ERR_PEER_DEAD);
@@ -147,13 +147,13 @@ TEST(HostsDeaths, a_death_between_two_steps_leaves_parameters_consistent_on_all_
   }
 }
 
-// ---- Ranks that are threads. One that goes to sleep is what a thread has in place of a stop.
+// ---- Ranks that are threads. A thread sleeps instead of being stopped.
 
 constexpr int32_t kThreads = 64;
-// Their looks at the clock, which take time, are many before one sleeps.
+// Before a rank sleeps, the ranks look at the clock often, and each look takes time.
 constexpr int64_t kLongDeadlineMs = 2'000;
 
-thread_local int points_left = -1;  // to that at which this thread falls asleep
+thread_local int points_left = -1;  // until this thread falls asleep
 std::atomic<int> points_passed;     // by rank 0
 thread_local bool is_first = false;
 std::atomic<bool> asleep, all_told;
@@ -178,7 +178,8 @@ Status live(const std::shared_ptr<Comm>& seat, int rounds) {
   return {};
 }
 
-/// All others are told who sleeps, from its n-th point on; n < 0: nobody does. Returns the points.
+/// Checks that all others name the rank that sleeps from its n-th point on; n < 0: none sleeps.
+/// Returns the number of points.
 int fall_asleep(int32_t hosts, int32_t sleeper, int point) {
   const Clock clock;
   const ReplacedCall reached(&SystemCalls::reached, pass_or_sleep);
@@ -187,7 +188,8 @@ int fall_asleep(int32_t hosts, int32_t sleeper, int point) {
   asleep = all_told = false;
   points_passed = 0;
   std::atomic<int> left{kThreads - 1};
-  // A hop from rank to rank may take two steps, as each of them looks twice before it reads.
+  // A hop from rank to rank may take two steps, because each rank looks at the clock twice before
+  // it reads.
   constexpr int64_t kHopMs = 20;
   const std::jthread time([&] {
     while (!asleep && left >= 0) usleep(1000);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank dies or stops at a point of a step in which some ranks own nothing: what the others are
-// told, and whether that is true of the parameters.
+// A rank dies or stops at a point of a step in which some ranks own nothing. The others must get
+// the right error, and must report correctly whether parameters are consistent.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,11 +15,11 @@
 namespace zero::test {
 namespace {
 
-constexpr int64_t kElements = 1500;  // two blocks: two owners
+constexpr int64_t kElements = 1500;  // two blocks, and so two owners
 constexpr int kSteady = 3, kSteps = 5;
 
-/// Steps on a comm: "<code> of rank <culprit>", and "|" with the parameters where this rank is told
-/// that they are the same everywhere. It watches points from the first step that is like the last.
+/// Runs steps on a comm. Returns "<code> of rank <culprit>", and "|" with the parameters if they
+/// are reported as consistent. Watches points from the first step that is like the last one.
 std::string train(zero_comm* comm, const Point& point, void (*action)()) {
   const Arena data(comm, kElements * sizeof(float)), grads(comm, kElements * sizeof(float));
   const std::span params(data.floats(), kElements);
@@ -50,7 +50,7 @@ std::string live(const std::string& name, int rank, int world, int64_t deadline_
   return said;
 }
 
-/// Strikes each rank at each `stride`-th point of its.
+/// Strikes each rank at each `stride`-th point.
 void strike(int world, size_t stride, void (*action)(), const char* code) {
   const int64_t deadline_ms = action == stop ? 300 : 20'000;
   const PointsOfRanks points = points_of_ranks(world, [&, name = unique_name()](int rank) {

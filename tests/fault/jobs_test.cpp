@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jobs that choose one name, and processes of others that the system cannot tell from a job's own.
+// Jobs that choose the same name, and other users' processes that look like the job's own.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -15,7 +15,7 @@
 namespace zero::test {
 namespace {
 
-/// The sum of what the ranks of this process's comm bring, or why there is none.
+/// Returns the sum over the ranks of this process's comm, or why there is none.
 std::string sum_of_group(const std::string& name, int rank, int world, int32_t mine) {
   zero_comm_options options;
   ZERO_INIT(options);
@@ -30,7 +30,7 @@ std::string sum_of_group(const std::string& name, int rank, int world, int32_t m
   return said;
 }
 
-/// Under a launcher, which says which job a rank is of.
+/// A launcher tells each rank which job it belongs to.
 TEST(Jobs, that_choose_one_name_never_mix) {
   for (int round = 0; round < 20; ++round) {
     const std::string name = unique_name();
@@ -81,7 +81,7 @@ TEST(Jobs, a_place_says_neither_name_nor_word) {
   EXPECT_NE(address, local::address_of_comm("trainin", "g3f9c"));
 }
 
-/// Where this process has no number of its own, so that all processes look as if they were its
+/// Enters a namespace where this process has no mapped user, so that all processes seem to be its
 /// user's.
 bool enter_user_namespace() { return unshare(CLONE_NEWUSER) == 0 && geteuid() == 65534; }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that die or fall silent while some have joined: whoever is left gets an error that says
-// who, before the deadline.
+// Ranks die or fall silent while others have joined. The remaining ranks get an error that names
+// the rank, before the deadline.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -33,7 +33,7 @@ class Weight : public Optim {
   float data_ = 1, grad_ = 1;
 };
 
-/// Rank r makes its steps and joins; what ended it.
+/// Takes the steps of this rank, and joins. Returns the final status.
 zero_status train(zero_comm* comm, int rank) {
   Weight weight(comm);
   zero_status status = zero_seal(weight.optim());
@@ -61,8 +61,8 @@ TEST(JoinFaults, a_rank_that_dies_anywhere_while_some_have_joined_is_named_to_al
     });
     if (ends[static_cast<size_t>(victim.rank)].signal == 0) return;  // passed by another thread
     deaths++;
-    // The others may have left by then. Whoever finds out that an exchange can end settles it, so
-    // that its n-th time may be the last one in another run.
+    // The others may have left by then. Any rank that finds an exchange complete decides it, so the
+    // n-th decision of this rank may be its last one in another run.
     const bool at_the_end = victim.left <= 15 || victim.point.name == "exchange.decided";
     for_each_survivor(ends, victim.rank, [&](int, const std::string& said) {
       if (at_the_end && contains(said, "ZERO_OK")) return;
@@ -82,7 +82,7 @@ TEST(JoinFaults, a_rank_that_never_comes_is_late_for_those_who_joined_too) {
   run_sound_ranks(RankKind::threads, 3, [&](int rank) {
     zero_comm* const comm = meeting.join(rank);
     if (rank == 0) {
-      Clock::run([&] { return waiting.load(); });  // alive, elsewhere
+      Clock::run([&] { return waiting.load(); });  // alive, but not in the call
     } else {
       Weight weight(comm);
       EXPECT_TRUE(ends(rank == 1 ? weight.join() : weight.step(), ZERO_ERR_TIMEOUT, "rank 0"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks with a GPU each, as launchers start them, that do not meet or cannot go on: what each is
-// told.
+// Ranks with a GPU each, as launchers start them, that do not meet or cannot continue, and the
+// errors that they get.
 #include "launched_ranks.h"
 #include "support/interrupted.h"
 
@@ -134,7 +134,7 @@ TEST(Launched, strangers_do_not_disturb_the_ranks) {
   EXPECT_EQ(results[1], "1 of 2, nccl");
 }
 
-// ---- Ranks that cannot go on.
+// ---- Ranks that cannot continue.
 
 TEST(Launched, a_rank_without_its_device_tells_the_others_at_once) {
   for (const bool one_host : {true, false}) {
@@ -162,7 +162,7 @@ TEST(Launched, a_rank_without_its_device_tells_the_others_at_once) {
   }
 }
 
-/// The third is that for the control segment of the comm that the ranks try.
+/// The third call is for the control segment of the comm that the ranks try.
 int memory_calls = 0;
 int third_memfd_that_fails(const char* name, unsigned flags) {
   if (++memory_calls != 3) return real_system_calls().memfd_create(name, flags);
@@ -175,7 +175,7 @@ TEST(Launched, a_rank_tells_its_own_cause_also_when_the_others_died_before_they_
   const std::vector<RankEnd> ends = run_ranks(RankKind::processes, 2, [&](int rank) {
     const NcclRanks ranks(2);
     if (rank == 0) replace_call(&SystemCalls::memfd_create, third_memfd_that_fails);
-    // It has met the other rank, and has heard that both have a device.
+    // Rank 1 dies after it has met the other rank, and knows that both have a device.
     if (rank == 1) watch_points({"exchange.written", 3}, die);
     const Variables variables = with(here(rank, job), "ZERO_WORLD_SIZE=2 ZERO_LOCAL_WORLD_SIZE=2");
     return sound(join(ranks, variables, rank));

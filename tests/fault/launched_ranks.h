@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks with a GPU each, as launchers start them. All hosts are this one, ranks are threads, NCCL
-// is a stand-in.
+// Ranks with a GPU each, as launchers start them. All hosts are this machine, ranks are threads,
+// and NCCL is a fake.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,14 +24,14 @@ namespace zero::test {
 using Seat = std::shared_ptr<Comm>;
 using Opened = Result<std::shared_ptr<Device>>;
 
-/// A port that nobody listens at, for now.
+/// Returns a port that currently nobody listens on.
 inline uint16_t free_port() {
   Result<tcp::Listener> listener = tcp::listen_anywhere();
   EXPECT_TRUE(listener.ok());
   return listener->port;
 }
 
-/// What a rank of `world` is given by torchrun on hosts with one rank each.
+/// Returns the variables that torchrun sets for a rank of `world`, with one rank per host.
 inline Variables torchrun(int rank, int world, uint16_t port) {
   return text("RANK=", rank, " WORLD_SIZE=", world, " LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 ",
               "MASTER_ADDR=127.0.0.1 MASTER_PORT=", port - 1, " TORCHELASTIC_RUN_ID=none");
@@ -45,7 +45,7 @@ inline Result<Seat> join(const NcclRanks& ranks, const Variables& variables, int
                     [&](int32_t) -> Opened { return Opened(ranks.device(device)); });
 }
 
-/// The seat's rank, world and kind, once all have met.
+/// Returns the rank, world and kind of the seat after all ranks have met.
 inline std::string sound(const Result<Seat>& seat) {
   if (!seat.ok()) return outcome(seat.failure());
   Result<Call> call = (*seat)->begin(Operation::barrier);
@@ -54,7 +54,7 @@ inline std::string sound(const Result<Seat>& seat) {
   return text((*seat)->rank(), " of ", (*seat)->world(), ", ", (*seat)->kind());
 }
 
-/// What becomes of ranks with these variables. Time passes while all wait.
+/// Returns the results of ranks with these variables. Time passes while all wait.
 inline std::vector<std::string> outcomes(const NcclRanks& ranks, const std::vector<Variables>& all,
                                          int64_t rendezvous_ms = 20'000) {
   const Clock clock;
@@ -78,7 +78,8 @@ inline void expect_met(const std::vector<Variables>& all, const char* kind = "nc
     EXPECT_EQ(results[rank], text(rank, " of ", results.size(), ", ", kind));
 }
 
-/// The resolver knows "node1" and answers nothing else; or it does not answer at all.
+/// A resolver that knows "node1", and "late" after three queries in vain, or does not answer at
+/// all.
 inline std::atomic<bool> resolver_hangs{false};
 inline std::atomic<int> unknown_asked{0};
 inline int stand_in_resolver(const char* host, const char* service, const addrinfo* hints,
@@ -98,7 +99,7 @@ class OwnResolver {
   const ReplacedCall getaddrinfo_{&SystemCalls::getaddrinfo, stand_in_resolver};
 };
 
-/// What zero-run gives one of three ranks.
+/// Returns the variables that zero-run sets for one of three ranks.
 inline Variables here(int rank, const std::string& job) {
   return text("ZERO_RANK=", rank, " ZERO_WORLD_SIZE=3 ZERO_LOCAL_WORLD_SIZE=3 ZERO_JOB=", job);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks with a GPU each, as launchers start them: how they meet, on one host and on several.
+// Ranks with a GPU each, as launchers start them, and how they meet on one host and on several.
 #include "launched_ranks.h"
 
 namespace zero::test {
@@ -32,7 +32,7 @@ TEST(Launched, ranks_of_one_host_meet_under_each_launcher) {
   });
 }
 
-/// The comms of three ranks on one host whose devices do not all reach each other.
+/// Returns the comms of three ranks on one host whose devices do not all reach each other.
 std::vector<std::string> apart(const NcclRanks& ranks, const Variables& more = {}) {
   std::vector<Variables> all;
   const std::string job = unique_name();
@@ -64,7 +64,7 @@ TEST(Launched, ZERO_MASTER_ADDR_asks_for_nccl_on_one_host_too) {
 
 TEST(Launched, ranks_of_several_hosts_meet_beside_the_port_of_torch) {
   const uint16_t port = free_port();
-  // torch's own store, which nobody must talk to.
+  // The store of torch, which nobody may connect to.
   Result<tcp::Listener> store = tcp::listen_anywhere(static_cast<uint16_t>(port - 1));
   ASSERT_TRUE(store.ok()) << store.failure().text();
   expect_met({torchrun(0, 3, port), torchrun(1, 3, port), torchrun(2, 3, port)});
@@ -117,7 +117,7 @@ TEST(Launched, rank_0_of_a_host_that_knows_its_name_as_loopback_listens_for_othe
     std::thread root([&] {
       (void)join(ranks, with(torchrun(0, 2, port), text("MASTER_ADDR=", host)), 0, 1'000);
     });
-    // Another address of this host: what listens at 127.0.0.1 alone is not there.
+    // Another address of this host. A socket that listens only on 127.0.0.1 does not accept it.
     bool reached = false;
     for (int tries = 0; tries < 60 && !reached; tries++) {
       usleep(10'000);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Optimizers, arenas and comms that go while work is queued that uses them: they stay until it is
-// done, on a broken comm, too, or what the device may still use stays for good.
+// Optimizers, arenas and comms that are freed while queued work uses them. They stay until it is
+// complete, even on a broken comm. What a device might still use is never freed.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -39,8 +39,8 @@ TEST(LeavingFault, an_arena_that_is_given_up_stays_as_long_as_queued_work_uses_i
   for (const std::string& result : results) EXPECT_EQ(result, "ok");
 }
 
-/// Rank 1's device is stuck in a step, rank 0 breaks the comm, and both leave it: long before the
-/// device goes on by `comes`, if it ever does.
+/// Rank 1's device is stuck in a step, rank 0 breaks the comm, and both leave it long before the
+/// device continues through `comes`, if it ever does.
 template <class Join>
 void leave_broken(const std::shared_ptr<ChaosDevice> (&devices)[2], const Join& join,
                   uint32_t& comes, bool goes_on) {
@@ -53,7 +53,7 @@ void leave_broken(const std::shared_ptr<ChaosDevice> (&devices)[2], const Join& 
     std::optional<Stuck> stuck;
     std::thread later;
     void* arena = nullptr;
-    int64_t given_back = 0;  // CUDA waits for all work before it takes memory back
+    int64_t given_back = 0;  // CUDA waits for all work before it frees memory
     {
       Trained trained(device, [&] { return join(rank); });
       trained.step();
@@ -137,7 +137,7 @@ TEST(LeavingFault, a_call_that_waits_for_a_stuck_device_gives_nothing_of_it_back
     param.name = "w";
     param.shape = &count;
     param.ndim = 1;
-    param.dtype = param.grad_dtype = ZERO_BFLOAT16;  // with masters
+    param.dtype = param.grad_dtype = ZERO_BFLOAT16;  // with master weights
     param.data = memory.data();
     param.grad = memory.data() + 1024;
     EXPECT_EQ(said(zero_register_params(optim, nullptr, &param, 1, nullptr)), "ok");
@@ -156,7 +156,7 @@ TEST(LeavingFault, a_call_that_waits_for_a_stuck_device_gives_nothing_of_it_back
   EXPECT_TRUE(device->world().run_all().ok());
 }
 
-/// Rank 1's device is stuck before a gate, and both leave the comm.
+/// Rank 1's device is stuck before a gate, and both ranks leave the comm.
 void leave_gates(bool goes_on) {
   const Clock clock;
   std::atomic<int> living{2};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads: any world from any world, bit for bit; every damage is refused before anything changes,
-// with the file's name; and a load that fails half way is remembered on every rank.
+// Loads from any world into any world are bitwise exact. Every damage is refused with the file's
+// name, before anything changes. A load that fails half way is remembered on every rank.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 constexpr int32_t kRules[] = {ZERO_PARTITION_EVEN, ZERO_PARTITION_GREEDY,
                               ZERO_PARTITION_GREEDY_IN_ORDER, ZERO_PARTITION_MANUAL};
 
-/// Train and save on `world` ranks; the state they all tell.
+/// Trains and saves on `world` ranks. Returns the state, which is the same on all.
 std::string save_on(int world, const ModelSpec& spec, const std::string& directory, int steps = 2) {
   const auto states =
       run_sound_ranks(RankKind::threads, world, [&, name = unique_name()](int rank) -> std::string {
@@ -45,7 +45,7 @@ std::string save_on(int world, const ModelSpec& spec, const std::string& directo
   return states[0];
 }
 
-/// Load on `world` ranks, and step once more; the states after each.
+/// Loads on `world` ranks, and takes another step. Returns the states after each.
 std::pair<std::string, std::string> load_on(int world, const ModelSpec& spec,
                                             const std::string& directory) {
   std::string after_step;
@@ -64,7 +64,7 @@ std::pair<std::string, std::string> load_on(int world, const ModelSpec& spec,
   return {states[0], after_step};
 }
 
-/// How a state begins, for messages.
+/// Returns the beginning of a state, for messages.
 std::string start_of(const std::string& state) { return state.substr(0, 200); }
 
 TEST(Load, any_world_and_rule_reads_what_any_other_saved_bit_for_bit) {
@@ -171,7 +171,7 @@ TEST(Load, processes_load_what_threads_saved) {
   }
 }
 
-// ---- Which one.
+// ---- The selected checkpoint.
 
 std::string* logged = nullptr;
 void keep_log(void*, int32_t, const char* message) { *logged += text(message, "\n"); }
@@ -182,7 +182,7 @@ TEST(Load, of_a_folder_the_newest_sound_checkpoint_is_taken_and_skipped_ones_are
   std::vector<std::string> states;
   for (int i = 0; i < 4; i++) {
     ASSERT_EQ(told(model->step()), "");
-    // Names do not tell the order.
+    // Names have another order.
     ASSERT_EQ(told(model->save(scratch / "runs/" + std::string(1, "dbca"[i]))), "");
     states.push_back(model->state());
   }
@@ -230,7 +230,7 @@ TEST(Load, links_to_a_checkpoint_and_slashes_are_followed) {
   }
 }
 
-// ---- Another model.
+// ---- A different model.
 
 TEST(Load, all_differences_from_the_registration_are_told_at_once) {
   Scratch scratch;
@@ -297,7 +297,7 @@ TEST(Load, state_that_current_settings_do_not_use_comes_back_too) {
   EXPECT_EQ(model->optim().slots_used(), 0u);
   ASSERT_EQ(told(model->load(scratch / "a")), "");
   EXPECT_TRUE(model->state() == saved);
-  // And the other way round: state that the checkpoint does not have is gone.
+  // In the opposite case, state that the checkpoint does not have is removed.
   save_on(2, spec, scratch / "b", 3);
   ASSERT_EQ(told(model->load(scratch / "b")), "");
   for (const ParamProgress& progress : model->optim().progress) EXPECT_EQ(progress.live_slots, 0u);
@@ -342,7 +342,7 @@ TEST(Load, whatever_step_counts_a_program_sets_what_a_save_writes_is_read) {
   }
 }
 
-// ---- Failures in the middle.
+// ---- Failures half way.
 
 TEST(Load, damage_between_the_two_passes_is_remembered_on_every_rank_until_a_load_succeeds) {
   Scratch scratch;
@@ -374,7 +374,7 @@ TEST(Load, damage_between_the_two_passes_is_remembered_on_every_rank_until_a_loa
     EXPECT_TRUE(model->optim().not_loaded);
     EXPECT_EQ(model->step().code(), ZERO_ERR_NOT_LOADED);
     if (rank == 0) write_file(scratch / "a/" + file, sound);
-    (void)model->state();  // a barrier
+    (void)model->state();  // also a barrier
     EXPECT_EQ(told(model->load(scratch / "a")), "");
     EXPECT_FALSE(model->optim().not_loaded);
     EXPECT_TRUE(model->state() == saved);
@@ -385,7 +385,8 @@ TEST(Load, damage_between_the_two_passes_is_remembered_on_every_rank_until_a_loa
   EXPECT_EQ(invalid + peers, 3);
 }
 
-/// One call after the other fails on one rank after the other; the group lives through all of it.
+/// Makes one call after the other fail on one rank after the other. The group survives all
+/// failures.
 class FailingLoads {
  public:
   FailingLoads(const std::string& directory, const ModelSpec& spec, std::string saved, int world)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The local comm when the operating system refuses: every system call of one rank fails in turn,
-// once or from then on. All ranks return, alike where they must be, and nothing is left open.
+// once or from then on. All ranks return, with equal results where required, and nothing is left
+// open.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -35,7 +36,7 @@ bool fails() {
   return true;
 }
 
-/// A stand-in for the table's member `Call` that fails when its turn comes.
+/// Replaces the table's member `Call` by one that fails in its turn.
 template <auto Call, class Function = std::remove_reference_t<decltype(table.*Call)>>
 struct StandIn;
 template <auto Call, class Answer, class... Arguments>
@@ -81,7 +82,7 @@ CommOptions short_limits() {
   return options;
 }
 
-/// Join, allocate, split; what came of it, in lines.
+/// Joins, allocates and splits. Returns the results as lines.
 std::string live(const std::string& name, int rank) {
   const Result<Seat> seat = create_local(name, rank, 2, short_limits());
   std::string said = text("join ", outcome(seat.failure()), "\n");
@@ -98,7 +99,7 @@ std::string live(const std::string& name, int rank) {
   return text(said, "split ", outcome(call->split(0, 0).failure()), "\n");
 }
 
-/// "join ok", "arena ok", "split ok": up to where all went well.
+/// Counts "join ok", "arena ok" and "split ok".
 size_t successes(const std::string& said) {
   size_t count = 0;
   for (size_t at = 0; (at = said.find(" ok\n", at)) != std::string::npos; ++at) ++count;
@@ -141,7 +142,7 @@ TEST_P(LocalCalls, whichever_fails_all_ranks_return_alike_and_leave_nothing_open
   }
 }
 
-/// Every call of `Call` in this process is interrupted.
+/// Interrupts every call of `Call` in this process.
 template <auto Call>
 void interrupt() {
   fail_from(1, true, EINTR);
@@ -151,7 +152,7 @@ void interrupt() {
   replace_system_calls(&table);
 }
 
-// As by a timer that fires faster than the call is made.
+// As with a timer that fires more often than the call completes.
 TEST(InterruptedCalls, end_by_the_deadline_though_it_goes_on_for_ever) {
   using T = SystemCalls;
   const struct {

@@ -13,7 +13,7 @@ constexpr int64_t kDeadlineMs = 20'000;
 constexpr char kLong[] = "an extra that is too long to be kept without memory of its own";
 constexpr int64_t kFirst = 3000, kSecond = 777;  // elements of "a" and "b"
 
-/// Holds what a life makes, remembers its first failure, and makes no call after that.
+/// Holds the objects of a life, remembers its first failure, and makes no call after that.
 class Seat {
  public:
   explicit Seat(const LifeOf& of) : of_(of) {
@@ -29,7 +29,7 @@ class Seat {
     zero_comm_free(comm);
   }
 
-  /// `made` makes a call, unless one has failed.
+  /// Makes a call with `made`, unless an earlier call has failed.
   template <class Made>
   Seat& then(const char* call, const Made& made) {
     if (end_.status < 0) return *this;
@@ -56,7 +56,7 @@ class Seat {
   Seat& create(const zero_options& options) {
     return then("create", [&] { return zero_create(&optim, comm, &options); });
   }
-  /// "a" in arenas, where there are some, and "b" in memory of the program's.
+  /// Registers "a" in arenas, if there are any, and "b" in memory of the program.
   Seat& enroll() {
     if (data == nullptr) a.assign(kFirst, 1), a_grad.assign(kFirst, 0.5f);
     b.assign(kSecond, 1);
@@ -69,7 +69,7 @@ class Seat {
                               {{"a", first(data, a), first(grad, a_grad)}, {"b", b, b_grad}});
     };
     then("register_params", enroll);
-    // A call that failed has changed nothing, so it can be made again.
+    // A failed call has changed nothing, so it can be repeated.
     if (end_.call == "register_params" && end_.status == ZERO_ERR_MEMORY) {
       const zero_status again = enroll();
       if (again != ZERO_OK && again != ZERO_ERR_MEMORY)
@@ -101,7 +101,8 @@ zero_options options_of(int32_t optimizer = ZERO_OPTIMIZER_ADAMW) {
   return options;
 }
 
-/// Arenas, steps that end in the background, early sums, a checkpoint, a split, new owners.
+/// Uses arenas, steps that end in the background, early sums, a checkpoint, a split, and new
+/// owners.
 LifeEnd train(const LifeOf& of) {
   Seat seat(of);
   zero_options options = options_of();
@@ -130,7 +131,7 @@ LifeEnd train(const LifeOf& of) {
   return seat.end();
 }
 
-/// Reduced, clipped and stepped by hand; state read, set and gathered; buffers; settings.
+/// Reduces, clips and steps manually; reads, sets and gathers state; uses buffers and settings.
 LifeEnd by_hand(const LifeOf& of) {
   Seat seat(of);
   seat.meet().arenas().create(options_of(ZERO_OPTIMIZER_NADAM)).enroll();
@@ -184,7 +185,7 @@ LifeEnd by_hand(const LifeOf& of) {
   return seat.end();
 }
 
-/// The last rank has no inputs any more; steps clip, scale and skip, with norms of tensors.
+/// The last rank runs out of inputs. Steps clip, scale and skip, with norms of tensors.
 LifeEnd join(const LifeOf& of) {
   Seat seat(of);
   zero_options options = options_of(ZERO_OPTIMIZER_LAMB);
@@ -208,8 +209,8 @@ zero_status half_step(void*, const zero_update* update) {
   return ZERO_OK;
 }
 
-/// A rule of the engine's own, and collectives, in a group of one: an engine of more ranks would
-/// wait for the one that failed by deadlines of its own.
+/// A custom rule and the engine's collectives, in a group of one. An engine with more ranks would
+/// wait for the failed rank with its own deadlines.
 LifeEnd user(const LifeOf& of) {
   Seat seat(of);
   const bool taken = seat.then("create_user",
@@ -242,7 +243,7 @@ LifeEnd user(const LifeOf& of) {
   return seat.end();
 }
 
-/// As a launcher starts it; half precision, and what is refused.
+/// As a launcher starts it, with half precision and refused calls.
 LifeEnd launched(const LifeOf& of) {
   Seat seat(of);
   setenv("ZERO_RANK", std::to_string(of.rank).c_str(), 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole lives of a rank through the public calls, from its comm to the last free: between them they
+// Whole lives of a rank through the public calls, from its comm to the last free. Together they
 // make every kind of call.
 #pragma once
 
@@ -10,13 +10,13 @@
 
 namespace zero::test {
 
-/// How a life ended: its first call that failed, or ZERO_OK.
+/// The end of a life: its first failed call, or ZERO_OK.
 struct LifeEnd {
   zero_status status = ZERO_OK;
   std::string call, text;
 };
 
-/// What a life is given.
+/// The arguments of a life.
 struct LifeOf {
   int32_t rank, world;
   std::string name;               // of a local comm; the same on all ranks
@@ -33,7 +33,7 @@ struct Life {
 
 std::span<const Life> all_lives();
 
-/// Meet again under another name and make a step: what every rank must still be able to do.
+/// Meets again under another name, and takes a step. Every rank must still be able to do this.
 LifeEnd meet_again(const LifeOf& of);
 
 }  // namespace zero::test

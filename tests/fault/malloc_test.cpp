@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each malloc of the library's fails, once or from then on, on each rank, in lives that make every
-// kind of call. Nobody hangs, no process ends, what fails says so, and with memory again the same
-// processes meet and train.
+// Each malloc of the library fails, once or from then on, on each rank, in lives that make every
+// kind of call. No rank hangs, no process ends, and failures are reported. With memory again, the
+// same processes meet and train.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,8 +23,8 @@ namespace {
 constexpr int kWorld = 2;
 constexpr int64_t kDeadlineMs = 120'000;  // of one life and what follows
 constexpr int64_t kPatienceMs = 20'000;
-constexpr int64_t kRendezvousMs = 500;  // where one rank may never come
-constexpr int64_t kSample = 12;         // points of each life, rank and way to fail
+constexpr int64_t kRendezvousMs = 500;  // for lives in which one rank may not come
+constexpr int64_t kSample = 12;         // points per life, rank and way to fail
 
 struct Point {
   const Life& life;
@@ -33,7 +33,7 @@ struct Point {
   Fails fails;
 };
 
-/// What is left of threads and descriptors, "" if nothing is. Threads that nobody waits for may
+/// Returns the remaining threads and descriptors, or "" if there are none. Detached threads may
 /// take a moment.
 std::string left_over(int64_t descriptors) {
   int64_t threads = 0;
@@ -50,13 +50,14 @@ std::string told(const LifeEnd& end) {
   return std::string(zero_status_name(end.status)) + " in " + end.call + ": " + end.text;
 }
 
-/// A deadline that passes where memory ran out is a wait that nobody ended.
+/// A timeout after a failed malloc means that nobody ended a rank's wait.
 bool may_be(const LifeEnd& end) {
   return end.status != ZERO_ERR_TIMEOUT && end.status != ZERO_ERR_INTERNAL &&
          (end.status >= 0 || !end.text.empty());
 }
 
-/// One rank's life and what follows it: how it ended, behind "WRONG: " where that may not be.
+/// Runs one rank's life and what follows it. Returns its end, after "WRONG: " if that is not
+/// allowed.
 std::string live_as(int rank, const Point& point, LifeOf of, int64_t* counted) {
   const int64_t descriptors = entries_of("/proc/self/fd");
   if (rank == point.rank) fail_malloc(point.at, point.fails);
@@ -70,7 +71,7 @@ std::string live_as(int rank, const Point& point, LifeOf of, int64_t* counted) {
   return "WRONG: " + left + told(end) + "; and then " + told(again);
 }
 
-/// The number of mallocs that the point's rank made.
+/// Returns the number of mallocs of the point's rank.
 int64_t live(const Point& point) {
   const Scratch scratch;
   const std::string name = unique_name();
@@ -119,9 +120,9 @@ TEST_P(Malloc, that_fails_ends_no_process_and_hangs_none) {
 INSTANTIATE_TEST_SUITE_P(Lives, Malloc, testing::ValuesIn(all_lives().begin(), all_lives().end()),
                          [](const auto& info) { return std::string(info.param.name); });
 
-/// Two ranks make a few steps of a model of which a part is frozen; in the last one a malloc of
-/// rank 1's fails. Returns how many that step has; `wrong` are ranks whose failure says something
-/// else of their parameters than is true.
+/// Two ranks take a few steps with a model that is partly frozen. In the last step a malloc of rank
+/// 1 fails. Returns the number of mallocs of that step. `wrong` receives the ranks whose failure is
+/// wrong about their parameters.
 int64_t steady_step(int64_t at, std::string* wrong) {
   static constexpr int64_t kSize = 200'000, kOne = 1;
   const SharedMemory counted(sizeof(int64_t));

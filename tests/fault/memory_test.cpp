@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that one rank alone does not get, in the seal and in the middle of training: all ranks are
-// told, nothing has changed, and training goes on as if nothing had been.
+// Memory that only one rank does not get, in the seal and during training. All ranks get the error,
+// nothing has changed, and training continues.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -17,7 +17,7 @@
 namespace zero::test {
 namespace {
 
-int left_to_pass = -1;  // mmaps before the one that fails; -1: none does
+int left_to_pass = -1;  // mmaps before the one that fails; -1: none fails
 bool failed_one = false;
 
 void* refuse(void* address, size_t bytes, int protection, int flags, int fd, int64_t offset) {
@@ -31,11 +31,11 @@ void* refuse(void* address, size_t bytes, int protection, int flags, int fd, int
 struct Plot {
   const char* what;
   int32_t optimizer;
-  bool at_seal;  // else in a step that needs memory for a momentum switched on before it
-  bool foreign;  // memory in no arena
+  bool at_seal;  // otherwise in a step that needs memory for momentum switched on before it
+  bool foreign;  // memory outside of arenas
   double max_grad_norm;
-  bool reduces;        // by a call of its own
-  bool seals = false;  // by a call of its own
+  bool reduces;        // in a separate call
+  bool seals = false;  // in a separate call
 };
 
 const std::vector<Plot> kPlots = {
@@ -54,7 +54,7 @@ constexpr int64_t kSizes[] = {3001, 1, 70'000};
 constexpr size_t kElements = 73'002;
 const char* const kNames[] = {"a", "b", "c"};
 
-/// One rank's training, in which the victim's memory fails.
+/// One rank's training, in which the victim gets no memory.
 class Trainee : public Optim {
  public:
   Trainee(const Plot& plot, zero_comm* comm, int victim)
@@ -81,7 +81,7 @@ class Trainee : public Optim {
   }
   ~Trainee() { free(); }
 
-  /// The sentences of the calls that failed, a line each, an empty one, and the parameters.
+  /// Returns the errors of failed calls, one per line, then an empty line and the parameters.
   std::string go() {
     replace_call(&SystemCalls::mmap, refuse);
     int step = 0;
@@ -114,13 +114,13 @@ class Trainee : public Optim {
     return Optim::step();
   }
 
-  /// The call again and again, in which the victim's first mmap fails, its second, and so on.
+  /// Repeats the call while the victim's first mmap fails, then its second, and so on.
   template <class Call>
   void until_it_succeeds(const Call& call) {
     const std::string data = bytes(data_), grads = bytes(grads_);
     const int64_t steps = found().step;
     for (int n = 0; n < 50; n++) {
-      EXPECT_OK(zero_comm_barrier(comm()));  // shared memory has been looked at
+      EXPECT_OK(zero_comm_barrier(comm()));  // all ranks have read the shared memory
       left_to_pass = rank() == victim_ ? n : -1;
       failed_one = false;
       const zero_status status = call();

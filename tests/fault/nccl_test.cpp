@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL that fails, says nothing or does not come back: each is a status and a sentence on every
+// NCCL fails, does not answer or does not return. Each case is a status and a sentence on every
 // rank, within its deadline.
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -26,7 +26,7 @@ CommOptions limits(int64_t timeout_ms, int64_t rendezvous_ms) {
   return options;
 }
 
-/// A stream with room for a few numbers.
+/// A stream with memory for a few numbers.
 class Queue {
  public:
   explicit Queue(const std::shared_ptr<Device>& device) : device_(device) {
@@ -60,7 +60,7 @@ Status barrier(const Seat& seat) {
   return call.vote("barrier", {});
 }
 
-/// What one rank lives through, with everything that calls NCCL.
+/// The life of one rank, with everything that calls NCCL.
 Status live(const NcclRanks& ranks, int rank, const CommOptions& options) {
   const Seat seat = ZERO_TRY(ranks.join(rank, options));
   Queue work(seat->device());
@@ -173,7 +173,7 @@ TEST(NcclFault, an_error_that_comes_when_all_calls_are_taken_in_is_found_by_whoe
   }
 }
 
-// ---- Silence.
+// ---- NCCL does not answer.
 
 TEST(NcclFault, ranks_that_do_not_come_are_an_error_at_the_rendezvous_deadline) {
   NcclRanks ranks(3);
@@ -204,7 +204,7 @@ TEST(NcclFault, a_rank_that_does_not_wrap_is_an_error_at_the_rendezvous_deadline
       return "";
     });
     while (ranks.knobs().blocked > 0) usleep(1000);
-    usleep(50'000);  // the thread that was left behind ends a moment later
+    usleep(50'000);  // the thread that was left ends a moment later
   }
 }
 
@@ -252,7 +252,7 @@ TEST(NcclFault, an_interrupt_ends_each_wait_for_nccl_and_for_queued_work) {
 TEST(NcclFault, work_that_never_ends_is_ended_by_an_abort_of_any_rank) {
   for (int aborter = 0; aborter < 2; ++aborter) {
     NcclRanks ranks(2);
-    std::atomic<int> joined{0};  // the greetings of the ranks must not be stuck
+    std::atomic<int> joined{0};  // the handshakes of the ranks must not be stuck
     const auto results = run_sound_ranks(RankKind::threads, 2, [&](int rank) {
       const Result<Seat> made = ranks.join(rank, limits(20'000, 20'000));
       EXPECT_TRUE(made.ok()) << made.failure().text();
@@ -276,7 +276,7 @@ TEST(NcclFault, work_that_never_ends_is_ended_by_an_abort_of_any_rank) {
         seat->abort(cause);
       }
       const std::string said = outcome(barrier(seat));
-      EXPECT_EQ(outcome(queue.drained()), "ok");  // nothing holds up the stream any more
+      EXPECT_EQ(outcome(queue.drained()), "ok");  // nothing blocks the stream any more
       return said;
     });
     for (const std::string& said : results) EXPECT_EQ(said, "ZERO_ERR_ABORTED: it takes too long");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that die while parameters change behind everybody's back: in a step that has begun, and in
-// one that ends in the background.
+// Ranks die while parameters change in the background: in a step that has begun, and in one that
+// ends in the background.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -35,7 +35,7 @@ class Rank : public Optim {
   }
   ~Rank() { free(); }
 
-  /// The name and status of the first call that fails, or "done".
+  /// Returns the name and status of the first failed call, or "done".
   std::string train(bool waits = true) {
     for (int step = 0; step < 2; step++) {
       if (failed("begin", begin())) return said_;
@@ -52,7 +52,7 @@ class Rank : public Optim {
     return "done";
   }
 
-  /// The end of a step as train() tells it.
+  /// Waits for the end of a step. Returns the same as train().
   std::string wait() {
     return failed("wait", zero_param_wait(optim(), ZERO_ALL_PARAMS, nullptr)) ? said_ : "done";
   }
@@ -72,7 +72,7 @@ class Rank : public Optim {
   std::string said_;
 };
 
-/// What one rank's training ended with, and " consistent" or " torn", if it does `action` at
+/// Returns how one rank's training ended, and " consistent" or " torn", if it does `action` at
 /// `point`.
 std::string live(const Meeting& meeting, int rank, bool waits, const Point& point = {},
                  void (*action)() = nullptr) {
@@ -90,7 +90,7 @@ std::string live(const Meeting& meeting, int rank, bool waits, const Point& poin
   return said;
 }
 
-/// The same of all, of which `victim` dies at `point`.
+/// Runs all ranks, of which `victim` dies at `point`.
 std::vector<RankEnd> run(int victim, const Point& point, bool waits = true) {
   const Meeting meeting(CommKind::local, kWorld);
   return run_struck_ranks(kWorld, [&](int rank) {
@@ -101,7 +101,7 @@ std::vector<RankEnd> run(int victim, const Point& point, bool waits = true) {
 TEST(OverlapFaults, a_rank_that_dies_while_parameters_change_is_named_and_they_are_in_question) {
   const struct {
     Point at;
-    const char* call;  // of the survivors, which fails first
+    const char* call;  // the first call of the survivors that fails
   } deaths[] = {{{"early.update", 1}, "step"},  {{"early.updated", 1}, "step"},
                 {{"apply.begin", 1}, "wait"},   {{"apply.done", 1}, "wait"},
                 {{"publish.begin", 1}, "wait"}, {{"early.update", 6}, "step"},
@@ -112,7 +112,7 @@ TEST(OverlapFaults, a_rank_that_dies_while_parameters_change_is_named_and_they_a
       const std::vector<RankEnd> ends = run(victim, death.at);
       SCOPED_TRACE(text("rank ", victim, " dies at ", death.at.name, " ", death.at.occurrence));
       if (ends[static_cast<size_t>(victim)].signal == 0) {
-        // What is left of a step may be updated by the call before the thread comes to it.
+        // The call may update the rest of a step before the thread gets to it.
         EXPECT_TRUE(early) << "it did not die";
         continue;
       }
@@ -136,8 +136,8 @@ TEST(OverlapFaults, a_death_in_the_background_that_nobody_waits_for_is_told_by_t
   }
 }
 
-/// A rank that stands still holds nobody longer than the deadline, whatever waits: a parameter's
-/// wait or the end of the optimizer.
+/// A stopped rank holds up nobody beyond the deadline, neither in a wait for a parameter nor in the
+/// end of the optimizer.
 TEST(OverlapFaults, a_rank_that_stops_in_the_background_lets_the_others_wait_or_free_in_vain) {
   for (const bool frees : {false, true}) {
     const Meeting meeting(CommKind::local, kWorld, 400);
@@ -172,7 +172,7 @@ TEST(OverlapFaults, a_rank_that_dies_before_it_announces_leaves_parameters_as_th
   }
 }
 
-/// While the others wait behind their own ends of a step, which wait for one that is late.
+/// The others wait for their own ends of a step, which wait for a late rank.
 TEST(OverlapFaults, a_job_that_is_stopped_as_a_whole_goes_on) {
   const Meeting meeting(CommKind::local, kWorld, 20'000);
   const auto said = run_stopped_job(kWorld, [&](int rank) {
@@ -199,11 +199,11 @@ TEST(OverlapFaults, a_rank_that_dies_at_any_point_hangs_nobody) {
   int deaths = 0;
   for_each_victim(points, nightly_run() ? 1 : 7, [&](const Victim& victim) {
     const std::vector<RankEnd> ends = run(victim.rank, victim.point);
-    // Threads may have passed it otherwise.
+    // Another thread may have passed the point.
     if (ends[static_cast<size_t>(victim.rank)].signal == 0) return;
     deaths++;
-    // The others may have left by then. Whoever finds out that an exchange can end settles it, so
-    // that its n-th time may be the last one in another run.
+    // The others may have left by then. Any rank that finds an exchange complete decides it, so the
+    // n-th decision of this rank may be its last one in another run.
     const bool at_the_end = victim.left <= 20 || victim.point.name == "exchange.decided";
     for_each_survivor(ends, victim.rank, [&](int, const std::string& said) {
       EXPECT_TRUE(contains(said, "ZERO_ERR_PEER_DEAD") || (at_the_end && contains(said, "done")))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An update rule of the caller's own between pages that nobody may touch: the library itself leaves
-// them alone, and a function that does not ends its own process, of which the others are told.
+// A custom update rule between inaccessible pages. The library does not touch these. A rule that
+// does ends its own process, and the others get an error.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -19,7 +19,7 @@ namespace {
 
 enum class Edge { front, end };
 
-/// Memory of the engine that begins or ends right at a page that cannot be read or written.
+/// Memory of the engine that begins or ends next to an inaccessible page.
 class Fenced {
  public:
   Fenced(size_t bytes, Edge edge) {
@@ -47,7 +47,7 @@ class Fenced {
   size_t size_;
 };
 
-/// What the function does on the rank that is to fail, in its second step.
+/// What the rule does on the rank that is to fail, in its second step.
 enum class Deed { nothing, reads_nowhere, writes_nowhere };
 
 zero_status update(void* ctx, const zero_update* update) {
@@ -66,7 +66,7 @@ zero_status update(void* ctx, const zero_update* update) {
   return ZERO_OK;
 }
 
-/// Two steps of one rank; "" or why the second failed.
+/// Takes two steps on one rank. Returns "" or why the second failed.
 std::string train(zero_comm* comm, int rank, Deed deed, Edge edge, int32_t dtype, int32_t flags) {
   const int64_t sizes[] = {1, 1027, 33, 5001};
   const size_t element = dtype == ZERO_FLOAT32 ? 4 : 2;

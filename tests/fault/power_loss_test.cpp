@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is on a disk whose power fails in a save, or behind it: at each call, with each part of what
-// was not on stable storage. The file system is a model, which keeps less than any real one; that
-// a real one keeps what it says is not shown.
+// The contents of a disk after a power loss during or after a save: at each call, with each part of
+// what was not on stable storage. The file system is a model that keeps less than any real one. The
+// test does not show that a real one keeps what it promises.
 #include "support/power_loss.h"
 
 #include <gtest/gtest.h>
@@ -33,13 +33,13 @@ std::string digest_of(const PowerLoss::Image& image) {
   return hex(hash128(bytes_of(all)));
 }
 
-/// Checks each image that there may be if the power fails in a run whose calls were recorded.
+/// Checks each possible image after a power loss in a run whose calls were recorded.
 class Images {
  public:
   using Check = std::function<void(const std::string& folder, const std::string& what)>;
   Images(const PowerLoss& loss, size_t calls) : loss_(loss), calls_(calls) {}
 
-  /// At each call.
+  /// Checks the images at each call.
   void check_all(const Check& check) {
     for (size_t calls = 0; calls <= calls_; calls++) {
       Choices all;
@@ -74,7 +74,7 @@ struct Run {
   int32_t flags = 0;
 };
 
-/// Makes a save, and then looks at what may be left of it.
+/// Makes a save, and then checks what may be left of it.
 void lose_power_in(const Run& run) {
   ModelSpec spec = tiny_model();
   spec.saves_behind = run.behind;
@@ -135,7 +135,7 @@ TEST(PowerLoss, in_a_prune_leaves_the_newest) {
   });
 }
 
-/// The model itself: what it keeps, and what it may lose.
+/// Tests the model: what it keeps, and what it may lose.
 TEST(PowerLoss, is_modelled_as_what_was_not_synced_may_be_lost) {
   const Scratch scratch;
   const Fd folder(::open(scratch.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));

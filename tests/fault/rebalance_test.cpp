@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank that dies or gets no memory while state moves: the others are told, and every one of them
-// still has what it owned.
+// A rank dies or gets no memory while state moves. The others get an error, and each of them still
+// has what it owned.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -22,7 +22,7 @@ constexpr int64_t kSizes[] = {3000, 5, 400'000, 1000, 7};
 constexpr size_t kParams = std::size(kSizes);
 const char* const kNames[] = {"a", "b", "c", "d", "e"};
 
-/// One rank of a model whose owners are about to change.
+/// One rank of a model whose owners will change.
 class Model : public Optim {
  public:
   Model(zero_comm* comm, int32_t partition)
@@ -52,7 +52,7 @@ class Model : public Optim {
     const bool manual = partition == ZERO_PARTITION_MANUAL;
     return zero_rebalance(optim(), manual ? owners : nullptr, manual ? kParams : 0, nullptr);
   }
-  /// What this rank owns, and the state it has there; local.
+  /// Returns what this rank owns, with its state. Local.
   std::string owned() const {
     const std::vector<int64_t> triples = Optim::owned(rank());
     std::string all;
@@ -130,7 +130,7 @@ TEST(RebalanceFaults, a_rank_that_dies_while_state_moves_leaves_the_others_with_
   EXPECT_GT(deaths, 20);
 }
 
-int left_to_pass = -1;  // mmaps before the one that fails; -1: none does
+int left_to_pass = -1;  // mmaps before the one that fails; -1: none fails
 
 void* refuse(void* address, size_t bytes, int protection, int flags, int fd, int64_t offset) {
   if (left_to_pass < 0 || left_to_pass-- > 0)
@@ -139,8 +139,8 @@ void* refuse(void* address, size_t bytes, int protection, int flags, int fd, int
   return MAP_FAILED;
 }
 
-/// One rank's training, in which the victim's first mmap of the call fails, then its second and so
-/// on. The parameters that it ends with.
+/// One rank's training, in which the victim's first mmap of the call fails, then its second, and so
+/// on. Returns the final parameters.
 std::string train(const Meeting& meeting, int32_t partition, int rank, int victim) {
   Model model(meeting.join(rank), partition);
   replace_call(&SystemCalls::mmap, refuse);

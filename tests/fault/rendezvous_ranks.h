@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that look for each other, and strangers who speak their language.
+// Ranks that meet, and strangers that speak their protocol.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ inline CommOptions within(int64_t rendezvous_ms) {
   return options;
 }
 
-/// What a seat says that came to be, or why it did not: "ZERO_ERR_RENDEZVOUS: ...".
+/// Returns "ok" for a working seat, or its error: "ZERO_ERR_RENDEZVOUS: ...".
 inline std::string outcome(const Result<Seat>& seat) {
   if (!seat.ok()) return outcome(seat.failure());
   Result<Call> call = (*seat)->begin(Operation::barrier);
@@ -37,7 +37,7 @@ inline std::string outcome(const Result<Seat>& seat) {
   return status.ok() ? "ok" : status.text();
 }
 
-/// A connection to whoever listens at `address`, once somebody does.
+/// Connects to `address` as soon as somebody listens there.
 inline Link dial_at(const std::string& address) {
   Fd connection;
   for (int i = 0; i < 2'000 && start_connect(place_of(address), &connection) != 0; ++i) usleep(500);
@@ -46,7 +46,7 @@ inline Link dial_at(const std::string& address) {
 
 inline Link dial(const std::string& name) { return dial_at(local::address_of_comm(name)); }
 
-/// The connection of who comes next to a false rank 0.
+/// Accepts the next connection to a false rank 0.
 inline Link accept_one(const Fd& listener) {
   Fd connection;
   while (!connection.valid()) {
@@ -68,7 +68,7 @@ inline std::string hear_refusal(Link& connection) {
   }
 }
 
-/// Of a rank that comes, on the host.
+/// Returns the introduction of a rank on the host.
 inline Introduction hello_of(int32_t rank, int32_t world) {
   Introduction hello;
   hello.rank = rank;
@@ -77,7 +77,7 @@ inline Introduction hello_of(int32_t rank, int32_t world) {
   return hello;
 }
 
-/// Says hello as a rank does, and confirms as who knows `word` does.
+/// Sends a hello like a rank, and confirms with the secret `word`.
 inline void introduce(Link& connection, const Introduction& hello, int page,
                       std::string_view word = {}) {
   connection.send(FrameKind::hello, 0, as_payload(hello), {&page, 1});

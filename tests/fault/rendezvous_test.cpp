@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that do not find each other: strangers, ranks that disagree, ranks that never come or die
-// on the way. A group forms on all ranks or on none, and nothing is left behind.
+// Ranks that do not find each other: strangers, ranks with different arguments, and ranks that are
+// missing or die. A group forms on all ranks or on none, and nothing is left.
 #include "comm/local/rendezvous.h"
 
 #include <gtest/gtest.h>
@@ -52,7 +52,7 @@ TEST(Rendezvous, strangers_are_dropped_and_end_nothing) {
       const int odd = STDERR_FILENO;
       if (i % 3 == 0) {
         send(stranger.fd(), noise.data(), noise.size(), MSG_NOSIGNAL);
-      } else if (i % 3 == 1) {  // the right beginning, and then nonsense
+      } else if (i % 3 == 1) {  // a valid beginning, then noise
         if (noise.size() == sizeof(Introduction)) noise.pop_back();
         stranger.send(kind, random(), noise, std::span(&odd, i % 2 ? 1 : 0));
       } else {
@@ -67,7 +67,7 @@ TEST(Rendezvous, strangers_are_dropped_and_end_nothing) {
   }
 }
 
-/// Says hello as rank 1 of 3 with no page, with something else, and with a page of another size.
+/// Sends hellos as rank 1 of 3 without a page, with another file, and with a page of another size.
 void say_hello_unsoundly(const std::string& name) {
   Introduction hello = hello_of(1, 3);
   hello.remaining_ms = 1;
@@ -79,7 +79,7 @@ void say_hello_unsoundly(const std::string& name) {
   dial(name).send(FrameKind::hello, 0, as_payload(hello), {&descriptor, 1});
 }
 
-/// Also when the rank it says to be sits already, which would else have come twice.
+/// This also holds if the claimed rank is already seated, which would otherwise have come twice.
 TEST(Rendezvous, a_hello_without_a_sound_life_page_is_a_strangers) {
   const std::string name = unique_name();
   std::vector<std::thread> ranks;
@@ -97,7 +97,7 @@ TEST(Rendezvous, a_hello_without_a_sound_life_page_is_a_strangers) {
 }
 
 TEST(Rendezvous, more_strangers_than_ranks_may_wait_without_a_word) {
-  const Clock clock;  // so none of them is silent for too long
+  const Clock clock;  // so that none of them is silent for too long
   const std::string name = unique_name();
   std::vector<Link> silent;
   std::thread root([&] { EXPECT_EQ(outcome(create_local(name, 0, 2, within(kLongMs))), "ok"); });
@@ -110,7 +110,7 @@ TEST(Rendezvous, processes_of_other_users_are_turned_away) {
   if (geteuid() != 0) GTEST_SKIP() << "needs to become another user";
   const std::string name = unique_name();
   const pid_t pid = fork();
-  if (pid == 0) {  // an intruder with a perfect hello
+  if (pid == 0) {  // an intruder with a correct hello
     if (setuid(65534) != 0) _exit(1);
     Link connection = dial_at(text("zero/0/", name));
     Result<local::Life> life = local::Life::begin();
@@ -149,9 +149,9 @@ TEST(Rendezvous, a_name_that_another_user_holds_is_told_by_that_user_at_once) {
   waitpid(pid, nullptr, 0);
 }
 
-// ---- Ranks that disagree.
+// ---- Ranks with different arguments.
 
-/// Each rank joins with its own idea of its rank and of the world.
+/// Joins each rank with these values of its rank and world.
 Ranks join_as(const std::vector<std::pair<int, int>>& ideas, int64_t limit_ms = kLongMs) {
   const std::string name = unique_name();
   return run_sound_ranks(RankKind::processes, static_cast<int>(ideas.size()), [&](int i) {
@@ -217,7 +217,7 @@ TEST(Rendezvous, a_rank_0_of_another_version_is_named) {
   root.join();
 }
 
-/// It knows the job's word, and sends fewer processes than its memory names.
+/// Rank 0 knows the job's secret, but sends fewer processes than its memory names.
 TEST(Rendezvous, a_process_that_rank_0_names_but_did_not_send_is_told) {
   const std::string name = unique_name();
   Fd listener;
@@ -264,7 +264,7 @@ TEST(Rendezvous, what_another_process_says_is_told_as_utf8) {
   root.join();
 }
 
-/// It has room for their connections, and none for what comes with a hello.
+/// Rank 0 has descriptors for their connections, but not for what comes with a hello.
 TEST(Rendezvous, a_rank_0_without_descriptors_tells_its_ranks) {
   const std::string name = unique_name();
   const Ranks results = run_sound_ranks(
@@ -284,7 +284,7 @@ TEST(Rendezvous, a_rank_0_without_descriptors_tells_its_ranks) {
       },
       kLongMs);
   EXPECT_TRUE(contains(results[0], "ZERO_ERR_SYSTEM"));
-  // Who came; the other one finds nobody.
+  // Ranks that reached rank 0 are told. The other one may find nobody.
   int told = 0;
   for (const std::string& said : results)
     told += contains(said, "rank 0 (process ") && contains(said, "raise ulimit -n");
@@ -452,9 +452,9 @@ TEST(Rendezvous, nothing_is_left_behind) {
   EXPECT_FALSE(name_is_taken(name));
 }
 
-// ---- Ranks that die or stop on the way.
+// ---- Ranks that die or stop during a rendezvous.
 
-/// The points of a rendezvous of `world` ranks, by rank.
+/// Returns the points of each rank in a rendezvous of `world` ranks.
 PointsOfRanks points_of(int world) {
   const std::string name = unique_name();
   const PointsOfRanks points = points_of_ranks(world, [&](int rank) {
@@ -465,7 +465,7 @@ PointsOfRanks points_of(int world) {
   return points;
 }
 
-/// Before this point nobody, or not everybody, knows of the victim: it is merely missing.
+/// Before this point the others do not all know the victim, which then counts as missing.
 bool is_known(const Victim& victim) {
   const std::initializer_list<const char*> early[] = {
       {"rendezvous.begun", "rendezvous.bound", "rendezvous.listening", "rendezvous.heard"},
@@ -475,7 +475,8 @@ bool is_known(const Victim& victim) {
   return true;
 }
 
-/// What the ranks say of which one does `action` at a point. All have a seat, or none has.
+/// Runs ranks of which one does `action` at a point, and checks each result. All have a seat, or
+/// none has.
 template <class Check>
 void strike(int world, const Victim& victim, void (*action)(), int64_t limit_ms,
             const Check& check) {
@@ -510,8 +511,8 @@ TEST(Rendezvous, a_rank_that_dies_at_any_point_ends_it_for_all_and_at_once) {
   }
 }
 
-/// A child of the dead rank lives on with all its descriptors: no socket is closed before the other
-/// has been told.
+/// A child of the dead rank stays alive with all its descriptors. No socket is closed before the
+/// other rank has been told.
 TEST(Rendezvous, a_living_child_does_not_hide_a_death) {
   for (int victim = 0; victim < 2; ++victim) {
     const std::string name = unique_name();
@@ -522,7 +523,7 @@ TEST(Rendezvous, a_living_child_does_not_hide_a_death) {
       };
       if (rank == victim)
         watch_points({victim == 0 ? "rendezvous.gathered" : "rendezvous.accepted", 1}, leave);
-      // Rank 2 never comes, so that rank 0 waits on.
+      // Rank 2 is missing, so that rank 0 keeps waiting.
       return outcome(create_local(name, rank, victim == 0 ? 2 : 3, within(kLongMs)));
     });
     for_each_survivor(ends, victim, [&](int, const std::string& said) {
@@ -531,7 +532,7 @@ TEST(Rendezvous, a_living_child_does_not_hide_a_death) {
   }
 }
 
-/// The next try finds the name free, as if there were none.
+/// The next try finds the name unused.
 TEST(Rendezvous, a_worker_keeps_no_name_of_a_rendezvous_that_failed) {
   static std::optional<Worker> worker;
   const std::string name = unique_name();
@@ -549,7 +550,7 @@ TEST(Rendezvous, a_worker_keeps_no_name_of_a_rendezvous_that_failed) {
   worker.reset();
 }
 
-/// Stopped ranks are named by the deadline, and find it out for themselves when they go on.
+/// Stopped ranks are named by the deadline, and get an error when they resume.
 TEST(Rendezvous, a_rank_that_stops_at_any_point_leaves_no_half_group) {
   for (int world = 2; world <= (nightly_run() ? 4 : 2); ++world) {
     for_each_victim(points_of(world), 1, [&](const Victim& victim) {

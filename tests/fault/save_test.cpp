@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A save under every single fault: a call that fails, once or for ever, is cut short, or never
-// returns. The newest complete checkpoint always loads bit for bit, training goes on, and nothing
-// is left behind that the next save does not remove.
+// A save with every single fault: a call that fails, once or always, is cut short, or does not
+// return. The newest complete checkpoint always loads bitwise exactly, training continues, and the
+// next save removes everything that is left.
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
@@ -28,7 +28,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The ways in which a call can go wrong.
+/// Returns the ways in which a call can fail.
 std::vector<Fault> faults_at(int64_t at, int rank) {
   return {{.kind = Fault::error, .at = at, .error_number = EIO, .rank = rank},
           {.kind = Fault::error, .at = at, .error_number = ENOSPC, .for_ever = true, .rank = rank},
@@ -48,7 +48,7 @@ bool may_fail_with(Code code) {
          code == ZERO_ERR_STATE;
 }
 
-/// Each way to save: at once, or begun and waited for.
+/// Returns a model that saves at once, or begins a save and waits for it.
 ModelSpec saved(bool behind) {
   ModelSpec spec = small_model();
   spec.saves_behind = behind;
@@ -81,8 +81,8 @@ void fail_each_call_of_a_solo_save(const ModelSpec& spec, const char* target, in
       failed += !status.ok();
       EXPECT_EQ(entries_of("/proc/self/fd"), descriptors) << what;
       EXPECT_TRUE(model->state() == new_state) << what;
-      // One fault is not enough to keep a failed save from cleaning up, unless nobody knows that
-      // mkdir worked, or the new one may not be durable, which keeps the replaced one.
+      // One fault does not keep a failed save from cleaning up, unless it hides that mkdir worked,
+      // or the new checkpoint may not be durable, so that the replaced one is kept.
       const bool published = status.text().find("is complete, but") != std::string::npos;
       if (!status.ok() && !published && !fault.for_ever && !fault.done_first) {
         EXPECT_EQ(temporary_in(folder), 0) << what;
@@ -101,7 +101,7 @@ TEST(Save, any_failing_call_of_one_rank_leaves_a_complete_checkpoint) {
     fail_each_call_of_a_solo_save(saved(behind), "new", 0, nightly_run() || !behind ? 1 : 3);
 }
 
-/// Of files that are written past the page cache: whole blocks, and a rest.
+/// Large files bypass the page cache, with whole blocks and a remainder.
 TEST(Save, any_failing_call_of_one_of_large_files_leaves_a_complete_checkpoint) {
   ModelSpec spec = saved(true);
   spec.groups.push_back({{.name = "large", .shape = {1'300'001}}});
@@ -115,7 +115,7 @@ TEST(Save, any_failing_call_of_a_replacement_leaves_a_complete_checkpoint) {
                                   nightly_run() || !behind ? 1 : 3);
 }
 
-/// The numbered points that a save passes.
+/// Returns the numbered points of a save.
 std::vector<std::string> points_of_a_save(Place& run) {
   std::vector<std::string> points;
   auto model = run.solo();
@@ -154,7 +154,7 @@ TEST(Save, a_kill_at_any_call_of_a_replacement_leaves_a_complete_checkpoint) {
     kill_each_call_of_a_solo_save(behind, "old", ZERO_SAVE_REPLACE);
 }
 
-/// One rank's part of a run in which one call after the other fails, on ranks that are threads.
+/// One rank's part of a run in which one call after the other fails. Ranks are threads.
 class FailingGroup {
  public:
   FailingGroup(Place& run, int world) : run_(run), world_(world), name_(unique_name()) {}
@@ -232,7 +232,7 @@ class FailingGroup {
   Place& run_;
   const int world_;
   const std::string name_;
-  // Written by rank 0 between barriers.
+  // Rank 0 writes these between barriers.
   std::string folder_, new_state_;
   std::unique_ptr<FailingCalls> failing_;
   Status statuses_[8];
@@ -247,8 +247,8 @@ TEST(Save, any_failing_call_of_any_rank_fails_on_all_and_the_group_goes_on) {
   for (int world = 2; world <= (nightly_run() ? 3 : 2); world++) FailingGroup(run, world).run();
 }
 
-/// Saves of groups of processes that are killed, one of them or all at once, when one comes to a
-/// point or to a file call.
+/// Saves of groups of processes. One process, or all at once, are killed when one reaches a point
+/// or a file call.
 class KilledGroup {
  public:
   KilledGroup(Place& run, int world, bool all)
@@ -278,7 +278,7 @@ class KilledGroup {
     })[0];
   }
 
-  /// False if `trigger` does not come there.
+  /// Returns false if `trigger` does not reach it.
   bool kill_at(int trigger, int64_t at, const std::string& point) {
     SCOPED_TRACE(text(all_ ? "all" : "one", " of ", world_, " killed as rank ", trigger,
                       " comes to call ", at, " or ", point));
@@ -307,7 +307,7 @@ class KilledGroup {
     const bool reached = ends[static_cast<size_t>(trigger)].signal == SIGKILL;
     bool saved = false;
     for (const RankEnd& end : ends) {
-      // Whoever was through before had saved; a slow signal may come behind the news.
+      // A rank that finished before has saved. A slow signal may arrive after the result.
       const bool may_be_killed = reached && (all_ || &end == &ends[static_cast<size_t>(trigger)]);
       EXPECT_TRUE(end.returned || (may_be_killed && end.signal == SIGKILL));
       EXPECT_TRUE(end.result.empty() || end.result.rfind("ZERO_ERR_PEER_DEAD: ", 0) == 0)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A save that takes long: its disk is slow or stands still, its job is put to sleep, the program
-// ends it.
+// A save that takes long, because its disk is slow or hangs, its job is suspended, or the program
+// interrupts it.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -22,10 +22,11 @@
 namespace zero::test {
 namespace {
 
-/// What a rank's disk does before it takes each of its writes.
+/// Runs on a rank before its disk accepts a write.
 thread_local std::function<void()> before_write = [] {};
 
-/// What two ranks say of a save as `target`. Each comes to `begin` before it, to `end` after it.
+/// Returns the results of a save to `target` on two ranks. Each calls `begin` before it and `end`
+/// after it.
 std::vector<std::string> save_of_two(const std::string& target, int64_t timeout_ms,
                                      const std::function<void(int rank)>& begin,
                                      const std::function<void(int rank)>& end) {
@@ -97,7 +98,7 @@ TEST(SlowSave, ends_between_two_writes_where_the_program_ends_it) {
                              return real_system_calls().pwrite(fd, data, bytes, at);
                            });
   const auto all = alone();
-  const int64_t size = 3 << 20;  // 12 MiB, of 3 blocks of a file
+  const int64_t size = 3 << 20;  // 12 MiB, in 3 blocks of a file
   std::vector<float> data(static_cast<size_t>(size)), grad(data);
   Optim optim(all);
   optim.add(parameter("w", size, data.data(), grad.data()));

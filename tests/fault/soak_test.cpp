@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trainings that kills, stops and full disks disturb at times drawn by a seed. Each goes on from
-// its newest checkpoint, on another number of ranks, and ends with the bits of one that nothing
-// disturbs.
+// Trainings that are disturbed by kills, stops and full disks at random times from a seed. Each
+// continues from its newest checkpoint on another number of ranks, and ends with bitwise the same
+// result as an undisturbed one.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -32,10 +32,10 @@ namespace zero::test {
 namespace {
 
 constexpr int kMostRanks = 6;
-constexpr int64_t kGoal = 240;     // steps of a training: more than all jobs before the last make
-constexpr int64_t kMostLate = 20;  // steps that a job makes while its strike is late
+constexpr int64_t kGoal = 240;     // steps of a training, more than all jobs except the last take
+constexpr int64_t kMostLate = 20;  // steps that a job takes while its strike is late
 constexpr int64_t kSaveEvery = 4, kKeepLast = 2, kKeepEvery = 20;
-constexpr int kBatches = 12;  // of a step, for all ranks together
+constexpr int kBatches = 12;  // of a step, over all ranks
 constexpr int64_t kDeadlineMs = 600;
 constexpr uint32_t kLeastTrainings = 3;
 
@@ -59,7 +59,7 @@ const std::vector<Tensor> kParams = {{"wte.weight", {67, 31}, ZERO_FLOAT32},
                                      {"bias", {129}, ZERO_FLOAT64}};
 const std::vector<Tensor> kBuffers = {{"mean", {40}, ZERO_FLOAT32}, {"seen", {1}, ZERO_INT64}};
 
-/// Element `i`; bf16 has all bits of the values that are put here.
+/// Stores element `i`. The values here are exact in bf16.
 void put(int32_t dtype, void* memory, size_t i, float value) {
   if (dtype == ZERO_FLOAT64) static_cast<double*>(memory)[i] = value;
   if (dtype == ZERO_FLOAT32) static_cast<float*>(memory)[i] = value;
@@ -67,11 +67,11 @@ void put(int32_t dtype, void* memory, size_t i, float value) {
     static_cast<uint16_t*>(memory)[i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
 }
 
-/// What ranks tell the test and each other, in memory that they share.
+/// What ranks report to the test and to each other, in shared memory.
 struct Board {
   std::atomic<pid_t> pids[kMostRanks];
-  std::atomic<int64_t> saved;       // step of the newest save that a rank was told to be complete
-  std::atomic<bool> struck;         // one of this job, or all
+  std::atomic<int64_t> saved;       // step of the newest save that a rank knows to be complete
+  std::atomic<bool> struck;         // a rank of this job, or all
   std::atomic<bool> disk_was_full;  // so that a save of this job failed
 };
 Board& board() {
@@ -84,21 +84,21 @@ enum class Ending { at_the_goal, before_it, kill, kill_all, stop };
 /// One start of a training.
 struct Job {
   std::string name = unique_name();
-  std::string folder = {};  // of its checkpoints; "": it saves none
+  std::string folder = {};  // for its checkpoints; "": it saves none
   int world = 1;
   int32_t partition = ZERO_PARTITION_EVEN;
   Ending ending = Ending::at_the_goal;
   int victim = -1;
-  int64_t after_steps = 0;  // comes the ending, since the ranks have resumed; -1: have started
-  int64_t after_us = 0;     // and so much later
-  int full = -1;            // a rank whose disk is full
-  int64_t full_from = 0, full_to = 0;          // from which step since it has resumed to which
-  std::vector<std::string>* states = nullptr;  // of each step, on rank 0
+  int64_t after_steps = 0;             // until the ending, after the resume; -1: after the start
+  int64_t after_us = 0;                // additional delay
+  int full = -1;                       // a rank whose disk is full
+  int64_t full_from = 0, full_to = 0;  // steps after it has resumed
+  std::vector<std::string>* states = nullptr;  // after each step, on rank 0
 
   bool strikes() const { return victim >= 0; }
 };
 
-/// The state at the start and behind each step of a training of one rank, which nothing disturbs.
+/// Returns the state at the start and after each step of an undisturbed training on one rank.
 const std::vector<std::string>& undisturbed();
 
 class Rank {
@@ -117,7 +117,7 @@ class Rank {
     zero_comm_free(comm_);
   }
 
-  /// "done", or "<call>|<status>|<text>" of the call that failed.
+  /// Returns "done", or "<call>|<status>|<text>" of the failed call.
   std::string train() {
     board().pids[rank_] = getpid();
     if (rank_ == job_.victim)
@@ -176,7 +176,7 @@ class Rank {
            ok("register", zero_register_buffers(optim_, buffers.data(), buffers.size()));
   }
 
-  /// From the newest checkpoint, if there is one.
+  /// Resumes from the newest checkpoint if there is one.
   bool resume() {
     auto newest = initialized<zero_checkpoint>();
     size_t count = 0;
@@ -213,7 +213,7 @@ class Rank {
     }
   }
 
-  /// With what nothing has disturbed, where that is known.
+  /// Compares with the undisturbed training if that is known.
   bool compare() {
     std::string state;
     if (!read_state(state)) return false;
@@ -262,7 +262,8 @@ class Rank {
     }
   }
 
-  /// Sums of any part of the batches are exact, so that bits do not depend on the number of ranks.
+  /// Sums of any part of the batches are exact, so that results do not depend on the number of
+  /// ranks.
   void fill_grads() {
     for (size_t p = 0; p < kParams.size(); p++) {
       for (size_t i = 0; i < kParams[p].elements(); i++) {
@@ -290,11 +291,12 @@ class Rank {
            (job_.states == nullptr || compare());
   }
 
-  /// That of rank job.full, from the start of a step to that of the next.
+  /// Returns true if the disk of rank job.full is full, from the start of a step to that of the
+  /// next.
   bool disk_is_full_in(int64_t step) const {
     return job_.full >= 0 && step >= job_.full_from && step < job_.full_to;
   }
-  /// No file can get a byte more: what a limit does is nearest to a full disk without rights.
+  /// Lets no file grow. Without privileges, this limit is the closest to a full disk.
   void fill_disk() const {
     rlimit limit{};
     getrlimit(RLIMIT_FSIZE, &limit);
@@ -302,7 +304,7 @@ class Rank {
     setrlimit(RLIMIT_FSIZE, &limit);
   }
 
-  /// Each second save is written behind the steps.
+  /// Every second save is written in the background.
   bool save_if_due() {
     const bool due = step_ % kSaveEvery == 0 && !job_.folder.empty();
     if (begun_) {
@@ -325,7 +327,7 @@ class Rank {
     return ended("save", status);
   }
 
-  /// Well, or because a disk was full meanwhile.
+  /// Checks that a save succeeded, or failed because a disk was full meanwhile.
   bool ended(const char* call, zero_status status) {
     begun_ = false;
     const bool refused = status == ZERO_ERR_CKPT_IO || status == ZERO_ERR_PEER;
@@ -343,7 +345,7 @@ class Rank {
            ok("prune", zero_state_prune(job_.folder.c_str(), kKeepLast, kKeepEvery, nullptr));
   }
 
-  /// On a thread of its own, wherever the training is then.
+  /// Runs on a separate thread, wherever the training is then.
   void strike(const std::stop_token& over) const {
     const auto has_come = [](const std::atomic<pid_t>& pid) { return pid != 0; };
     const auto pids = std::span(board().pids).first(static_cast<size_t>(job_.world));
@@ -365,10 +367,10 @@ class Rank {
   const int rank_;
   zero_comm* comm_ = nullptr;
   zero_optim* optim_ = nullptr;
-  std::vector<std::vector<double>> data_, grads_, buffers_;  // room, aligned for any dtype
+  std::vector<std::vector<double>> data_, grads_, buffers_;  // storage, aligned for any dtype
   int64_t step_ = 0;
-  std::atomic<int64_t> steps_{-1};  // since it has resumed
-  bool begun_ = false;              // a save behind the steps
+  std::atomic<int64_t> steps_{-1};  // after it has resumed
+  bool begun_ = false;              // a save in the background
   int64_t saving_ = 0;              // the step of the latest save
   bool full_meanwhile_ = false;
   std::string said_;
@@ -406,7 +408,7 @@ TEST(Soak, undisturbed_bits_are_those_of_one_rank_on_any_number_of_ranks) {
   }
 }
 
-// ---- Trainings that are disturbed.
+// ---- Disturbed trainings.
 
 using Random = std::mt19937;
 
@@ -423,8 +425,8 @@ Job draw(Ending ending, const std::string& folder, Random& random) {
   job.after_steps = below(4, random) == 0 ? -1 : below(12, random);
   job.after_us = below(6000, random);
   const bool fills = below(3, random) == 0 || ending == Ending::before_it;
-  // So long that a save at once falls into it, and behind the first step: the limit that stands for
-  // a full disk would also be one of the memory that ranks share, which is made until then.
+  // Long enough for a save at once, and after the first step: before that, ranks create shared
+  // memory, which the limit in place of a full disk would also affect.
   const int full = below(job.world, random), from = 2 + below(4, random);
   const int steps = 9 + below(4, random);
   if (!fills || ending == Ending::at_the_goal) return job;
@@ -443,7 +445,7 @@ std::string description_of(const Job& job) {
               " to ", job.full_to);
 }
 
-/// Every rank that was not struck has come to an end, and names who was.
+/// Checks that every rank that was not struck has ended, and names the struck rank.
 void check_ends(const Job& job, const std::vector<RankEnd>& ends) {
   const bool all = job.ending == Ending::kill_all;
   EXPECT_EQ(board().struck.load(), job.strikes());
@@ -457,9 +459,9 @@ void check_ends(const Job& job, const std::vector<RankEnd>& ends) {
         << (end.hung ? "hung" : "") << ", exit status " << end.exit_status << ", signal "
         << end.signal;
     EXPECT_FALSE(dies && !all) << "it lives";
-    if (end.result == "done") continue;  // it no longer needed who was struck
+    if (end.result == "done") continue;  // it no longer needed the struck rank
     EXPECT_TRUE(job.strikes());
-    if (rank == job.victim) continue;  // it was stopped, and may be told anything
+    if (rank == job.victim) continue;  // it was stopped, and may get any error
     const bool forming = end.result.starts_with("meet|");
     const char* const status = forming                      ? "|ZERO_ERR_RENDEZVOUS|"
                                : job.ending == Ending::stop ? "|ZERO_ERR_TIMEOUT|"
@@ -519,7 +521,7 @@ void disturb_a_training(uint32_t seed, std::map<std::string, int64_t>& faults) {
   check_folder(scratch / "run");
 }
 
-/// As that of a slow disk, so that training overtakes the writers.
+/// Writes like a slow disk, so that training overtakes the writers.
 ssize_t write_slowly(int fd, const void* data, size_t bytes, int64_t offset) {
   usleep(500);
   return real_system_calls().pwrite(fd, data, bytes, offset);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank is killed, or stopped, at every numbered point of a whole training run: rendezvous,
-// arenas, registration, broadcasts, step, reduce, clip, save, load. The others return, say who, and
-// leave nothing.
+// A rank is killed or stopped at every numbered point of a whole training run: rendezvous, arenas,
+// registration, broadcasts, step, reduce, clip, save, load. The others return, name it, and leave
+// nothing.
 #include <signal.h>
 
 #include "fault/struck_training.h"
@@ -14,7 +14,7 @@ constexpr int kMostWorld = 4;
 
 bool is_forming(const std::string& result) { return result.rfind("create|", 0) == 0; }
 
-/// The survivor's sentence names the victim and has the right code.
+/// Checks that a survivor's error names the victim and has the right code.
 void expect_told(const std::string& result) {
   const std::string code = is_forming(result)      ? "|ZERO_ERR_RENDEZVOUS|"
                            : strike.action == stop ? "|ZERO_ERR_TIMEOUT|"
@@ -22,7 +22,7 @@ void expect_told(const std::string& result) {
   EXPECT_TRUE(contains(result, code, text("rank ", strike.rank)));
 }
 
-/// Parameters are in question where the comm broke while some rank was publishing, and only there.
+/// Checks that parameters are inconsistent only if the comm broke while a rank was publishing.
 void expect_consistency(const std::string& result, int rank) {
   const std::string phase = told->phase[rank];
   const bool broadcasting = phase.rfind("zero_broadcast_params: ", 0) == 0;
@@ -30,14 +30,14 @@ void expect_consistency(const std::string& result, int rank) {
   const bool publishing = phase.rfind("zero_step: publish", 0) == 0 ||
                           (broadcasting && strike.point.name == "broadcast.param") ||
                           (loading && strike.point.name == "load.read");
-  if ((broadcasting || loading) && !publishing) return;  // either
+  if ((broadcasting || loading) && !publishing) return;  // either is possible
   EXPECT_EQ(told->consistent[rank], publishing ? 0 : 1)
       << "broken in '" << phase << "': " << result;
 }
 
 class FaultTest : public StruckTraining {
  protected:
-  /// At every such point of each rank.
+  /// Strikes each rank at every such point.
   void strike_each(int world, void (*blow)(), size_t stride) {
     for_each_victim(points_of(world), stride, [&](const Victim& victim) {
       const auto ends = run(world, {victim.rank, victim.point, blow});
@@ -63,7 +63,7 @@ TEST_F(FaultTest, a_rank_that_has_forked_workers_leaves_as_little) {
   strike_each(3, die_with_workers, nightly_run() ? 1 : 67);
 }
 
-/// A point of a step, and whether ranks publish by then; those that have passed the last vote do.
+/// A point of a step, and whether ranks publish there, which they do after the last vote.
 struct StepPoint {
   const char* name;
   bool publishing;
@@ -161,8 +161,8 @@ TEST_F(FaultTest, a_rank_stopped_at_any_point_is_named_at_the_deadline) {
   }
 }
 
-/// A rank whose call of the system takes longer than anybody waits, and then succeeds, is told what
-/// the others were.
+/// A rank whose system call takes longer than anybody waits, and then succeeds, gets the same error
+/// as the others.
 TEST_F(FaultTest, a_call_that_takes_longer_than_the_deadline_is_its_ranks_lateness) {
   for_each_victim(points_of(3, From::beginning, Points::calls), nightly_run() ? 1 : 17,
                   [&](const Victim& victim) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole training run, in which one rank may be struck at a numbered point of its.
+// A whole training run, in which one rank may be struck at a numbered point.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,20 +24,20 @@ namespace zero::test {
 constexpr int kMostRanks = 9;
 constexpr int64_t kDeadlineMs = 600;
 
-/// What ranks tell the test, in memory that forked ranks share: of the call that failed.
+/// What ranks report to the test about the failed call, in memory that forked ranks share.
 struct Told {
-  int64_t after_ms[kMostRanks];  // the rank began
+  int64_t after_ms[kMostRanks];  // since the rank began
   int64_t at_ms[kMostRanks];
-  // What zero_comm_failure says then.
+  // The results of zero_comm_failure then.
   int rank[kMostRanks];
   int consistent[kMostRanks];
   int64_t step[kMostRanks];
-  uint64_t params[kMostRanks];  // a hash of what they are then
+  uint64_t params[kMostRanks];  // a hash of their values then
   char phase[kMostRanks][32];
 };
 inline Told* told = nullptr;
 
-/// From where on points count.
+/// Where points begin to count.
 enum class From { beginning, joined, first_step };
 
 struct Strike {
@@ -48,12 +48,12 @@ struct Strike {
   double max_grad_norm = 0;
   int32_t optimizer = ZERO_OPTIMIZER_ADAMW;
   int32_t instances = 1;
-  bool endless = false;  // the last step is made again and again
+  bool endless = false;  // repeats the last step for ever
   Points points = Points::numbered;
 };
 inline Strike strike;
 
-/// A rule of the caller's own.
+/// A custom rule.
 inline zero_status descend(void*, const zero_update* update) {
   auto* const values = static_cast<float*>(update->values);
   const auto* const gradient = static_cast<const float*>(update->gradient);
@@ -69,10 +69,11 @@ struct Model {
   float small[30] = {}, large[70'000] = {};
 };
 
-/// Makes a rank's comm.
+/// Creates a rank's comm.
 using Join = std::function<zero_status(int rank, int64_t timeout_ms, zero_comm** comm)>;
 
-/// The run: each call's name, made by one function so that a failing call is known by its place.
+/// The run. One function makes all calls and names them, so that a failed call is known by its
+/// position.
 class TrainingRun {
  public:
   TrainingRun(int rank, int world, const Join& join, std::string directory)
@@ -84,7 +85,7 @@ class TrainingRun {
     zero_comm_free(comm_);
   }
 
-  /// "done", or "<call>|<status>|<text>".
+  /// Returns "done", or "<call>|<status>|<text>".
   std::string go() {
     if (strike.from == From::beginning) await_strike();
     const int64_t timeout_ms = strike.action == stop ? kDeadlineMs : 20'000;
@@ -155,7 +156,7 @@ class TrainingRun {
     return !failed("register", register_buffers(data.data() + data.size()));
   }
 
-  /// One shared, one foreign and packed with it, and one that goes alone.
+  /// Registers a shared one, a foreign one that is packed with it, and one that travels alone.
   zero_status register_buffers(float* shared) {
     const int64_t sizes[] = {20, 30, 70'000};
     zero_buffer buffers[3];
@@ -198,7 +199,7 @@ class StruckTraining : public ::testing::Test {
     const Join join = prepare_join(world, name);
     return [=](int rank) { return TrainingRun(rank, world, join, directory).go(); };
   }
-  /// Before the ranks are forked. By default they are on one host.
+  /// Called before the ranks are forked. By default they are on one host.
   virtual Join prepare_join(int world, const std::string& name) {
     return [=](int rank, int64_t timeout_ms, zero_comm** comm) {
       auto options = initialized<zero_comm_options>();
@@ -222,7 +223,7 @@ class StruckTraining : public ::testing::Test {
     return points;
   }
 
-  /// Unix sockets of this test's names that exist in the system.
+  /// Counts Unix sockets with names of this test that exist in the system.
   static int sockets() {
     std::ifstream list("/proc/net/unix");
     const std::string mine = "/fault-" + std::to_string(getpid()) + "-";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that are only connected, for tests of how they meet and of what they tell each other.
+// Ranks that only have connections, for tests of how they meet and what they report to each other.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ using test::run_sound_ranks;
 
 using Seat = std::unique_ptr<TcpComm>;
 
-/// Where ranks meet, also if they are processes that are forked later.
+/// The place where ranks meet, also for processes that are forked later.
 struct KeptRoot : Root {
   explicit KeptRoot(Root root) : Root(std::move(root)), kept(listener.fd.get()) {}
   const test::KeptInChildren kept;
@@ -53,7 +53,7 @@ inline Status exchange(TcpComm& seat, int32_t world, const Patience& patience = 
   return seat.exchange_bytes(mine, all, patience);
 }
 
-/// What `live` says of each seat, where all sit and have made an exchange.
+/// Returns the results of `live` on each seat, after all ranks have made an exchange.
 template <class Live>
 std::vector<std::string> run_seats(int32_t world, const Live& live,
                                    int32_t fan_out = Tree::kFanOut) {
@@ -66,7 +66,7 @@ std::vector<std::string> run_seats(int32_t world, const Live& live,
   });
 }
 
-/// One exchange, and another one until it fails.
+/// Exchanges until one fails.
 inline std::string go_on(TcpComm& seat, int32_t world, const Patience& patience = within(20'000)) {
   for (int i = 0; i < 1000; ++i)
     if (const Status status = exchange(seat, world, patience); !status.ok()) return outcome(status);

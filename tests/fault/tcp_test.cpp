@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that meet at rank 0's socket: strangers, ranks that die, leave, are late or abort, and what
-// all others are told then.
+// Ranks that meet at rank 0's socket: strangers, ranks that die, leave, are late or abort, and the
+// errors that all others get.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
@@ -32,7 +32,7 @@ using test::SharedMemory;
 
 // ---- Meeting.
 
-/// A rank that meets the others and exchanges with them.
+/// Meets the other ranks, and exchanges with them.
 std::string met(const Root& root, int32_t rank, int32_t world) {
   if (const Seat seat = sit(root, rank, world)) {
     EXPECT_EQ(outcome(exchange(*seat, world)), "ok");
@@ -46,7 +46,7 @@ TEST(Tcp, every_rank_that_did_not_connect_is_named) {
   const auto results = run_sound_ranks(RankKind::threads, 2, [&](int rank) {
     if (rank == 0) return outcome(std::move(meet(root, 0, 4, 300)).status());
     const Result<Seat> seat = meet(root, 2, 4, 300);
-    EXPECT_TRUE(seat.ok()) << seat.failure().text();  // the first exchange would tell
+    EXPECT_TRUE(seat.ok()) << seat.failure().text();  // the first exchange would report it
     Clock::reach(300, 1);
     return std::string();
   });
@@ -76,7 +76,7 @@ TEST(Tcp, a_rank_does_not_take_for_rank_0_what_has_not_its_key) {
   root.offer.key[0] ^= std::byte{1};
   const auto results = run_sound_ranks(RankKind::threads, 3, [&](int rank) {
     if (rank == 2) return Clock::reach(400, 2), Clock::reach(590, 1), std::string();
-    // Rank 0 listens longer than the other one tries.
+    // Rank 0 listens longer than the other rank tries.
     if (rank == 0) return outcome(std::move(meet(root, 0, 2, 1'000)).status());
     return outcome(std::move(visit(offer, 1, 2, {400, [] { return Status(); }})).status());
   });
@@ -86,7 +86,7 @@ TEST(Tcp, a_rank_does_not_take_for_rank_0_what_has_not_its_key) {
 TEST(Tcp, strangers_do_not_disturb_a_meeting) {
   const KeptRoot root = make_root();
   run_sound_ranks(RankKind::threads, 4, [&](int rank) {
-    if (rank == 3) {  // who sends what is no frame, and who says nothing
+    if (rank == 3) {  // one that sends invalid frames, and one that sends nothing
       for (const std::string& words : {std::string("GET / HTTP/1.1\r\n\r\n"), std::string()}) {
         Fd fd;
         EXPECT_EQ(start_connect(place_of(root.offer.addresses[0], root.offer.port), &fd), 0);
@@ -100,7 +100,7 @@ TEST(Tcp, strangers_do_not_disturb_a_meeting) {
   });
 }
 
-/// A connection of nobody's to rank 0.
+/// Connects a stranger to rank 0.
 Fd dial(const Root& root) {
   Fd fd;
   const Address here = *to_address(std::string("127.0.0.1"));
@@ -119,7 +119,7 @@ bool ends_soon(Link& link) {
   return link.over();
 }
 
-/// The next frame on `link`, which must come soon.
+/// Returns the next frame on `link`, which must arrive soon.
 std::optional<Frame> await_frame(Link& link) {
   for (int i = 0; i < 3'000 && !link.over(); ++i) {
     if (std::optional<Frame> frame = link.take()) return frame;
@@ -128,7 +128,7 @@ std::optional<Frame> await_frame(Link& link) {
   return std::nullopt;
 }
 
-/// What a rank says first to `false_root`, who listens in rank 0's place.
+/// Returns what a rank first sends to `false_root`, which listens in place of rank 0.
 std::vector<std::byte> overhear(const Root& false_root) {
   std::vector<std::byte> heard;
   std::thread victim([&] { (void)meet(false_root, 1, 2); });
@@ -146,7 +146,7 @@ std::vector<std::byte> overhear(const Root& false_root) {
   return heard;
 }
 
-/// Nobody but rank 0 can use it.
+/// Only rank 0 can use it.
 TEST(Tcp, what_was_heard_from_a_rank_takes_no_seat) {
   const Clock clock;
   const Root false_root = make_root();
@@ -175,7 +175,7 @@ TEST(Tcp, a_stranger_is_not_waited_for_beyond_4_KiB) {
   ASSERT_EQ(setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUF, &small, sizeof small), 0);
   Link link(std::move(fd), 65536);
   link.send(FrameKind::hello, 0, std::vector<std::byte>(250'000));
-  ASSERT_TRUE(link.unsent());  // nobody reads yet; the rest would never come
+  ASSERT_TRUE(link.unsent());  // nobody reads yet, and the rest would never arrive
   std::thread rank_0([&] { EXPECT_EQ(met(root, 0, 2), ""); });
   EXPECT_TRUE(ends_soon(link));
   EXPECT_EQ(met(root, 1, 2), "");
@@ -197,7 +197,7 @@ TEST(Tcp, connections_that_say_nothing_crowd_out_no_rank) {
     std::vector<Fd> silent;
     for (int i = 0; i < kSilent; ++i) {
       silent.push_back(dial(root));
-      if (i == kSilent / 2) *ready = true;  // the rest come while the ranks do
+      if (i == kSilent / 2) *ready = true;  // the rest connect while the ranks do
     }
     for (;;) pause();
   }
@@ -219,7 +219,7 @@ TEST(Tcp, connections_that_say_nothing_crowd_out_no_rank) {
   waitpid(crowd, nullptr, 0);
 }
 
-/// 256 beside one for every rank, whatever descriptors there are.
+/// Rank 0 keeps 256 in addition to one for every rank, whatever its limit of descriptors is.
 TEST(Tcp, of_more_strangers_than_are_kept_those_go_first_that_said_nothing) {
   const Clock clock;
   constexpr size_t kKept = 257, kMore = 10;
@@ -247,7 +247,7 @@ TEST(Tcp, of_more_strangers_than_are_kept_those_go_first_that_said_nothing) {
   rank_0.join();
 }
 
-/// As one does of a rank that tries again: rank 0 finds both when it comes.
+/// A rank that tries again leaves such a connection. Rank 0 finds both when it comes.
 TEST(Tcp, a_connection_that_was_given_up_takes_no_seat) {
   const KeptRoot root = make_root();
   EXPECT_FALSE(meet(root, 1, 2, 300).ok());  // nobody accepts yet
@@ -271,7 +271,7 @@ TEST(Tcp, a_rank_that_dies_while_others_are_awaited_is_named_at_once) {
   const Clock clock;
   const KeptRoot root = make_root();
   const std::vector<RankEnd> ends = run_ranks(RankKind::processes, 2, [&](int rank) {
-    const Result<Seat> seat = meet(root, rank, 3);  // rank 2 never comes
+    const Result<Seat> seat = meet(root, rank, 3);  // rank 2 is missing
     if (rank == 1) kill(getpid(), SIGKILL);
     return outcome(seat.failure());
   });
@@ -369,7 +369,7 @@ TEST(Tcp, a_rank_that_has_freed_its_comm_is_not_called_dead) {
 
 TEST(Tcp, a_rank_that_does_not_come_is_named_by_all_others) {
   for (int absent = 0; absent < 3; ++absent) {
-    for (int first = 0; first < 3; ++first) {  // whose deadline comes first
+    for (int first = 0; first < 3; ++first) {  // the rank whose deadline comes first
       if (first == absent) continue;
       const Clock clock;
       std::atomic<int> waiting{1};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that are connected as a tree: what all get, and what all are told when a leaf, an inner
-// node or the root dies, stops, leaves, is late or aborts.
+// Ranks that are connected as a tree: the results of all, and their errors if a leaf, an inner node
+// or the root dies, stops, leaves, is late or aborts.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -32,10 +32,10 @@ using test::run_struck_ranks;
 using test::Victim;
 using test::watch_points;
 
-constexpr int32_t kFanOut = 2;  // so that few ranks make a tree
+constexpr int32_t kFanOut = 2;  // so that few ranks form a tree
 constexpr int32_t kRanks = 7;   // two levels below the root
 
-/// What `live` says of each of seven seats.
+/// Returns the results of `live` on each of seven seats.
 template <class Live>
 std::vector<std::string> run_tree(const Live& live) {
   return run_seats(kRanks, live, kFanOut);
@@ -49,7 +49,7 @@ void for_each_but(int except, const std::vector<std::string>& said, const Check&
   }
 }
 
-// ---- What all get.
+// ---- Results of all ranks.
 
 std::byte byte_of(size_t rank, size_t at) { return static_cast<std::byte>(rank * 31 + at * 7 + 1); }
 
@@ -114,9 +114,9 @@ TEST(Tree, records_of_several_sizes_combine_to_nothing) {
       EXPECT_EQ(said, "ZERO_ERR_COMM: zero_step: vote: the ranks sent records that do not match");
 }
 
-// ---- Ranks that know where each of them listens.
+// ---- Ranks that know each other's addresses.
 
-/// The ranks of a tree that have told each other where they listen, and are called otherwise there.
+/// The ranks of a tree that have exchanged their addresses, under other rank numbers.
 class Told {
  public:
   explicit Told(int32_t world, int32_t fan_out = kFanOut)
@@ -226,7 +226,7 @@ TEST(Tree, rank_0_sends_a_record_to_its_children_and_no_more_however_many_ranks_
 
 // ---- Ranks that die, stop or leave.
 
-/// The points of each rank in two exchanges.
+/// Returns the points of each rank in two exchanges.
 PointsOfRanks points_of_tree() {
   const KeptRoot root = make_root();
   return test::points_of_ranks(kRanks, [&](int rank) {
@@ -239,7 +239,7 @@ PointsOfRanks points_of_tree() {
   });
 }
 
-/// Exchanges until one fails, soon after its deadline at the latest.
+/// Exchanges until one fails, at the latest soon after its deadline.
 std::string go_on_in_time(TcpComm& seat, int64_t limit_ms) {
   for (;;) {
     const Deadline latest(limit_ms + 500);
@@ -250,7 +250,7 @@ std::string go_on_in_time(TcpComm& seat, int64_t limit_ms) {
   }
 }
 
-/// What seven processes say of which one is struck.
+/// Returns the results of seven processes, of which one is struck.
 std::vector<RankEnd> strike(const Victim& victim, void (*blow)(), int64_t limit_ms) {
   const KeptRoot root = make_root();
   return run_struck_ranks(kRanks, [&](int rank) {
@@ -262,7 +262,7 @@ std::vector<RankEnd> strike(const Victim& victim, void (*blow)(), int64_t limit_
   });
 }
 
-/// At every such point of each rank.
+/// Strikes each rank at every such point.
 void expect_deaths_to_be_told_at_once(void (*blow)(), size_t stride) {
   for_each_victim(points_of_tree(), stride, [&](const Victim& victim) {
     const std::vector<RankEnd> ends = strike(victim, blow, 20'000);
@@ -327,15 +327,15 @@ TEST(Tree, a_death_is_found_by_looks_between_calls) {
 
 // ---- Ranks that are late.
 
-/// What all others say, of whom one or none waits from the beginning, if `absent` never comes to
-/// their exchange but does something else while they wait.
+/// Returns the results of all others if `absent` never comes to their exchange, and calls
+/// `meanwhile` while they wait.
 template <class Meanwhile>
 std::vector<std::string> miss(int absent, const Patience& patience, const Meanwhile& meanwhile) {
   const Clock clock;
   std::atomic<int> coming{kRanks - 1}, waiting{kRanks - 1};
   return run_tree([&](Seat seat, int rank) {
     if (rank == absent) {
-      while (coming > 0) usleep(1000);  // looks at the clock on the way here count for nothing
+      while (coming > 0) usleep(1000);  // earlier looks at the clock do not count
       meanwhile(*seat);
       Clock::run([&] { return waiting.load(); });
       return std::string();
@@ -360,7 +360,7 @@ TEST(Tree, a_rank_that_does_not_come_is_named_by_all_others) {
 TEST(Tree, who_waits_for_somebody_else_is_not_named_but_that_one) {
   for (const int absent : {0, 2, 5}) {
     const auto tell = [](TcpComm& seat) {
-      for (int i = 0; i < 5; ++i) {  // to the deadline, or the words expire before the others look
+      for (int i = 0; i < 5; ++i) {  // until the deadline, as reports expire
         Clock::pass(50, kRanks - 1);
         seat.tell_waiting(77, "rank 77 (process 9 on host-z)", now_ns() - 1'000'000);
       }
@@ -384,7 +384,7 @@ int poll_or_stop(pollfd* fds, nfds_t count, int timeout_ms) {
   return ::poll(fds, count, timeout_ms);
 }
 
-/// An inner node tells that it waits for its child, and stops; then the child comes.
+/// An inner node reports that it waits for its child, and stops. Then the child arrives.
 TEST(Tree, who_waits_and_stops_then_is_named_and_not_whom_it_waited_for) {
   for (const bool progress : {false, true}) {
     const Clock clock;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long ranks wait whose program takes its time in its own functions.
+// How long ranks wait if the program is slow in its own functions.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -18,8 +18,8 @@ struct Asked {
   std::atomic<int> times, done;
 };
 
-/// Returns what rank 0 says of a barrier to which rank 1 does not come, and counts how often it
-/// asks a function that takes `call_ms`.
+/// Returns rank 0's result of a barrier to which rank 1 does not come, and counts its calls of a
+/// function that takes `call_ms`.
 std::string lonely_barrier(CommKind kind, int64_t deadline_ms, int64_t call_ms, Asked& asked) {
   static int64_t takes_ms;
   static Asked* told;

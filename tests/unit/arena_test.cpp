@@ -14,7 +14,7 @@
 namespace zero {
 namespace {
 
-/// An arena at any address, whose memory nobody touches.
+/// An arena at any address, whose memory is never accessed.
 class FakeArena : public Arena {
  public:
   FakeArena(std::shared_ptr<Comm> comm, uintptr_t start, size_t bytes)
@@ -97,7 +97,7 @@ TEST(Arena, shared_by_ranks_that_are_threads_is_found_and_given_up_by_each) {
   EXPECT_NE(find_arena(at(kBase + 10), 5, stranger.get(), nullptr), nullptr);
   EXPECT_TRUE(give_up_arena(at(kBase)).ok());  // this thread's own
   EXPECT_EQ(find_arena(at(kBase + 10), 5, a.get(), nullptr), of_b);
-  EXPECT_TRUE(give_up_arena(at(kBase)).ok());  // another thread's, for want of its own
+  EXPECT_TRUE(give_up_arena(at(kBase)).ok());  // that of another thread, as this one has none left
   EXPECT_EQ(claimed_arenas(), 0u);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What calls ask of a backend; what ranks see of each other is in conformance/comm*_test.cpp.
+// What calls request from a backend. conformance/comm*_test.cpp tests what ranks see of each other.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -16,8 +16,8 @@
 namespace zero {
 namespace {
 
-/// Rank 0 of two, whose other rank sends the same as this one, changed by `spoil`. Writes down what
-/// is asked.
+/// Rank 0 of two. The other rank sends the same as this one, changed by `spoil`. Records the
+/// requests.
 class EchoComm : public Comm {
  public:
   struct Asked {
@@ -119,7 +119,7 @@ TEST(Call, every_first_exchange_has_the_same_size_and_none_exceeds_a_record) {
   EXPECT_EQ(first.size(), 1u);
 }
 
-// Of a step, say: the other ranks wait for this one's next call no longer than that either.
+// This also bounds how long the other ranks wait for the next call of this rank.
 TEST(Call, waits_for_one_that_ends_in_the_background_no_longer_than_late_ms) {
   CommOptions options;
   options.late_ms = 50;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The chaos device finds what it is there to find.
+// Checks that the chaos device finds the faults that it is for.
 #include "support/chaos_device.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 namespace zero::test {
 namespace {
 
-/// A device of a world of its own, with two streams, an event and two blocks of a byte.
+/// A device in a separate world, with two streams, an event and two blocks of one byte.
 struct Pair {
   explicit Pair(ChaosWorld::Options options = {})
       : world(ChaosWorld::create(std::move(options))), device(world->make_device()) {
@@ -25,7 +25,7 @@ struct Pair {
     to = made(DeviceMemory::allocate(device, 1, "to"));
   }
 
-  /// A writes `from`, B takes it: after A if `rule` is kept.
+  /// A writes `from`, and B reads it: after A if `rule` is kept.
   void hand_over(const char* rule) {
     EXPECT_TRUE(device->fill(a.handle(), from.data(), 5, 1).ok());
     EXPECT_TRUE(device->record(event.handle(), a.handle()).ok());
@@ -44,7 +44,7 @@ struct Pair {
   DeviceMemory from, to;
 };
 
-/// Work that waits at the head until `ready` says so.
+/// Queues work that waits at the head until `ready` returns true.
 void queue(const Stream& stream, const char* what, std::function<bool()> ready,
            std::function<void()> run = {}) {
   const ChaosWork work{std::move(ready), std::move(run)};
@@ -167,7 +167,7 @@ TEST(ChaosDevice, memory_that_blocked_work_knows_is_no_longer_what_it_was) {
   EXPECT_EQ(pair.result(), 0xFF);
 }
 
-/// A fill on one stream and a copy behind it on another, by events of their own.
+/// Queues a fill on one stream and a copy after it on another, with their own events.
 Status queue_pair(Pair& pair, const Stream& side, int value) {
   ZERO_TRY(pair.device->fill(pair.a.handle(), pair.from.data(), value, 1));
   ZERO_TRY(pair.device->record(pair.event.handle(), pair.a.handle()));

@@ -10,15 +10,15 @@
 namespace zero {
 namespace {
 
-/// Ranks whose clocks are ahead of the true time by `ahead`, and what each finds out.
+/// Ranks whose clocks are ahead of the true time by `ahead`, and what each rank finds out.
 class Ranks {
  public:
   explicit Ranks(std::vector<int64_t> ahead) : ahead_(std::move(ahead)) {
     for (size_t r = 0; r < ahead_.size(); r++) seen_.emplace_back(static_cast<int32_t>(size()));
   }
 
-  /// One exchange: rank r comes at came[r], of the true time, and learns that all have come `way`
-  /// after the last.
+  /// Makes one exchange: rank r arrives at came[r] in true time, and knows `way` after the last
+  /// arrival that all have arrived.
   void meet(const std::vector<int64_t>& came, int64_t way) {
     const int64_t end = *std::ranges::max_element(came) + way;
     std::vector<Stamps> all;
@@ -58,7 +58,7 @@ TEST(Clocks, that_differ_by_hours_are_known_to_the_time_of_a_message) {
 
 TEST(Clocks, that_drift_are_followed) {
   std::array<Clocks, 2> seen = {Clocks(2), Clocks(2)};
-  // Rank 1's clock runs fast by a thousandth.
+  // Rank 1's clock is fast by a thousandth.
   const auto on_1 = [](int64_t at) { return at + at / 1000; };
   for (int64_t at = kMs; at < 20'000 * kMs; at += 100 * kMs) {
     const std::array<Stamps, 2> all = {seen[0].stamp(at), seen[1].stamp(on_1(at))};

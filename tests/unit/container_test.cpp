@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Limits of containers, read from trees of files as machines with control groups of both versions
-// have them. tests/conformance/container_test.cpp has a real one.
+// Limits of containers, read from trees of files like those of machines with control groups of both
+// versions. tests/conformance/container_test.cpp uses a real one.
 #include "base/container.h"
 
 #include <fcntl.h>
@@ -26,7 +26,7 @@ using Files = std::map<std::string, std::string>;  // contents by path
 
 std::string* root = nullptr;
 
-/// While it lives, what the system tells of itself stands in these files.
+/// Replaces the system's files by these while it exists.
 class System {
  public:
   explicit System(const Files& files) {
@@ -138,7 +138,7 @@ TEST(Container, the_number_that_version_1_has_for_no_limit_is_none) {
             {"/proc/self/cgroup", "4:memory:/\n"},
             {"/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"},
             {"/sys/fs/cgroup/memory/memory.usage_in_bytes", "4096\n"}});
-  EXPECT_EQ(memory_limits().size(), 1u);  // the machine's
+  EXPECT_EQ(memory_limits().size(), 1u);  // that of the machine
 }
 
 TEST(Container, a_group_whose_part_alone_is_mounted_is_found) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA's device on a runtime that is not CUDA's: which context is current when, and what is said of
-// errors. conformance/device_test.cpp runs in this program, too.
+// CUDA's device on a fake runtime: which context is current when, and the texts of errors.
+// conformance/device_test.cpp also runs in this program.
 #include <gtest/gtest.h>
 #include <nvtx3/nvToolsExt.h>
 
@@ -14,7 +14,7 @@
 namespace zero::test {
 namespace {
 
-// A tool that is told of ranges. NVIDIA's are loaded at the same place.
+// A tool that receives ranges. NVIDIA's tools are loaded in the same way.
 namespace tool {
 
 std::string told;
@@ -332,7 +332,7 @@ TEST_F(Cuda, a_stream_of_another_context_of_the_device_is_refused) {
 }
 
 TEST_F(Cuda, a_gpu_that_is_given_up_is_given_up_by_all_its_devices) {
-  fake_cuda::start(CUDART_VERSION, 4);  // for ever: other tests have the first two
+  fake_cuda::start(CUDART_VERSION, 4);  // stays so: other tests use the first two
   const DevicePtr one = device(2), same = device(2), other = device(3);
   EXPECT_FALSE(one->given_up());
   same->give_up();
@@ -346,7 +346,7 @@ TEST_F(Cuda, ranges_reach_the_tool_that_watches_the_process_in_a_domain_of_their
   EXPECT_EQ(tool::told, "domain libzero\nzero_step\napply\nend\nend\n");
 }
 
-// Before the suite of every device, which expects a machine that stands.
+// Runs before the tests of every device, which need an initialized machine.
 class FakeMachine : public ::testing::Environment {
   void SetUp() override {
     fake_cuda::start();

@@ -59,7 +59,7 @@ TEST(Difference, never_shows_two_equal_sides) {
       for (unsigned n = random() % 6; n > 0; --n) *text += "ab\n"[random() % 3];
     if (a == b) continue;
     const Difference found = first_difference(a, b);
-    // "x" against "x\n" differ in no line.
+    // "x" and "x\n" have the same lines.
     if (a == b + "\n" || b == a + "\n") continue;
     EXPECT_NE(found.a, found.b) << testing::PrintToString(a) << testing::PrintToString(b);
   }

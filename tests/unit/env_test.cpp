@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each launcher's variables, as they were seen on its ranks, come to.
+// How each launcher's variables, as seen on its ranks, are understood.
 #include <gtest/gtest.h>
 
 #include <initializer_list>
@@ -89,7 +89,7 @@ TEST(Env, the_first_complete_set_wins) {
   EXPECT_STREQ(launched(with(with(kSlurm, kHydra), kOpenMpi)).launcher, "Open MPI");
   EXPECT_STREQ(launched(with(kOpenMpi, kTorchrun)).launcher, "torchrun");
   EXPECT_STREQ(launched(with(kTorchrun, kZeroRun)).launcher, "zero-run");
-  // A half before it does not.
+  // An incomplete set before it does not.
   EXPECT_STREQ(launched(with(kOpenMpi, "RANK=9")).launcher, "Open MPI");
 }
 
@@ -106,18 +106,18 @@ TEST(Env, a_world_of_one_beside_a_set_that_says_more_is_refused) {
 
 TEST(Env, a_world_of_one_that_is_meant_goes_on) {
   const Variables stale = "RANK=0 WORLD_SIZE=1";
-  // ZERO_* says what is right, whatever else is set.
+  // ZERO_* decides, whatever else is set.
   EXPECT_EQ(launched(with(kOpenMpi, "ZERO_RANK=0 ZERO_WORLD_SIZE=1")).world, 1);
-  // Of an allocation, outside of its steps.
+  // Variables of an allocation, outside of its steps.
   EXPECT_EQ(launched(with(without(kSlurm, {"SLURM_STEP_ID"}), stale)).world, 1);
-  // torchrun with one process, in a step of Slurm and beside mpirun, which started its agents.
+  // torchrun with one process, in a step of Slurm and next to mpirun, which started its agents.
   const Variables agent = with(stale, "TORCHELASTIC_RUN_ID=none");
   EXPECT_EQ(launched(with(kSlurm, agent)).world, 1);
   EXPECT_EQ(launched(with(kOpenMpi, agent)).world, 1);
-  // A set that is no set, and one that says the same.
+  // An incomplete set, and one with the same world.
   EXPECT_EQ(launched(with(stale, "OMPI_COMM_WORLD_SIZE=2")).world, 1);
   EXPECT_EQ(launched(with(stale, "PMI_RANK=0 PMI_SIZE=1")).world, 1);
-  // Where the set that wins says more, the others may say what they like.
+  // If the selected set has a larger world, the other sets may differ.
   EXPECT_EQ(launched(with(kTorchrun, "PMI_RANK=0 PMI_SIZE=1")).world, 4);
 }
 
@@ -170,7 +170,7 @@ TEST(Env, ranks_on_several_hosts_are_noticed_and_by_what) {
   several(with(kHydra, "MPI_LOCALNRANKS=1"), "MPI_LOCALNRANKS is 1 and PMI_SIZE is 2");
   several(with(kSlurm, "SLURM_STEP_NUM_NODES=2"), "SLURM_STEP_NUM_NODES is 2");
   several(with(without(kSlurm, {"SLURM_STEP_NUM_NODES"}), "SLURM_NNODES=3"), "SLURM_NNODES is 3");
-  // Slurm's numbers, handed on by a job script.
+  // Slurm's numbers, passed on by a job script.
   several(with(kSlurm, "RANK=0 WORLD_SIZE=3 SLURM_STEP_NUM_NODES=3"), "SLURM_STEP_NUM_NODES is 3");
 }
 
@@ -189,7 +189,7 @@ TEST(Env, the_place_among_the_ranks_of_a_host_is_the_launchers) {
       {"RANK=5 WORLD_SIZE=8 SLURM_LOCALID=1", 1},
       {"RANK=0 WORLD_SIZE=1 LOCAL_RANK=2", 2},
       {with(kOpenMpi, "ZERO_LOCAL_RANK=7"), 7},
-      // Without a variable it is the rank if there is one host.
+      // Without a variable, it is the rank if there is one host.
       {without(kTorchrun, {"LOCAL_RANK"}), 3},
       {with(kOpenMpi, "OMPI_COMM_WORLD_LOCAL_SIZE=1"), -1},
       {without(kTorchrun, {"LOCAL_RANK", "LOCAL_WORLD_SIZE"}), -1}};
@@ -198,9 +198,9 @@ TEST(Env, the_place_among_the_ranks_of_a_host_is_the_launchers) {
   expect_refused(with(kTorchrun, "LOCAL_RANK=x"), {"LOCAL_RANK is 'x'"});
 }
 
-// ---- Where ranks of several hosts meet.
+// ---- Where ranks on several hosts meet.
 
-/// "host port", "" for nowhere, or the refusal.
+/// Returns "host port", "" if there is none, or the error.
 std::string meetpoint(const Variables& variables) {
   const Lookup lookup = lookup_in(variables);
   const Result<std::optional<Meetpoint>> point = read_meetpoint(lookup, launched(variables));
@@ -323,7 +323,7 @@ TEST(Env, slurm_outside_of_a_step_is_one_rank_or_refused) {
   // In salloc's shell, and in a batch script without --ntasks.
   EXPECT_EQ(launched("SLURM_NTASKS=4").launcher, nullptr);
   EXPECT_EQ(launched("SLURM_PROCID=0").launcher, nullptr);
-  // In a batch script with it: the other ranks would never come.
+  // In a batch script with it, the other ranks would never arrive.
   expect_refused(without(kSlurm, {"SLURM_STEP_ID"}), {"SLURM_NTASKS is 3", "srun"});
 }
 

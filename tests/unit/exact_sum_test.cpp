@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ExactSum against a number written bit by bit. The model never rounds: a result is right if the
-// exact sum lies between the midpoints to its neighbours, and on a midpoint only if it is the even
-// one.
+// ExactSum against a model with numbers of single bits, which never rounds. A result is right if
+// the exact sum lies between the midpoints to its neighbours, or on a midpoint and the result is
+// even.
 #include "kernels/exact_sum.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kLargest = std::numeric_limits<double>::max();
 constexpr double kSmallest = std::numeric_limits<double>::denorm_min();
 
-/// A binary number, bit i worth 2^(i - 1074).
+/// A binary number, whose bit i has the value 2^(i - 1074).
 class Bits {
  public:
   void add(double value) {
@@ -42,7 +42,7 @@ class Bits {
     twice.bits_ = bits_ << 1;
     return twice;
   }
-  /// -1, 0, 1 as this is below, equal to or above `other`.
+  /// Returns -1, 0 or 1 if this is less than, equal to or greater than `other`.
   int compare(const Bits& other) const {
     for (size_t i = bits_.size(); i-- > 0;) {
       if (bits_[i] != other.bits_[i]) return bits_[i] ? 1 : -1;
@@ -89,13 +89,13 @@ void expect_nearest(const std::vector<double>& values) {
       << "of " << values.size() << " values from " << values[0] << ": " << std::hexfloat << sum;
 }
 
-/// Positive doubles whose exponent field is uniform in [low, high].
+/// Returns positive doubles whose exponent field is uniform in [low, high].
 std::vector<double> random_values(std::mt19937_64& random, size_t count, uint64_t low,
                                   uint64_t high) {
   std::vector<double> values(count);
   for (double& value : values) {
     const uint64_t exponent = low + random() % (high - low + 1);
-    // Few set bits make ties likely, many make carries long.
+    // Few set bits make ties likely, and many make carries long.
     const uint64_t kind = random() % 3;
     uint64_t mantissa = random();
     if (kind == 0) mantissa = uint64_t{1} << (random() % 52);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files and blocks of a checkpoint: names, links and pipes, damage. fault/save_test has every call
-// of them fail, come short and be interrupted.
+// Files and blocks of a checkpoint: names, links and pipes, damage. fault/save_test makes each of
+// their calls fail, return less, and be interrupted.
 #include "state/file.h"
 
 #include <fcntl.h>
@@ -88,7 +88,7 @@ TEST(File, missing_parents_are_made_and_synced_where_they_were_entered) {
   }
   EXPECT_EQ(made, 3);
   EXPECT_EQ(synced, 3);
-  ASSERT_TRUE(make_directories(scratch / "a/b/c").ok());  // again, nothing to do
+  ASSERT_TRUE(make_directories(scratch / "a/b/c").ok());  // again, with nothing to do
   test::write_file(scratch / "file", "x");
   EXPECT_EQ(make_directories(scratch / "file/d").failure().code(), ZERO_ERR_CKPT_IO);
 }
@@ -130,10 +130,10 @@ TEST(File, an_error_names_file_operation_and_reason) {
             "'run/x': fsync: No space left on device (ENOSPC)");
 }
 
-/// A directory "dir" of files in blocks.
+/// A directory "dir" with files in blocks.
 class Blocks : public ::testing::Test {
  protected:
-  /// In appends of random sizes.
+  /// Appends parts of random sizes.
   Result<FileRecord> write(const std::string& name, const std::string& bytes) {
     std::mt19937 random(1);
     BlockWriter writer = ZERO_TRY(BlockWriter::create(files_, name, bytes.size()));
@@ -219,7 +219,7 @@ TEST_F(Blocks, filesystems_without_reservation_are_written_all_the_same) {
 }
 
 TEST_F(Blocks, whole_ones_are_written_past_the_page_cache) {
-  static std::vector<std::pair<size_t, bool>> written;  // bytes, and whether past the cache
+  static std::vector<std::pair<size_t, bool>> written;  // bytes, and whether they bypass the cache
   written.clear();
   const test::ReplacedCall write_past(
       &SystemCalls::pwrite, [](int fd, const void* data, size_t count, int64_t offset) {

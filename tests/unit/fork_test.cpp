@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A forked child has no descriptor, lock or memory of the library's, whichever thread forked it.
+// A forked child has no descriptor, lock or memory of the library, whichever thread forked it.
 #include "base/fork.h"
 
 #include <fcntl.h>
@@ -34,7 +34,7 @@ int exit_code(pid_t child) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/// What `body` returns in a forked child.
+/// Returns the result of `body` in a forked child.
 int in_child(const std::function<int()>& body) {
   const pid_t child = fork();
   if (child == 0) _exit(body());
@@ -47,8 +47,9 @@ Fd memory() {
 
 std::mutex handlers_mutex;
 
-/// The first test, as libzero registers its handler with the first descriptor: that one runs before
-/// the program's, which waits for a thread that is about to make a descriptor.
+/// This must be the first test, because libzero registers its handler with the first descriptor.
+/// That handler runs before the program's, which waits for a thread that is about to create a
+/// descriptor.
 TEST(Fork, a_handler_of_the_program_that_waits_for_a_call_of_the_library_ends) {
   EXPECT_EQ(in_child([] {
               alarm(60);
@@ -90,7 +91,7 @@ TEST(Fork, a_child_has_the_callers_descriptors_and_none_of_the_librarys) {
 TEST(Fork, a_child_of_a_child_has_none_either) {
   const Fd own = memory();
   EXPECT_EQ(in_child([&] {
-              const Fd childs = memory();  // perhaps by the same number
+              const Fd childs = memory();  // may have the same number
               const int grandchild =
                   in_child([&] { return is_open(own.get()) || is_open(childs.get()) ? 1 : 0; });
               return is_open(childs.get()) ? grandchild : 2;
@@ -111,7 +112,7 @@ TEST(Fork, an_object_that_a_child_has_inherited_closes_no_descriptor_of_its_own)
 
 // ---- Locks.
 
-/// True if somebody else could lock the file.
+/// Returns true if another process could lock the file.
 bool is_free(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   const bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0;
@@ -138,9 +139,9 @@ TEST(Fork, a_lock_ends_with_its_holder_not_with_children_and_not_before) {
   }
 }
 
-// ---- While other threads make and close descriptors.
+// ---- While other threads create and close descriptors.
 
-/// Descriptors that are open here, but for that which reads them.
+/// Returns the descriptors that are open here, except the one that reads them.
 std::vector<std::string> open_now() {
   std::vector<std::string> found;
   for (int fd = 0; fd < 256; ++fd) {

@@ -8,7 +8,7 @@
 namespace zero {
 namespace {
 
-// Published by the xxHash project: the digest of no bytes.
+// Published by the xxHash project: the digest of empty input.
 TEST(Hash, empty_input_has_the_published_digest) {
   EXPECT_EQ(hex(hash64({})), "2d06800538d394c2");
   EXPECT_EQ(hex(hash128({})), "99aa06d3014798d86001c324468d497f");

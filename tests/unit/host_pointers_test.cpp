@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of a GPU that is given to a comm of the host, in a process that has a driver: one of the
-// tests' own.
+// GPU memory that is passed to a comm on the host, in a process with a driver, which is the tests'
+// own.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -27,7 +27,7 @@ TEST(HostPointers, memory_of_a_gpu_is_known_once_a_driver_is_there) {
   if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD) != nullptr) GTEST_SKIP() << "there is one";
   const Driver driver;
   ASSERT_NE(driver.gpu, nullptr) << dlerror();
-  usleep(50'000);  // it is not looked for all the time
+  usleep(50'000);  // the library looks for the driver only at intervals
   EXPECT_TRUE(is_gpu_memory(driver.gpu));
   EXPECT_TRUE(is_gpu_memory(driver.gpu + 100));
   EXPECT_FALSE(is_gpu_memory(plain));
@@ -37,7 +37,7 @@ TEST(HostPointers, memory_of_a_gpu_is_known_once_a_driver_is_there) {
   *driver.managed = 0;
 }
 
-/// The host may not touch it, as of a GPU's.
+/// Forbids the host to access the page, like GPU memory.
 class Forbidden {
  public:
   explicit Forbidden(void* page) : page_(page) { mprotect(page_, 4096, PROT_NONE); }
@@ -53,7 +53,7 @@ void expect_refused(zero_status status, const std::string& what) {
   EXPECT_TRUE(test::ends(status, ZERO_ERR_ARGUMENT, what + " is GPU memory"));
 }
 
-/// A solo comm, an optimizer on it, and memory of a GPU.
+/// A solo comm, an optimizer on it, and GPU memory.
 class GivenToTheHost : public ::testing::Test {
  protected:
   void SetUp() override {

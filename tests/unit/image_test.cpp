@@ -30,7 +30,7 @@ std::shared_ptr<Image> image_of(std::span<const std::byte> bytes) {
   return image_of({bytes}, none);
 }
 
-/// How many bytes the image shows that are not what was there, or -1 if it shows none.
+/// Returns how many bytes of the image differ from the original, or -1 if it shows none.
 int64_t wrong_bytes(Image& image, std::span<const std::byte> bytes) {
   int64_t wrong = 0;
   const Status shown = image.show_all(bytes.data(), bytes.size(), [&](Image::Bytes part) {
@@ -40,7 +40,7 @@ int64_t wrong_bytes(Image& image, std::span<const std::byte> bytes) {
   return shown.ok() ? wrong : -1;
 }
 
-/// Keeps pieces, then overwrites them, in a random order.
+/// Keeps pieces and then overwrites them, in random order.
 void overwrite(Image& image, std::span<std::byte> bytes, size_t piece, uint32_t seed) {
   std::vector<size_t> starts;
   for (size_t at = 0; at < bytes.size(); at += piece) starts.push_back(at);

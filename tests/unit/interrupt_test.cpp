@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When the program is asked whether a call is to end, and what becomes of its answer.
+// When the program is asked whether a call should end, and the effect of its answer.
 #include "base/interrupt.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace zero {
 namespace {
 
-/// Counts how often it is asked, and says what it is told to.
+/// Counts how often it is asked, and gives a set answer.
 struct Program {
   int asked = 0;
   bool ends = false;

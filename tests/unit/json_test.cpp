@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the JSON reader lets through, word for word, and that it refuses everything else without a
-// crash.
+// What the JSON reader accepts, exactly, and that it refuses everything else without a crash.
 #include "state/json.h"
 
 #include <gtest/gtest.h>
@@ -99,7 +98,7 @@ TEST(Json, unknown_keys_are_ignored_with_all_that_is_in_them) {
   EXPECT_TRUE((got.seen == Document{"n", 0, {}, {{"p"}}}));
 }
 
-/// Each of `parts` between `front` and `back` is refused in these words.
+/// Each of `parts` between `front` and `back` is refused with these words.
 struct Bad {
   std::string_view front;
   std::vector<std::string_view> parts;
@@ -107,7 +106,7 @@ struct Bad {
   const char* says;
 };
 
-// std::string_view literals where they hold a NUL.
+// Literals that contain a NUL are string_views.
 using namespace std::string_view_literals;
 const Bad kBad[] = {
     {"",

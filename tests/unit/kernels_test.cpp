@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Updates by every instruction set, in fp32 and in fp64, against the scalar table bit for bit,
-// which rule_test holds against the published formulas. NaNs are equal to each other whatever their
-// payload.
+// Updates with every instruction set, in fp32 and in fp64, bitwise equal to the scalar table, which
+// rule_test compares with the published formulas. All NaNs count as equal.
 #include "kernels/kernels.h"
 
 #include <algorithm>
@@ -42,7 +41,7 @@ void check_all(DType type, const Check& check) {
   }
 }
 
-/// What a rule updates, with the gradients of some ranks.
+/// The elements that a rule updates, with the gradients of some ranks.
 struct Updated {
   Elements param;
   std::vector<Elements> grads, slots;
@@ -57,7 +56,7 @@ struct Updated {
     }
   }
 
-  /// The gradients of rank 0 alone.
+  /// Uses only the gradients of rank 0.
   template <class Real>
   UpdateRunOf<Real> run(uint32_t slots_used) {
     UpdateRunOf<Real> run{param.as<Real>(), grads[0].as<Real>(), {}, param.count()};
@@ -74,7 +73,7 @@ void expect_same(const Updated& a, const Updated& b) {
     ASSERT_TRUE(a.slots[s].equals(b.slots[s])) << "slot " << s;
 }
 
-/// One after the other, into the first; how many of the sums are not finite.
+/// Adds all into the first, one after the other. Returns how many sums are not finite.
 template <class Real>
 uint64_t sum_up(std::vector<Elements>& grads) {
   uint64_t nonfinite = 0;
@@ -133,7 +132,7 @@ TEST_P(EveryUpdate, sums_the_ranks_and_has_the_bits_of_the_scalar_one_on_the_sum
     test::update_kernel<Real>(Isa::scalar, optimizer_)(expected.run<Real>(used), scalars);
     std::vector<const Real*> in;
     for (Elements& grad : actual.grads) in.push_back(grad.as<Real>());
-    // A slot that rests (momentum switched off) may be passed and must keep its values.
+    // A slot at rest (momentum switched off) may be passed, and must keep its values.
     UpdateRunOf<Real> run = actual.run<Real>(random_() % 2 == 0 ? used : ~0u);
     run.others = in.data() + 1;
     run.other_count = static_cast<int>(ranks) - 1;
@@ -194,7 +193,7 @@ Scalars random_lamb(Random& random) {
   return lamb.prepare({settings.data(), 1 + int64_t(random() % 50), ~0u, 0.25});
 }
 
-/// Directions come to lie over the gradients.
+/// Directions may be stored over the gradients.
 TEST_P(EveryTable, lamb_measures_in_pieces_as_reductions_do_and_writes_no_parameter) {
   const Rule& lamb = *find_rule(int32_t{ZERO_OPTIMIZER_LAMB});
   const FloatEnvironment environment;
@@ -256,8 +255,7 @@ TEST_P(EveryTable, the_step_of_lamb_goes_along_its_direction_and_writes_the_para
   check_all(type_, check);
 }
 
-// Both results are contracted away by a fused multiply-add: 1 - x * x is 0 only where x * x was
-// rounded.
+// A fused multiply-add would give another result: 1 - x * x is 0 only if x * x was rounded.
 TEST_P(EveryTable, products_are_rounded_before_they_are_added) {
   in_type(type_, [&](auto number) {
     using Real = decltype(number);
@@ -272,7 +270,7 @@ TEST_P(EveryTable, products_are_rounded_before_they_are_added) {
   });
 }
 
-// Where 0.1 would be a float it would be 0.100000001490116...
+// As a float, 0.1 would be 0.100000001490116...
 TEST_P(EveryTable, scalars_are_rounded_to_the_type_of_the_arithmetic_alone) {
   const Rule& sgd = *find_rule(int32_t{ZERO_OPTIMIZER_SGD});
   std::vector<double> settings(sgd.settings.size());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of launches are made of, beside arrays: tiles, and places far behind the first.
+// What tests of launches need besides arrays: tiles, and positions far from the first element.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace zero::test {
 
-/// The tiles of runs or moves with these counts.
+/// Returns the tiles of runs or moves with these counts.
 inline std::vector<launch::Tile> tiles_of(const std::vector<size_t>& counts) {
   std::vector<launch::Tile> tiles;
   for (size_t i = 0; i < counts.size(); i++) {
@@ -19,13 +19,13 @@ inline std::vector<launch::Tile> tiles_of(const std::vector<size_t>& counts) {
   return tiles;
 }
 
-/// Elements may stand behind so many others that no 32 bits count them; those need not be there, as
-/// a launch of this tile does not touch them.
+/// Elements may come after so many others that 32 bits cannot count them. Those need not exist,
+/// because a launch of this tile does not access them.
 enum class Place { near, far };
 inline constexpr int64_t kFar = int64_t{1} << 31;
 inline constexpr launch::Tile kFarTile{0, static_cast<uint32_t>(kFar / launch::kTileElements)};
 
-/// Where the first of all stands. Null stays null.
+/// Returns the address of the first of all elements. Null stays null.
 template <class Byte>
 Byte* first_of(Byte* elements, DType type, Place place) {
   if (elements == nullptr || place == Place::near) return elements;

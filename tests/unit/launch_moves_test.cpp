@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// launch::Moves against conversions of whole arrays by the host.
+// launch::Moves against conversions of whole arrays on the host.
 #include <string>
 #include <tuple>
 
@@ -19,7 +19,7 @@ using test::Random;
 
 const std::vector<size_t> kCounts = {0, 1, 6, 8, 4095, 4096, 4099, 8193};
 
-/// Through fp32, but for fp64 that stays so.
+/// Converts through fp32, except from fp64 to fp64.
 void move_on_host(const Elements& from, Elements& to, DType rounded, float divisor) {
   const KernelTable& kernels = kernel_table(Isa::scalar);
   const size_t count = from.count();
@@ -85,7 +85,7 @@ std::vector<Pair> make_pairs(Random& random, DType from, DType to, Kind kind,
   return pairs;
 }
 
-/// From what to what.
+/// The source and target types.
 class LaunchMovesOf : public ::testing::TestWithParam<std::tuple<DType, DType>> {
  protected:
   void expect_moves(const std::vector<size_t>& counts, Kind kind, const Way& way) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// launch::Reduce and launch::Clamp against the host's own reductions: sums bit for bit, and norms
-// and counts by their values.
+// launch::Reduce and launch::Clamp against the host's reductions: sums are bitwise equal, norms and
+// counts have equal values.
 #include <string>
 #include <tuple>
 #include <vector>
@@ -26,17 +26,17 @@ struct Segment {
   Elements sums;
   std::vector<Elements> sources;
   std::vector<bool> present;
-  bool in_place;  // source 0 stands where sums do
+  bool in_place;  // source 0 is stored where sums are
 };
 
-constexpr size_t kBlock = 1024;  // elements of a block of the norms' grid
+constexpr size_t kBlock = 1024;  // elements in a block of the grid of norms
 
 struct Lengths {
   std::vector<size_t> counts;
   Place place = Place::near;
 };
 
-/// Segments of telling lengths, more pieces than all blocks take at once, and one that stands far.
+/// Segments of critical lengths, more pieces than all blocks take at once, and a far segment.
 const std::vector<Lengths>& all_lengths() {
   static const std::vector<Lengths> all = [] {
     std::vector<size_t> many;
@@ -72,7 +72,7 @@ std::vector<Segment> make_segments(Random& random, const Case& of,
   return segments;
 }
 
-/// Parts of a segment as they are cut by a grid that does not begin where it does.
+/// Returns parts of segments, cut by a grid that does not begin where they do.
 std::vector<launch::PieceRow> pieces_of(const std::vector<Segment>& segments,
                                         Place place = Place::near) {
   std::vector<launch::PieceRow> pieces;
@@ -177,7 +177,7 @@ struct NormOf {
 constexpr NormOf kNorms[] = {
     {Norm::none, 0}, {Norm::abs, 1}, {Norm::squares, 2}, {Norm::largest, kInfinity}};
 
-/// Type of the sums, type of the gradients, and which of kNorms.
+/// Type of the sums, type of the gradients, and index in kNorms.
 class LaunchReduce : public ::testing::TestWithParam<std::tuple<DType, DType, size_t>> {};
 
 std::string name_of(const ::testing::TestParamInfo<LaunchReduce::ParamType>& made) {
@@ -192,7 +192,7 @@ INSTANTIATE_TEST_SUITE_P(, LaunchReduce,
 
 TEST_P(LaunchReduce, sums_and_measures_as_the_host_does) {
   const auto [sum, grad, norm] = GetParam();
-  // One source, what a thread asks for together, and more.
+  // One source, as many as a thread loads together, and more.
   constexpr uint32_t kWidths[] = {1, 2, 5, 9};
   constexpr DType kRounded[] = {DType::none, DType::bf16, DType::f16};
   const bool rounds = sum == DType::f32 && grad != DType::f64;

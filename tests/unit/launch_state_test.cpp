@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// launch::Prepare, ::Decide and ::Advance against rules, records and loss scales of the host.
+// launch::Prepare, ::Decide and ::Advance against rules, records and loss scales on the host.
 #include "kernels/launch_state.h"
 
 #include "launch_cases.h"
@@ -33,11 +33,11 @@ void expect_same(const std::vector<ParamProgress>& progress,
 class LaunchState : public ::testing::TestWithParam<int32_t> {};
 
 TEST_P(LaunchState, scalars_and_progress_of_every_step_are_the_rules_own) {
-  constexpr size_t kParams = 1'700, kClasses = 1'600;  // more than all blocks have threads
+  constexpr size_t kParams = 1'700, kClasses = 1'600;  // more than the threads of all blocks
   constexpr size_t kGroups = 3;
   Random random(static_cast<uint64_t>(21 + GetParam()));
   const Rule& rule = *find_rule(GetParam());
-  std::vector<double> settings;  // a row a class, of which the first are the groups'
+  std::vector<double> settings;  // one row per class; the first are those of groups
   std::vector<uint32_t> used;
   for (size_t group = 0; group < kGroups; group++) {
     const std::vector<double> more = test::random_settings(random, rule);
@@ -101,7 +101,7 @@ TEST_P(LaunchState, scalars_and_progress_of_every_step_are_the_rules_own) {
 INSTANTIATE_TEST_SUITE_P(, LaunchState, ::testing::Range(0, kRuleCount),
                          [](const auto& rule) { return find_rule(rule.param)->name; });
 
-// ---- Values that stand elsewhere
+// ---- Values in other memory
 
 TEST(LaunchFetch, takes_every_value_times_its_factor) {
   constexpr size_t kCount = 2'000;
@@ -132,7 +132,7 @@ TEST(LaunchFetch, takes_every_value_times_its_factor) {
 
 // ---- Decisions
 
-/// Of ranks that found these sums of squares, and these counts.
+/// Returns records of ranks with these sums of squares and counts.
 std::vector<NormSums> records_of(const std::vector<double>& sums,
                                  std::vector<uint64_t> nonfinite = {}) {
   nonfinite.resize(sums.size());
@@ -149,7 +149,7 @@ std::vector<NormSums> records_of(const std::vector<double>& sums,
 State state_with_scale(double scale) {
   State state{};
   state.loss_scale = scale;
-  state.skip = 1;  // of an earlier step
+  state.skip = 1;  // from an earlier step
   state.refusal = Refusal::nonfinite;
   state.factor = state.clip_factor = 77;
   state.nonfinite = 5;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// launch::Update against the host's own sums, kernels and masters, bit for bit: what a thread of a
-// device does is here done by one thread after the other.
+// launch::Update against the host's sums, kernels and master weights, bitwise. The threads of a
+// device run here one after the other.
 #include <string>
 
 #include "base/text.h"
@@ -24,12 +24,12 @@ using test::Random;
 
 const KernelTable& scalar_kernels() { return kernel_table(Isa::scalar); }
 
-/// Everything that a run's elements are made of.
+/// The arrays of a run's elements.
 struct Arrays {
   Elements param;
-  std::vector<Elements> kept;  // one, or none
+  std::vector<Elements> kept;  // one or none
   std::vector<Elements> slots, sources, targets;
-  std::vector<bool> present;  // sources that are there
+  std::vector<bool> present;  // which sources exist
 };
 
 struct Case {
@@ -64,7 +64,7 @@ Arrays make_arrays(Random& random, const Case& of, size_t count, size_t shift) {
   return arrays;
 }
 
-// ---- As the host does it
+// ---- On the host
 
 template <class Real>
 std::vector<Real> sums_of(const Case& of, Arrays& arrays) {
@@ -126,7 +126,7 @@ uint64_t update_on_host(const Case& of, Arrays& arrays, const Scalars& scalars) 
   return found;
 }
 
-// ---- As devices do it
+// ---- On devices
 
 uint64_t update_by_launch(const Case& of, std::vector<Arrays>& all,
                           const std::vector<Scalars>& scalars, const StepState& state,
@@ -183,7 +183,7 @@ void expect_same(const Arrays& device, const Arrays& host) {
   expect_same(device.targets, host.targets, "target");
 }
 
-/// Counts around a group, a block's turn and a tile; some arrays begin where no vector may.
+/// Counts around a group, a block's turn and a tile. Some arrays begin at unaligned addresses.
 constexpr size_t kCounts[] = {0, 1, 7, 8, 9, 300, 4095, 4096, 4096 + 13};
 
 void check(Random& random, const Case& of) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who writes what: every parameter once, every owned element of every live slot once, under the
-// keys that the format promises.
+// Which rank writes what: every parameter once, and every owned element of every live slot once,
+// with the keys that the format documents.
 #include "state/layout.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace {
 
 using namespace test;
 
-/// Look at a trained optimizer on rank 0 of `world`.
+/// Calls `at` with a trained optimizer on rank 0 of `world`.
 void look(int world, const ModelSpec& spec, const std::function<void(const Optimizer&)>& at) {
   run_sound_ranks(RankKind::threads, world, [&, name = unique_name()](int rank) -> std::string {
     auto model = world == 1 ? solo_model(spec) : local_model(spec, name, rank, world);
@@ -43,7 +43,7 @@ TEST(Layout, what_one_rank_owns_is_one_whole_tensor_however_small_the_buckets_ar
 TEST(Layout, a_cut_tensor_has_flat_pieces_that_tell_their_start_where_a_rank_has_several) {
   ModelSpec spec;
   spec.groups = {{{"w", {100, 90}}}};
-  spec.bucket_bytes = 16'384;  // three buckets, each split over both ranks
+  spec.bucket_bytes = 16'384;  // three buckets, each split between both ranks
   look(2, spec, [](const Optimizer& optim) {
     std::vector<std::string> keys;
     for (const StoredTensor& tensor : optim_tensors(optim, 0)) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the local comm stands on: sealed memory without a name, and words that say who is alive.
+// The basis of the local comm: sealed memory without a name, and words that show which process is
+// alive.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -43,7 +44,7 @@ std::shared_ptr<Mapping> map(const Fd& fd, size_t bytes = kBytes, Access access 
   return made(map_segment(fd.get(), bytes, access));
 }
 
-/// A forked process that runs `body` and then sleeps until it is killed.
+/// A forked process that runs `body`, and then sleeps until it is killed.
 class Child {
  public:
   explicit Child(const std::function<void()>& body) : flag_(4096) {
@@ -175,7 +176,7 @@ TEST(Segment, memory_is_reserved_on_kernels_that_cannot_populate) {
   expect_failure(reserve(fd.get(), *mapping, 0, kBytes), ZERO_ERR_MEMORY, "65536 bytes");
 }
 
-// As on ARM64 with large pages, where it may not grow to a whole one.
+// As on ARM64 with large pages: the segment may not grow to a whole page.
 TEST(Segment, one_that_is_smaller_than_a_page_is_reserved) {
   const test::ReplacedCall large_pages(&SystemCalls::getpagesize, [] { return 64 * 1024; });
   const test::ReplacedCall cannot_populate(&SystemCalls::madvise, [](void*, size_t, int) {
@@ -214,7 +215,7 @@ TEST(ArenaLayout, sizes_that_overflow_are_refused) {
 
 // ---- Life.
 
-/// This process's page and that of a child, which gives it to us through the descriptor table it
+/// This process's page and that of a child, which passes it through the descriptor table that it
 /// shares.
 struct Watched {
   explicit Watched(const std::function<void()>& body = [] {})
@@ -240,8 +241,8 @@ bool is_seen_dead(const Peer& peer) {
   return peer.dead();
 }
 
-/// How much later than an empty process has ended, which is killed at the same time: a busy machine
-/// is late with either.
+/// Returns how much later this is seen than the end of an empty process that is killed at the same
+/// time. A busy machine delays both.
 int64_t ms_until_seen_dead(const Watched& watched) {
   const pid_t control = fork();
   if (control == 0)
@@ -255,9 +256,9 @@ int64_t ms_until_seen_dead(const Watched& watched) {
 }
 
 TEST(Life, a_killed_process_is_seen_dead_within_100_ms_however_much_memory_it_has) {
-  // In the nightly run so much that freeing it takes longer than that.
+  // In nightly runs it has so much that freeing it takes longer than that.
   for (const size_t bytes : {size_t{4096}, size_t{test::nightly_run() ? 4096u : 512u} << 20}) {
-    int64_t least_ms = INT64_MAX;  // of some tries: who looks may be late, too
+    int64_t least_ms = INT64_MAX;  // the least of some tries, because the observer may also be late
     for (int i = 0; i < 10 && least_ms > 100; ++i) {
       const Watched watched([bytes] {
         void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
@@ -276,7 +277,7 @@ TEST(Life, a_process_that_exits_or_becomes_another_program_is_seen_dead) {
     SharedMemory go(4096);
     volatile int* const flag = go.as<volatile int>();
     *flag = 0;
-    // The child's body ends in a thread, so that the constructor sees it ready first.
+    // The child's body ends in a thread, so that the constructor first sees it ready.
     const Watched watched([flag, exec] {
       std::thread([flag, exec] {
         while (*flag == 0) usleep(200);
@@ -303,7 +304,8 @@ TEST(Life, a_stopped_process_is_alive_and_called_stopped) {
 }
 
 TEST(Life, a_process_that_a_signal_cannot_interrupt_is_called_so) {
-  // As long as a child by vfork has neither ended nor begun another program, its parent is in one.
+  // While a child of vfork has neither ended nor started another program, its parent is
+  // uninterruptible.
   const pid_t child = fork();
   if (child == 0) {
     if (vfork() != 0) _exit(0);
@@ -360,7 +362,7 @@ TEST(Life, the_page_can_be_written_by_nobody_else) {
 TEST(Life, the_second_witness_is_heard_where_the_first_is_silent) {
   Child child([] {});
   child.wait_until_ready();
-  // A page on which nobody has registered anything: its word stays as it is.
+  // A page on which nobody has registered anything keeps its word.
   const Fd page = segment(kLifePageBytes);
   reinterpret_cast<LifePage*>(map(page, kLifePageBytes)->data())->word = 4711;
   Fd pidfd(os().pidfd_open(child.pid(), 0));
@@ -407,7 +409,7 @@ TEST(Life, its_thread_is_there_while_a_seat_is) {
     { const Life gone = std::move(second).value(); }
     EXPECT_EQ(threads(), before + 1);
   }
-  // A thread that was joined is listed until the kernel has unlinked it.
+  // A joined thread is listed until the kernel has unlinked it.
   for (int i = 0; i < 100 && threads() != before; ++i) usleep(10'000);
   EXPECT_EQ(threads(), before);
   EXPECT_EQ(mapped_segments(), 0u);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The manifest: what is written reads back, any accident to its bytes is found, and one that lies
-// is refused.
+// The manifest: what is written can be read back, any accidental change is detected, and an
+// inconsistent manifest is refused.
 
 #include <gtest/gtest.h>
 
@@ -49,13 +49,13 @@ Manifest sample() {
   return m;
 }
 
-/// The manifest `body`, of which everything up to its end is given, with an end that fits.
+/// Returns the body of `manifest`, up to its end, with a matching end.
 std::string ended(const std::string& manifest) {
   const std::string body = manifest.substr(0, manifest.rfind("\"end\":{"));
   return body + manifest_trailer(body);
 }
 
-/// The sample with its first `from` replaced, both in single quotes.
+/// Returns the sample with its first `from` replaced. Both are in single quotes.
 std::string edited(std::string_view from, std::string_view to) {
   std::string bytes = write_manifest(sample());
   const size_t at = bytes.find(json_of(from));
@@ -83,7 +83,7 @@ TEST(Manifest, a_checkpoint_without_extras_says_nothing_of_them) {
   EXPECT_EQ(write_manifest(sample()).find("extra"), std::string::npos);
 }
 
-/// A manifest in which no field that a file has is absent, or what it is by default.
+/// Returns a manifest in which no optional field is absent or has its default.
 Manifest full() {
   Manifest m = sample();
   m.slots = {"seen", "more"};
@@ -212,7 +212,7 @@ TEST(Manifest, every_flipped_bit_is_found) {
   }
 }
 
-// fault/damage_test cuts it everywhere.
+// fault/damage_test cuts it at every position.
 TEST(Manifest, what_is_added_or_lacks_its_first_byte_is_found) {
   const std::string sound = write_manifest(sample());
   for (const char* tail : {" ", "\n", "}", "\0x"}) {
@@ -227,7 +227,7 @@ TEST(Manifest, another_format_is_unsupported_whatever_else_it_has) {
                  "format 2, but this libzero reads 1", ZERO_ERR_UNSUPPORTED);
 }
 
-/// What stands behind a key, and others in its place that are refused in these words.
+/// The value of a key, and others that are refused with these words.
 struct Bad {
   const char *key, *value;
   std::vector<const char*> others;
@@ -235,7 +235,7 @@ struct Bad {
 };
 
 const Bad kBad[] = {
-    // Keys and numbers; that each has its kind is json_test's.
+    // Keys and numbers. json_test checks that each has its kind.
     {"'step':", "1200", {"-1"}, "negative"},
     {"'step':", "1200", {"1200,'step':1200"}, "'step' appears twice"},
     {"'world':", "2", {"0"}, "the world is 0"},
@@ -337,7 +337,7 @@ const Bad kBad[] = {
     {"'shape':", "[3,7],'file':0", {"[3,7],'file':9"}, "file 9 cannot hold tensors"},
     {"'shape':", "[3,7],'file':0", {"[3,7],'file':2147483648"}, "must be below 2^31"},
     {"'shape':", "[3,7],'file':0", {"[3,7]"}, "there is no 'file'"},
-    // Another end, and depth.
+    // A second end, and depth.
     {"", "'params':[", {"'end':{'bytes':1,'xxh3':''},'params':["}, "'end' appears twice"},
     {"", "'params':[", {"'x':[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]],'params':["}, "nested deeper"},
     {"", "'params':[", {"'params':[7,"}, "must be an object"},
@@ -389,7 +389,7 @@ TEST(Manifest, mutations_with_a_right_checksum_are_refused_or_consistent) {
     const auto parsed = parse_manifest(mutant + manifest_trailer(mutant));
     if (!parsed.ok()) continue;
     accepted++;
-    // What is accepted is what the rest of the load relies on: it survives a round trip.
+    // An accepted manifest is what the rest of a load relies on, so it must survive a round trip.
     const auto again = parse_manifest(write_manifest(*parsed));
     ASSERT_TRUE(again.ok()) << again.failure().text();
     ASSERT_TRUE(*again == *parsed);
@@ -416,7 +416,7 @@ TEST(Manifest, doubles_keep_their_bits) {
     EXPECT_EQ(std::memcmp(&back, &value, sizeof value), 0) << hex_double(value);
   }
   EXPECT_EQ(hex_double(0.75),
-            "0x1.8p-1");  // as printf's %a and Python's float.hex, but for trailing zeros
+            "0x1.8p-1");  // like printf's %a and Python's float.hex, except trailing zeros
 }
 
 TEST(Manifest, only_names_that_a_save_gives_count_as_checkpoint_files) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Indices that others write, and what is refused of them before it takes memory.
+// Indices from untrusted sources, and what is refused before it allocates memory.
 #include "model_index.h"
 
 #include <gtest/gtest.h>

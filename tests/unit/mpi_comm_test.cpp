@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands between libzero and MPI, on a stand-in for MPI that does what a test tells it.
-// tests/mpi has the real ones.
+// The layer between libzero and MPI, on a fake MPI that does what a test sets. tests/mpi uses real
+// ones.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -14,7 +14,7 @@
 namespace zero::mpi {
 namespace {
 
-/// One communicator, what is attached to it, and the end of requests.
+/// One communicator, its attributes, and the completion of requests.
 struct StandIn {
   mpi_attached* attached = nullptr;
   mpi_attached* attached_to_process = nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers of 16 bits, on every instruction set, against the definition of their formats.
+// 16-bit numbers on every instruction set, compared with the definition of their formats.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -28,7 +28,7 @@ constexpr size_t kChunk = 1 << 16;
 uint32_t bits(float value) { return std::bit_cast<uint32_t>(value); }
 float number(uint32_t bits) { return std::bit_cast<float>(bits); }
 
-/// Element by element only where anything differs: there are many.
+/// Compares single elements only if anything differs, because there are many.
 template <class T>
 void expect_same_bits(const std::vector<T>& made, const std::vector<T>& expected,
                       const std::vector<float>& of, const KernelTable& table) {
@@ -51,7 +51,8 @@ struct Type {
 
 constexpr Type kTypes[] = {{DType::bf16, test::kBf16, 0x7FC0}, {DType::f16, test::kF16, 0x7E00}};
 
-/// Every half and every middle to the next one with what lies around them, and many others.
+/// Returns every half and every midpoint to the next one with their neighbours, and many other
+/// floats.
 std::vector<float> telling_floats(const HalfFormat& format) {
   std::vector<float> all;
   const auto around = [&](double value) {
@@ -75,8 +76,7 @@ std::vector<float> telling_floats(const HalfFormat& format) {
   return all;
 }
 
-/// Calls body(floats) with all of telling_floats, or with all floats there are where the full run
-/// is asked for.
+/// Calls body(floats) with all of telling_floats, or with all floats in nightly runs.
 template <class Body>
 void for_many_floats(const HalfFormat& format, Body body) {
   if (!test::nightly_run()) return body(telling_floats(format));
@@ -140,8 +140,8 @@ TEST_P(NarrowTypes, floats_become_the_nearest_half_ties_to_even) {
   });
 }
 
-/// Calls body(table, count, shift) with every instruction set, for arrays of many lengths that
-/// begin anywhere.
+/// Calls body(table, count, shift) with every instruction set, for arrays of many lengths and start
+/// positions.
 template <class Body>
 void for_many_arrays(const Body& body) {
   for (const Isa isa : available_isas()) {
@@ -171,7 +171,7 @@ TEST_P(NarrowTypes, arrays_of_any_length_and_place_are_converted_and_nothing_bes
   });
 }
 
-// ---- A bf16 parameter and the remainder of its master
+// ---- A bf16 parameter and the remainder of its master weight
 
 TEST(Remainder, a_master_is_split_by_rounding_half_away_from_zero_and_joined_exactly) {
   const HalfFormat& format = test::kBf16;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One communicator: several threads that come to it while NCCL does not give one of their calls
-// back, and what a call costs the host where NCCL takes it in on a thread of its own, as it does.
+// One communicator: several threads use it while one of their calls is stuck in NCCL. Also the host
+// time of a call if NCCL accepts it on its own thread, as the real one does.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -19,8 +19,8 @@ namespace {
 
 const Bounds kLong{20'000, [] { return Status(); }};
 
-/// The communicators of a group of one rank, and a call on the first that stays inside NCCL until
-/// it is let go; or for so long that whoever waits for it without a deadline is found out.
+/// The communicators of a group of one rank, and a call on the first one that stays inside NCCL
+/// until it is released, or long enough to expose a wait without a deadline.
 class Held {
  public:
   Held() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the nccl comm does with NCCL: what it queues, what it asks for, and how it ends. That what
-// travels by it arrives is in conformance/device_travel_test.cpp and equivalence_test.cpp.
+// How the nccl comm uses NCCL: what it queues, what it requests, and how it ends.
+// conformance/device_travel_test.cpp and equivalence_test.cpp test that its data arrives.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -12,7 +12,7 @@
 namespace zero::test {
 namespace {
 
-// ---- What is queued.
+// ---- Queued work.
 
 TEST(NcclComm, it_has_a_device_and_queues_what_travels) {
   const NcclRanks ranks(2);
@@ -52,7 +52,8 @@ TEST(NcclComm, where_memory_cannot_be_shared_arenas_are_plain_memory_of_the_devi
   });
 }
 
-/// Whole numbers, which any order sums exactly. `of`: a number of the type; `value`: its value.
+/// Uses integers, which any order sums exactly. `of` converts a number to the type, `value` returns
+/// its value.
 template <class T, class Of, class Value>
 void expect_sums(DType dtype, const Of& of, const Value& value) {
   constexpr size_t kWorld = 3, kCount = 1000;
@@ -123,7 +124,7 @@ TEST(NcclComm, reductions_and_gathers_do_not_wait_for_each_other) {
     Queue reductions(*seat->device()), gathers(*seat->device());
     float* const sums = reductions.put(std::vector<float>{1, 2});
     int* const all = gathers.put(std::vector<int>{rank + 1, rank + 1});
-    // The ranks queue the same order on each communicator, and the streams run in any.
+    // The ranks queue in the same order on each communicator, but the streams run in any order.
     expect_ok(seat->queued()->reduce_scatter({}, sums, sums + rank, 1, reductions.stream()));
     expect_ok(seat->queued()->all_gather(all + rank, all, sizeof(int), gathers.stream()));
     EXPECT_EQ(gathers.get(all, 2), (std::vector<int>{1, 2}));
@@ -178,14 +179,14 @@ TEST(NcclComm, one_that_cannot_be_finalized_is_aborted) {
   EXPECT_EQ(ranks.knobs().aborted, 2);
 }
 
-// ---- Children and an engine's own communicator.
+// ---- Children, and an engine's communicator.
 
 TEST(NcclComm, children_have_channels_of_their_own) {
   const NcclRanks ranks(4, 2);
   run(ranks, 4, [&](const Seat& seat, int rank) {
     Result<Call> call = seat->begin(Operation::split);
     ASSERT_TRUE(call.ok());
-    // Rank 3 takes no seat; rank 2 alone; ranks 1 and 0 in this order.
+    // Rank 3 takes no seat, rank 2 is alone, and ranks 1 and 0 are in this order.
     const int32_t color = rank == 3 ? -1 : rank == 2 ? 5 : 1;
     Result<Seat> child = call->split(color, -rank);
     ASSERT_TRUE(child.ok()) << child.failure().text();
@@ -206,7 +207,7 @@ TEST(NcclComm, children_have_channels_of_their_own) {
   });
 }
 
-/// Wrap engines' communicators, abort the comm and look whether they are as before.
+/// Wraps engines' communicators, aborts the comm, and checks that they are unchanged.
 void expect_wrapped_and_left(const NcclRanks& ranks, bool blocking) {
   run_sound_ranks(RankKind::threads, 3, [&](int rank) {
     const nccl::Handle engines = ranks.engines(rank, blocking);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL found while the program runs: what is tried, what is refused, and what libzero believes of
-// its binary interface.
+// How NCCL is found at run time: what is tried, what is refused, and libzero's declarations of its
+// binary interface.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -72,7 +72,7 @@ TEST(NcclLibrary, names_come_from_the_variable_then_the_loader_then_python_envir
   const std::vector<std::string> expected = {
       "/opt/nccl/libnccl.so.2", "libnccl.so.2", "libnccl.so",
       root + "/lib/python3.11/site-packages/nvidia/nccl/lib/libnccl.so.2"};
-  // In a process of its own, whose environment is its own.
+  // A separate process has its own environment.
   test::run_sound_ranks(test::RankKind::processes, 1, [&](int) -> std::string {
     setenv("ZERO_NCCL_PATH", "/opt/nccl/libnccl.so.2", 1);
     setenv("VIRTUAL_ENV", root.c_str(), 1);
@@ -87,7 +87,7 @@ TEST(NcclLibrary, a_version_reads_as_its_three_numbers) {
   EXPECT_EQ(version_text(23203), "2.32.3");
 }
 
-/// The real one, where a machine has it; it loads without a driver.
+/// The real library, if the machine has it. It loads without a driver.
 TEST(NcclLibrary, the_real_library_has_every_function) {
   Result<Library> opened = open_library(library_names());
   if (!opened.ok()) GTEST_SKIP() << opened.failure().text();
@@ -98,7 +98,7 @@ TEST(NcclLibrary, the_real_library_has_every_function) {
 
 #ifdef ZERO_TEST_NCCL_H
 
-/// Each function's type as nccl.h has it, with our words for its types.
+/// Each function's type in nccl.h, expressed in libzero's types.
 template <class T>
 struct Ours : std::type_identity<T> {};
 template <>

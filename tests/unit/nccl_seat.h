@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Seats of nccl comms over the fake library, for tests of what they do with NCCL.
+// Seats of nccl comms over the fake library, for tests of how they use NCCL.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace zero::test {
 
 using Seat = std::shared_ptr<Comm>;
 
-/// body(seat, rank) on every rank of comm `number`.
+/// Runs body(seat, rank) on every rank of comm `number`.
 inline void run(const NcclRanks& ranks, int32_t world,
                 const std::function<void(const Seat& seat, int rank)>& body,
                 const CommOptions& options = {}, int number = 0) {
@@ -28,7 +28,7 @@ inline void run(const NcclRanks& ranks, int32_t world,
   });
 }
 
-/// A stream of a seat's device, and memory that is filled and read through it.
+/// A stream of a seat's device, and memory that is written and read through it.
 class Queue {
  public:
   explicit Queue(Device& device) : device_(device) {
@@ -84,7 +84,7 @@ inline void abort(Comm& comm) {
   comm.abort(cause);
 }
 
-/// A claimed arena, through a call of its own.
+/// Returns a claimed arena, allocated in a separate call.
 inline std::shared_ptr<Arena> allocate(const Seat& seat, size_t bytes) {
   Result<Call> call = seat->begin(Operation::arena_alloc);
   const std::shared_ptr<Arena> arena = made(call->allocate(bytes, ZERO_MEMORY_PER_RANK));

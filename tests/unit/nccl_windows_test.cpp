@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arenas that the nccl comm has NCCL map on all ranks, and how its communicators are asked to work.
+// Arenas that NCCL maps on all ranks for the nccl comm, and the configuration of its communicators.
 #include "nccl_seat.h"
 
 namespace zero::test {

@@ -46,7 +46,7 @@ TEST(SystemCalls, a_test_can_make_one_call_fail_and_take_it_back) {
 TEST(SystemCalls, files_keep_what_is_written_at_an_offset) {
   const Fd fd(os().memfd_create("os_test", MFD_CLOEXEC));
   ASSERT_TRUE(fd.valid());
-  const int64_t far = (int64_t{1} << 32) + 5;  // an offset that 32 bits would cut
+  const int64_t far = (int64_t{1} << 32) + 5;  // an offset that needs more than 32 bits
   ASSERT_EQ(os().pwrite(fd.get(), "zero", 4, far), 4);
   char back[4];
   ASSERT_EQ(os().pread(fd.get(), back, 4, far), 4);
@@ -59,7 +59,7 @@ TEST(SystemCalls, files_keep_what_is_written_at_an_offset) {
   EXPECT_EQ(info.st_size, 100);
 }
 
-/// From now on this process lives on a system without renameat2.
+/// Makes renameat2 fail in this process from now on, as on a system without it.
 bool forbid_renameat2() {
   sock_filter rules[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
                          BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_renameat2, 0, 1),
@@ -73,7 +73,7 @@ bool forbid_renameat2() {
 TEST(SystemCalls, a_rename_without_flags_needs_no_renameat2) {
   char directory[] = "/tmp/zero_os_test_XXXXXX";
   ASSERT_NE(mkdtemp(directory), nullptr);
-  const int at = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);  // no Fd: a child has none
+  const int at = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);  // not an Fd: forks close it
   ASSERT_EQ(os().mkdirat(at, "a", 0700), 0);
   const pid_t child = fork();
   if (child == 0) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Properties of the plan over random sizes, worlds, rules and seals, and its rules against naive
+// Properties of the plan for random sizes, worlds, rules and seals, and its rules against naive
 // models.
 #include "plan/plan.h"
 
@@ -35,7 +35,7 @@ constexpr Kind kKinds[] = {{DType::f32, DType::f32},
 
 using Groups = std::vector<std::vector<PlanParam>>;
 
-/// As Plan takes them: parameters, and the ends of their groups.
+/// The arguments of Plan: parameters, and the ends of their groups.
 struct Flat {
   std::vector<PlanParam> params;
   std::vector<int64_t> ends;
@@ -52,7 +52,7 @@ struct Flat {
 struct Case {
   PlanOptions options;
   std::vector<Groups> seals;
-  size_t dealt = 0;  // all that the first so many sealed is dealt out anew behind them; 0: nothing
+  size_t dealt = 0;  // after this many seals, everything sealed is dealt again; 0: never
 
   Flat flat(size_t sealed) const {
     Flat all;
@@ -61,7 +61,7 @@ struct Case {
   }
 };
 
-/// What rests makes a difference only where all is dealt out anew.
+/// `rests` matters only if everything is dealt again.
 Status add(Plan& plan, const Groups& groups) {
   Flat added = Flat().add(groups);
   for (PlanParam& param : added.params) param.rests = false;
@@ -97,17 +97,17 @@ Groups one_group(const std::vector<int64_t>& counts) {
 
 // ---- Random cases
 
-/// What random sizes are drawn for.
+/// The parameters of a random case.
 struct Shape {
   uint64_t seed;
   int32_t rule, world;
   int64_t bucket_bytes;
   bool one_dtype;
   size_t seals, dealt;  // `dealt` as in Case
-  size_t resting;       // of what is dealt anew, one parameter in so many rests; 0: none
+  size_t resting;       // of what is dealt again, one parameter in this many rests; 0: none
 };
 
-/// Twice all pairs of what a plan is made for.
+/// Returns shapes that contain all pairs of values twice.
 std::vector<Shape> all_shapes() {
   constexpr int32_t kWorlds[] = {1, 2, 3, 4, 5, 7, 8, 16, 61};
   constexpr int64_t kBuckets[] = {1, 1024, 5000, 20'000, 64 * 1024, 8'388'608};
@@ -145,7 +145,7 @@ class Random {
   int64_t count() {
     switch (below(8)) {
       case 0:
-        return below(3);  // none, one, two elements
+        return below(3);  // no, one or two elements
       case 1:
         return 16 * below(200);
       case 2:
@@ -183,7 +183,7 @@ Case random_case(const Shape& shape) {
   return made;
 }
 
-/// To the end of what `rank` owns in the last section where it owns something.
+/// Returns the end of what `rank` owns in the last section in which it owns something.
 int64_t share_end(const Plan& plan, int32_t rank) {
   int64_t end = 0;
   for (size_t s = 0; s < plan.sections().size(); ++s) {
@@ -195,7 +195,7 @@ int64_t share_end(const Plan& plan, int32_t rank) {
 
 int64_t padded(int64_t count) { return (count + kAlignment - 1) / kAlignment * kAlignment; }
 
-/// Intervals [begin, end) that must not overlap and must lie within [0, size).
+/// Checks that intervals [begin, end) do not overlap, and lie within [0, size).
 void expect_disjoint(std::vector<std::pair<int64_t, int64_t>> intervals, int64_t size) {
   std::sort(intervals.begin(), intervals.end());
   int64_t end = 0;
@@ -207,7 +207,7 @@ void expect_disjoint(std::vector<std::pair<int64_t, int64_t>> intervals, int64_t
   EXPECT_LE(end, size);
 }
 
-/// The blocks of a segment, whose parameter begins at `base`.
+/// Returns the blocks of a segment whose parameter begins at `base`.
 std::vector<int64_t> blocks_at(int64_t base, const Segment& segment) {
   std::vector<int64_t> blocks;
   const int64_t begin = base + segment.first;
@@ -215,7 +215,7 @@ std::vector<int64_t> blocks_at(int64_t base, const Segment& segment) {
   return blocks;
 }
 
-/// How many blocks of the layout have something of the segments of `rank` that count.
+/// Returns how many blocks of the layout contain a part of those segments of `rank` that count.
 template <class Counts>
 int64_t blocks_of(const Plan& plan, int32_t rank, const Counts& counts) {
   std::set<int64_t> all;
@@ -232,7 +232,7 @@ class AnyPlan : public testing::TestWithParam<Shape> {
     return rule_ == ZERO_PARTITION_GREEDY || rule_ == ZERO_PARTITION_GREEDY_IN_ORDER;
   }
   const PlanParam& param(int64_t i) const { return params_[static_cast<size_t>(i)]; }
-  /// With their owners.
+  /// Returns all segments with their owners.
   std::vector<std::pair<int32_t, Segment>> all_segments() const {
     std::vector<std::pair<int32_t, Segment>> all;
     for (int32_t rank = 0; rank < world_; ++rank)
@@ -303,12 +303,11 @@ TEST_P(AnyPlan, share_positions_are_aligned_rise_and_fit) {
     int64_t end = 0;
     for (const Segment& segment : plan_.segments(rank)) {
       EXPECT_GE(segment.share, end);
-      // State is as aligned as the parameter's own memory is.
+      // State has the same alignment as the parameter's memory.
       EXPECT_EQ((segment.share - segment.first) % kAlignment, 0);
       end = segment.share + segment.count;
     }
-    // As small as it can be, up to alignment; dealt out anew there may be a gap in its last
-    // block.
+    // As small as possible, up to alignment. After a new deal there may be a gap in its last block.
     EXPECT_GE(share_end(plan_, rank), padded(end));
     EXPECT_LE(share_end(plan_, rank), padded(end) + (given_.dealt > 0 ? kBlock - kAlignment : 0));
   }
@@ -318,7 +317,7 @@ TEST_P(AnyPlan, layout_positions_are_aligned_apart_and_fit) {
   std::vector<std::pair<int64_t, int64_t>> intervals;
   for (int64_t i = 0; i < plan_.params(); ++i) {
     EXPECT_EQ(plan_.layout(i) % kAlignment, 0);
-    // With its padding: ZERO_PARAM_PADDED lets that be written.
+    // The padding counts, because ZERO_PARAM_PADDED lets it be written.
     intervals.emplace_back(plan_.layout(i), plan_.layout(i) + padded(param(i).count));
   }
   expect_disjoint(intervals, plan_.end().layout);
@@ -410,8 +409,8 @@ TEST(Plan, grid_is_by_falling_order_with_later_ones_first_on_ties) {
   EXPECT_EQ(plan.grid(5), kBlock);
 }
 
-/// Under EVEN a norm's piece, one parameter's part of one block, has one owner, and before anything
-/// is dealt out anew a whole block has.
+/// With EVEN, a piece of a norm (one parameter's part of one block) has one owner. Before
+/// everything is dealt again, so does a whole block.
 TEST_P(AnyEvenPlan, blocks_have_one_owner_under_even) {
   std::map<std::pair<int64_t, int64_t>, int32_t> owners;
   for (const auto& [rank, segment] : all_segments()) {
@@ -468,7 +467,7 @@ TEST_P(AnyPlan, earlier_owners_and_places_never_move_on_add) {
   }
 }
 
-/// The greedy rules as they are told: a list of totals, searched from the start for every tensor.
+/// The greedy rules as documented: a list of totals, searched from the start for every tensor.
 std::vector<int32_t> naive_greedy(const Case& given) {
   std::vector<int64_t> totals(static_cast<size_t>(given.options.world), 0);
   std::vector<int32_t> owners;
@@ -515,9 +514,9 @@ TEST_P(AnyPlan, dealt_anew_moves_nothing_where_one_seal_is_all_trained) {
   EXPECT_FALSE(again.in_place());
 }
 
-/// Parameters keep their distances on the grid up to whole blocks. So what is trained leaves room
-/// where something rested, and the other way round: less than a block for each, and never more than
-/// what stood there.
+/// Parameters keep their distances on the grid up to whole blocks. Trained parameters therefore
+/// leave gaps where others rested, and vice versa. A gap is less than a block per parameter, and
+/// never more than what was there.
 TEST_P(AnyPlan, dealt_anew_keeps_the_grid_and_leaves_small_gaps) {
   if (given_.dealt == 0) return;
   const Plan before = make(undealt(given_));
@@ -528,8 +527,8 @@ TEST_P(AnyPlan, dealt_anew_keeps_the_grid_and_leaves_small_gaps) {
   EXPECT_LE(plan_.end().layout, before.end().layout + gaps + ends * kBlock * world_);
 }
 
-/// What rests comes behind what does not, so the greedy rules deal it out as if it were a group
-/// that came later; and the even rule gives every rank as much of both.
+/// Resting parameters come after the others. The greedy rules deal them like a group that was added
+/// later, and EVEN gives every rank the same amount of both.
 TEST_P(AnyPlan, dealt_anew_balances_what_is_trained_by_itself) {
   Case dealt = given_;
   dealt.dealt = dealt.seals.size();
@@ -594,7 +593,8 @@ TEST_P(AnyPlan, manual_owners_are_as_given) {
 TEST(Plan, whole_tensor_layout_is_by_owner_each_padded_to_the_longest) {
   Plan plan({3, ZERO_PARTITION_MANUAL, 1 << 20});
   ASSERT_TRUE(add(plan, {{{10, 0, 2}, {40, 1, 0}, {20, 2, 2}, {1, 3, 0}}}).ok());
-  // Rank 0: parameter 3 in 16, parameter 1 in 48; rank 2: parameter 2 in 32, parameter 0 in 16.
+  // Rank 0 has parameter 3 in 16 and parameter 1 in 48; rank 2 has parameter 2 in 32 and parameter
+  // 0 in 16.
   EXPECT_EQ(plan.end().layout, 3 * 64);
   EXPECT_EQ(plan.layout(3), 0);
   EXPECT_EQ(plan.layout(1), 16);
@@ -609,7 +609,8 @@ TEST(Plan, whole_tensor_layout_is_by_owner_each_padded_to_the_longest) {
 }
 
 TEST(Plan, even_buckets_are_full_ones_then_what_is_left_for_all_then_single_blocks) {
-  // 2 ranks, buckets of 4 blocks, 11 blocks: two full, one of 2, one of a block for rank 0 alone.
+  // 2 ranks, buckets of 4 blocks, 11 blocks: two full ones, one of 2 blocks, and one of a block for
+  // rank 0.
   const Plan plan =
       make({{2, ZERO_PARTITION_EVEN, 4 * (4 * kBlock + 100)}, {one_group({11 * kBlock - 7})}});
   const std::vector<Transfer> transfers = plan.transfers(true);
@@ -690,9 +691,10 @@ TEST(Plan, parameters_without_elements_have_one_owner_and_need_no_memory) {
     EXPECT_TRUE(plan.transfers(true).empty());
     EXPECT_TRUE(plan.transfers(false).empty());
     EXPECT_EQ(owners_of(plan), (std::vector<int32_t>{0, 0}));
-    // Behind a region that ends with its last block, too.
+    // The same after a region that ends with its last block.
     ASSERT_TRUE(add(plan, {{{0, 0, 3}, {4 * kBlock, 1, 3}}}).ok());
-    // EVEN: the last block's owner; greedy: the least loaded, after the larger one or before it.
+    // EVEN: the last block's owner. Greedy: the rank with the least, after the larger parameter or
+    // before it.
     const int32_t owner = rule == ZERO_PARTITION_GREEDY            ? 1
                           : rule == ZERO_PARTITION_GREEDY_IN_ORDER ? 0
                                                                    : 3;
@@ -717,7 +719,7 @@ TEST(Plan, totals_that_overflow_are_refused_and_nothing_is_added) {
     expect_refused(plan, one_group({kMaxElements - 10}), "limit");
     expect_refused(plan, one_group({-1}), "parameter 1: negative count -1");
   }
-  // A layout can pass the limit where the parameters do not.
+  // A layout can exceed the limit even if the parameters do not.
   Plan manual({1000, ZERO_PARTITION_MANUAL, 4096});
   expect_refused(manual, one_group({kMaxElements / 500}), "laid out for 1000 ranks");
   EXPECT_EQ(manual.owned_elements(0), 0);

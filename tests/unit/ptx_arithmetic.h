@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ptx_test.cpp computes on the host, and ptx_kernels.cu by what nvcc makes of the same lines.
+// Computations for ptx_test.cpp on the host, and for ptx_kernels.cu, which nvcc compiles from the
+// same code.
 #pragma once
 
 #include <cmath>
@@ -21,11 +22,11 @@ struct Arguments {
 
 struct Computed {
   const Arguments* in;
-  uint64_t* out;  // kResults of each
+  uint64_t* out;  // kResults for each argument
   uint32_t count;
 };
 
-/// One result after the other. Of numbers that are NaN, only that.
+/// Stores one result after the other. All NaNs are stored as the same value.
 struct Results {
   uint64_t* next;
   ZERO_ELEMENT void operator()(uint64_t word) { *next++ = word; }

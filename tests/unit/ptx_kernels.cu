@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels for ptx_test.cpp: sound ones, and each beside it one that lacks what makes it so.
+// Kernels for ptx_test.cpp: correct ones, and for each a version with a fault.
 #include <cstdint>
 
 #include "unit/ptx_arithmetic.h"
 
 namespace {
 
-/// The sums of blocks, added by the block that comes last.
+/// Adds the sums of blocks. The last block to arrive does it.
 template <bool fences>
 __device__ void add_up(const uint32_t* in, uint32_t* parts, uint32_t* done, uint32_t* sum) {
   __shared__ uint32_t values[64];

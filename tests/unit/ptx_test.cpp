@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What runs the PTX of kernels in the tests: it computes what the host does, and ends a launch that
-// touches what it may not. Each kernel of ptx_kernels.cu is here by its name.
+// Tests the machine that runs the PTX of kernels: it computes the same as the host, and ends a
+// launch with an illegal access. Each kernel of ptx_kernels.cu is used here by its name.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -35,7 +35,7 @@ class Launch {
   explicit Launch(std::string name) : name_(std::move(name)) {
     for (size_t i = 0; i < in.size(); i++) in[i] = static_cast<u32>(i * i);
   }
-  /// What ended it, "" if nothing did.
+  /// Runs the kernel. Returns what ended it, or "" if nothing did.
   std::string run(u32 blocks = 1, u32 count = kThreads) {
     const Words words = {in.data(), out.data(), more.data(), count};
     Memory memory({{in.data(), 4 * kThreads * sizeof(u32), false, "in"},
@@ -51,7 +51,7 @@ class Launch {
   }
 
   u64 seed = 1;
-  // One more than is given.
+  // One more element than is given.
   alignas(16) std::array<u32, 4 * kThreads + 1> in{};
   std::array<u32, kThreads + 1> out{}, more{};
 
@@ -86,7 +86,7 @@ TEST(Ptx, computes_what_the_host_computes) {
     ASSERT_EQ(found[i], expected[i]) << "result " << i % kResults << " of " << i / kResults;
 }
 
-/// A launch that lacks something, which is found in these words.
+/// A launch with a fault, which is reported with these words.
 struct Faulty {
   const char *kernel, *what;
   u32 blocks = 1, count = kThreads;
@@ -104,7 +104,7 @@ TEST_P(PtxFault, is_found) {
 INSTANTIATE_TEST_SUITE_P(
     , PtxFault,
     ::testing::Values(
-        // Values are right, for all that.
+        // The values are right nevertheless.
         Faulty{"sums_of_blocks_without_fences", "without an order", 4},
         Faulty{"turn_without_barrier", "of the block's shared memory"},
         Faulty{"write_one_too_many", "0 bytes behind the end of out"},
@@ -152,7 +152,7 @@ TEST(Ptx, threads_exchange_by_barriers_and_lanes_as_they_say) {
   }
 }
 
-/// Two words, and what threads of blocks of their own do there one after the other.
+/// Two words, and accesses to them by threads of separate blocks, one after the other.
 class TwoWords {
  public:
   void loads(u32 block, u32 word = 0) { touch(block, Use::loads, false, word, 4); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays of any floating type, at any place, with values of any kind; and settings of any rule.
+// Arrays of any floating type, at any position, with values of any kind, and settings of any rule.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ inline constexpr Kind kKinds[] = {Kind::ordinary, Kind::any_exponent, Kind::deno
                                   Kind::special};
 inline constexpr DType kFloats[] = {DType::f32, DType::f64, DType::bf16, DType::f16};
 
-/// 0 to 70 covers every remainder of every vector width; the rest crosses blocks.
+/// 0 to 70 covers every remainder of every vector width. The rest crosses blocks.
 inline std::vector<size_t> telling_counts() {
   std::vector<size_t> all;
   for (size_t count = 0; count <= 70; ++count) all.push_back(count);
@@ -41,7 +41,7 @@ inline FloatFields fields_of(DType type) {
   return type == DType::f32 ? FloatFields{8, 23} : FloatFields{11, 52};
 }
 
-/// The bits of a number of that kind. Every NaN is quiet.
+/// Returns the bits of a number of that kind. Every NaN is quiet.
 inline uint64_t random_bits(Random& random, DType type, Kind kind) {
   const FloatFields fields = fields_of(type);
   const uint64_t mantissas = uint64_t{1} << fields.mantissa_bits;
@@ -64,7 +64,7 @@ inline uint64_t random_bits(Random& random, DType type, Kind kind) {
   return sign | exponent * mantissas | mantissa;
 }
 
-/// `count` elements of a type behind `shift` elements and a margin, with a margin behind them.
+/// `count` elements of a type after `shift` elements and a margin, with another margin after them.
 class Elements {
  public:
   Elements(Random& random, DType type, size_t count, size_t shift, Kind kind, bool positive = false)
@@ -89,7 +89,7 @@ class Elements {
     return reinterpret_cast<Value*>(data());
   }
 
-  /// Halves by the definition of their formats.
+  /// Halves are evaluated from the definition of their formats.
   double value(size_t i) const {
     const uint64_t bits = bits_of(i);
     if (type_ == DType::f64) return std::bit_cast<double>(bits);
@@ -97,7 +97,7 @@ class Elements {
     return (type_ == DType::bf16 ? kBf16 : kF16).value(static_cast<uint32_t>(bits));
   }
 
-  /// The same elements, but for the bits of NaNs, and the same bytes around them.
+  /// Compares the elements, except the bits of NaNs, and the bytes around them.
   ::testing::AssertionResult equals(const Elements& other) const {
     const size_t bytes = lines_.size() * sizeof(Line), size = size_of(type_);
     const std::byte* const a = &lines_[0].bytes[0];
@@ -142,7 +142,7 @@ inline std::vector<double> defaults_of(const Rule& rule) {
   return settings;
 }
 
-/// Settings that a rule allows, which change from one to the next in what they switch on.
+/// Returns valid settings of a rule. They switch different features on in each call.
 inline std::vector<double> random_settings(Random& random, const Rule& rule) {
   std::vector<double> settings = defaults_of(rule);
   for (size_t i = 0; i < settings.size(); i++) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums over ranks from every floating type to both types of sums, on every instruction set, against
-// plain loops. NaNs are equal to each other whatever their payload.
+// Sums over ranks from every floating type to both types of sums, on every instruction set,
+// compared with plain loops. All NaNs count as equal.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -24,7 +24,7 @@ constexpr Norm kNorms[] = {Norm::none, Norm::abs, Norm::squares, Norm::largest};
 
 uint64_t bits(double value) { return std::isnan(value) ? ~0ull : std::bit_cast<uint64_t>(value); }
 
-/// Terms in fp64, in eight lanes.
+/// Adds terms in fp64, in eight lanes.
 struct Lanes {
   double lane[8] = {};
   void add(size_t i, double term) { lane[i % 8] += term; }

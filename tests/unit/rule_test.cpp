@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules against the published formulas, evaluated in fp64 from the settings themselves.
+// The rules compared with the published formulas, evaluated in fp64 from the settings.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ struct Change {
   double value;
 };
 
-/// The defaults but for `changes`.
+/// Returns the defaults with `changes`.
 std::vector<double> with(const Rule& rule, const std::vector<Change>& changes) {
   std::vector<double> settings = test::defaults_of(rule);
   for (const Change& change : changes)
@@ -41,7 +41,7 @@ std::vector<double> with(const Rule& rule, const std::vector<Change>& changes) {
   return settings;
 }
 
-/// Those of `changes` that the rule knows.
+/// Returns those of `changes` that the rule knows.
 std::vector<Change> known(const Rule& rule, std::vector<Change> changes) {
   std::erase_if(changes, [&](const Change& c) { return find_setting(rule, c.name) < 0; });
   return changes;
@@ -58,7 +58,7 @@ INSTANTIATE_TEST_SUITE_P(, EveryRule, ::testing::Range(0, kRuleCount),
 
 // ---- The table
 
-/// "name=default ..." and the slots, in order.
+/// Returns "name=default ..." and the slots, in order.
 std::string in_words(std::span<const Setting> settings) {
   std::ostringstream words;
   for (const Setting& one : settings)
@@ -215,7 +215,7 @@ TEST(Rule, slots_are_used_only_where_settings_ask) {
 
 // ---- The formulas
 
-/// A number and what fp32 may have lost of it so far, in roundings of 2^-24 to first order.
+/// A number and its possible error in fp32, in roundings of 2^-24 to first order.
 struct Fuzzy {
   double value;
   double error = 0;
@@ -252,7 +252,7 @@ struct Values {  // settings by name
   bool is(const char* name) const { return find_setting(rule, name) >= 0 && (*this)[name] != 0; }
 };
 
-/// What a rule makes of one element, in the words of its paper. `first`: slots hold nothing.
+/// The update of one element, as in the rule's paper. `first`: slots are empty.
 struct Model {
   const Values& s;
   const int64_t step;
@@ -267,7 +267,7 @@ struct Model {
   }
   Fuzzy gradient() const { return {s.is("maximize") ? -grad : grad, 2 * std::fabs(grad)}; }
   void shrink() { theta = c(1 - s["lr"] * s["weight_decay"]) * theta; }
-  /// With weight decay, unless that is decoupled and shrinks theta.
+  /// Returns the gradient with weight decay, unless that is decoupled and shrinks theta.
   Fuzzy decayed() {
     if (!s.is("weight_decay")) return gradient();
     if (!s.is("decoupled_weight_decay")) return gradient() + c(s["weight_decay"]) * theta;
@@ -375,7 +375,7 @@ struct Model {
     theta = theta - Fuzzy{sign(g.value)} * slots[1];
     slots[0] = g;
   }
-  /// In the paper betas are what is new of an average.
+  /// The paper's betas are the weights of the new values of averages.
   void adan() {
     const Fuzzy g = gradient();
     const double beta2 = 1 - s["beta2"];
@@ -389,7 +389,8 @@ struct Model {
     const Fuzzy eta = c(s["lr"]) / (root(slots[2] / c(corrected("beta3"))) + c(s["eps"]));
     theta = (theta - eta * (m_hat + c(1 - beta2) * v_hat)) / c(1 + s["lr"] * s["weight_decay"]);
   }
-  /// Its slow average as in the paper's appendix, where logarithms are of f: 0.5 = beta^(t + 1).
+  /// Computes the slow average as in the paper's appendix, where logarithms are of f: 0.5 = beta^(t
+  /// + 1).
   void ademamix() {
     const Fuzzy g = gradient();
     moments(g);
@@ -411,7 +412,7 @@ struct Model {
 
 using Tensor = std::vector<Model>;
 
-/// Of what fp32 made, in first order.
+/// Returns a norm with its error in fp32, to first order.
 template <class Of>
 Fuzzy norm_of(const Tensor& tensor, const Of& of) {
   double squares = 0, error = 0;
@@ -474,7 +475,7 @@ void step_by_paper(int32_t optimizer, Tensor& tensor, const Values& s) {
   for (Model& element : tensor) (element.*kModels.at(optimizer))();
 }
 
-/// Rule::next_product of all steps before this one.
+/// Returns Rule::next_product of all steps before this one.
 double product_before(const Rule& rule, const std::vector<double>& settings, int64_t step) {
   double product = 1;
   if (rule.next_product == nullptr) return product;
@@ -483,7 +484,7 @@ double product_before(const Rule& rule, const std::vector<double>& settings, int
   return product;
 }
 
-/// Values that a slot of that name can have.
+/// Returns a value that a slot of that name can have.
 template <class Real>
 Real random_state(std::string_view slot, Real square_avg, Random& random) {
   std::normal_distribution<Real> normal;
@@ -494,8 +495,8 @@ Real random_state(std::string_view slot, Real square_avg, Random& random) {
   return any_sign ? value : value * value + Real(1e-6);
 }
 
-/// How much more than fp32's the error of a type may be. An fp64 one is that of the scalars too:
-/// 1 - beta^step cancels, which one rounding to fp32 hides.
+/// The tolerance of a type relative to that of fp32. In fp64 it includes the error of scalars: 1 -
+/// beta^step cancels, which rounding to fp32 hides.
 template <class Real>
 constexpr double kShare = 1;
 template <>
@@ -503,8 +504,8 @@ constexpr double kShare<double> = 1e-4;
 
 struct Moment {
   int64_t step;
-  bool first;              // slots hold nothing
-  bool no_param, no_grad;  // all zeros; without a gradient, state is too
+  bool first;              // slots are empty
+  bool no_param, no_grad;  // all zeros; without a gradient, state is also zero
 };
 
 template <class Real>
@@ -517,7 +518,7 @@ void check_step_in(int32_t optimizer, const std::vector<double>& settings, const
   std::normal_distribution<Real> normal;
   std::vector<Real> param(kElements), grad(kElements), slots[kMaxSlots];
   const uint32_t used = rule.slots_used(settings);
-  constexpr Real kUnread = std::numeric_limits<Real>::quiet_NaN();  // whoever reads it shows it
+  constexpr Real kUnread = std::numeric_limits<Real>::quiet_NaN();  // shows any read
   for (int s = 0; s < kMaxSlots; ++s)
     slots[s].resize(kElements, (used >> s & 1) != 0 ? 0 : kUnread);
   Tensor tensor;
@@ -536,7 +537,7 @@ void check_step_in(int32_t optimizer, const std::vector<double>& settings, const
                    {settings.data(), moment.step, moment.first ? 0u : ~0u, kFactor,
                     product_before(rule, settings, moment.step)});
   step_by_paper(optimizer, tensor, values);
-  constexpr double kOne = 0x1p-23 * kShare<Real>;  // twice what a rounding may lose
+  constexpr double kOne = 0x1p-23 * kShare<Real>;  // twice the largest error of a rounding
   for (size_t i = 0; i < kElements; ++i) {
     const Model& model = tensor[i];
     ASSERT_NEAR(param[i], model.theta.value, kOne * model.theta.error) << "param " << i;
@@ -550,8 +551,8 @@ void check_step_in(int32_t optimizer, const std::vector<double>& settings, const
   }
 }
 
-/// What changes a formula by more than numbers is switched on as the bits of `choice` say; of the
-/// numbers, one of two is taken.
+/// Returns settings in which the bits of `choice` switch features of the formula on. For each
+/// numeric setting, one of two values is selected.
 std::vector<double> telling_settings(const Rule& rule, unsigned choice, Random& random) {
   const Change on[] = {{"weight_decay", 0.1},   {"maximize", 1},
                        {"momentum", 0.9},       {"dampening", 0.4},
@@ -581,7 +582,7 @@ std::vector<double> telling_settings(const Rule& rule, unsigned choice, Random& 
 /// In fp32 and in fp64.
 TEST_P(EveryRule, follows_its_published_formula) {
   Random random(3);
-  const int zeros = rule_.trust == nullptr ? 1 : 3;  // where norms matter: none, of what
+  const int zeros = rule_.trust == nullptr ? 1 : 3;  // with norms: none, param, grad
   for (unsigned choice = 0; choice < 32; ++choice) {
     for (const int64_t step : {1, 2, 5, 6, 7, 1000}) {
       for (int turn = 0; turn < 2 * zeros; ++turn) {
@@ -609,11 +610,11 @@ TEST(Rule, trust_ratios_keep_a_nan) {
   }
 }
 
-// ---- What the formulas imply, bit for bit
+// ---- Consequences of the formulas, bitwise
 
 constexpr size_t kTrained = 100;
 
-/// The bits of `kTrained` parameters after five steps, and of their slots.
+/// Returns the bits of `kTrained` parameters and their slots after five steps.
 std::vector<uint32_t> train(const Rule& rule, int32_t optimizer,
                             const std::vector<double>& settings, float scale, double factor,
                             float first_param = 0.5f) {
@@ -657,7 +658,7 @@ TEST_P(EveryRule, without_decay_a_parameter_never_reaches_its_state) {
     EXPECT_TRUE(std::isfinite(std::bit_cast<float>(trained[(1 + slot) * kTrained])));
 }
 
-/// One element that is updated again and again.
+/// One element that is updated repeatedly.
 struct OneElement {
   const int32_t optimizer;
   float param = 0, grad = 4;

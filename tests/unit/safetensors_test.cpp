@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Headers of safetensors files: what is built parses back, and the rules of the format hold one by
-// one.
+// Headers of safetensors files: what is built can be parsed, and each rule of the format holds.
 #include "state/safetensors.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +24,7 @@ std::string length_bytes(uint64_t length) {
   return out;
 }
 
-/// Both steps of reading a header, as load takes them.
+/// Reads a header in two steps, like a load.
 Result<SafetensorsHeader> parse(std::string_view file) {
   const uint64_t length = ZERO_TRY(safetensors_header_bytes(file.substr(0, 8), file.size()));
   return parse_safetensors_header(file.substr(8, length), file.size());

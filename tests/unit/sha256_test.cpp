@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SHA-256 and HMAC against the standards' own vectors; python3's hashlib where it can be asked.
+// SHA-256 and HMAC, compared with the vectors of the standards, and with python3's hashlib if
+// available.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -51,7 +52,6 @@ TEST(Sha256, hmac_equals_the_vectors_of_rfc_4231) {
             "9b09ffa71b942fcb27635fbcd5b0e944bfdc63644f0713938a7f51535c3a35e2");
 }
 
-/// Every length around the ends of blocks, of message and of key.
 TEST(Sha256, digests_that_differ_in_any_bit_are_not_equal) {
   const Sha256 digest = sha256(bytes_of("abc"));
   EXPECT_TRUE(equal_in_constant_time(digest, sha256(bytes_of("abc"))));
@@ -62,6 +62,7 @@ TEST(Sha256, digests_that_differ_in_any_bit_are_not_equal) {
   }
 }
 
+/// The lengths include all around the ends of blocks, of the message and of the key.
 TEST(Sha256, equals_pythons_at_every_length) {
   constexpr char kProgram[] =
       "python3 -c \"import hashlib,hmac\n"

@@ -49,7 +49,7 @@ TEST(Status, every_code_has_its_own_name_and_other_numbers_have_none) {
   EXPECT_STREQ(code_name(ZERO_SKIPPED), "ZERO_SKIPPED");
   EXPECT_STREQ(code_name(ZERO_ERR_PEER_DEAD), "ZERO_ERR_PEER_DEAD");
   EXPECT_STREQ(code_name(ZERO_ERR_INTERNAL), "ZERO_ERR_INTERNAL");
-  // Which numbers have one, tests/abi/check_texts.py compares with zero.h.
+  // tests/abi/check_texts.py compares the numbers that have a name with zero.h.
   std::set<std::string> names;
   size_t found = 0;
   for (Code code = -200; code <= 200; ++code) {

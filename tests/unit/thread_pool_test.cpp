@@ -39,7 +39,7 @@ TEST(ThreadPool, every_thread_works_once_a_run) {
   for (int threads : {1, 2, 3, 7}) {
     const auto pool = make_pool(threads);
     EXPECT_EQ(pool->threads(), threads);
-    std::vector<int> runs(static_cast<size_t>(threads));  // plain: run() must order it
+    std::vector<int> runs(static_cast<size_t>(threads));  // not atomic: run() must order it
     for (int round = 1; round <= 500; ++round) {
       pool->run([&](int thread) { ++runs[static_cast<size_t>(thread)]; });
       for (const int count : runs) ASSERT_EQ(count, round);
@@ -103,7 +103,7 @@ TEST(ThreadPool, a_wake_that_the_system_refuses_hangs_nobody) {
     errno = EPERM;
     return -1;
   };
-  // In a process of its own: what hangs is killed.
+  // Runs in a separate process, which is killed if it hangs.
   test::run_sound_ranks(
       test::RankKind::processes, 1,
       [=](int) {

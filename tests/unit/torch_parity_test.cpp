@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every optimizer and flag against recorded runs of torch.optim (tests/data/make_torch_traces.py),
-// at torch's own tolerance for fp32, on every instruction set.
+// Every optimizer and flag compared with recorded runs of torch.optim
+// (tests/data/make_torch_traces.py), with torch's own tolerance for fp32, on every instruction set.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -83,8 +83,8 @@ Traces read_traces() {
   return traces;
 }
 
-/// A vector and, for each element, the largest magnitude it ever had: what rounding errors scale
-/// with once values cancel.
+/// A vector, and the largest magnitude that each element ever had. Rounding errors scale with that
+/// after values cancel.
 struct Tracked {
   Row values = Row(kParameters);
   Row largest = Row(kParameters);
@@ -111,7 +111,7 @@ void apply_changes(const Case& c, int64_t step, std::vector<double>& settings) {
   }
 }
 
-/// `rows`: this case's part of traces.f32.
+/// `rows` is this case's part of traces.f32.
 void run_case(const Case& c, const Row& start, const Row* gradients, const Row* rows, Isa isa) {
   const Rule& rule = *c.rule;
   std::vector<double> settings = test::defaults_of(rule);

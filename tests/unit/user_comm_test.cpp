@@ -131,14 +131,14 @@ TEST(UserComm, calls_no_function_once_it_is_broken) {
   EXPECT_EQ(calls, 0);
 }
 
-/// Breaks the results of an exchange in the ways that engines do. One rank is enough to notice.
+/// Breaks the results of an exchange in the ways that engines do. It is enough if one rank notices.
 Code broken_exchange(void* ctx, const void* send, void* recv, size_t bytes) {
   const auto& seat = *static_cast<EngineSeat*>(ctx);
   if (!seat.engine->exchange(seat, send, recv, bytes)) return -1;
   auto* const all = static_cast<std::byte*>(recv);
   const Code way = seat.before("way");
   if (way == 1) std::swap_ranges(all, all + bytes, all + bytes);  // in another order
-  if (way == 2) all[bytes * 2 - 1] ^= std::byte{1};               // rank 1 gets itself back damaged
+  if (way == 2) all[bytes * 2 - 1] ^= std::byte{1};               // damages rank 1's own record
   if (way == 3) std::fill(all, all + bytes, std::byte{0});        // one is missing
   return ZERO_OK;
 }

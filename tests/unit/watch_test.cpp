@@ -12,10 +12,11 @@ namespace {
 constexpr int64_t kMs = 1'000'000;
 int64_t time_ms = 0;
 
-/// Time that passes only where a test adds to it.
+/// A clock that only tests advance.
 class Watches : public ::testing::Test {
  protected:
-  /// Returns how long a wait lasts whose rank runs for `run_ms`, then not for `stop_ms`, and so on.
+  /// Returns how long a wait lasts if its rank runs for `run_ms`, then not for `stop_ms`, and so
+  /// on.
   static int64_t wait_ms(int64_t limit_ms, int64_t stop_ms, int64_t run_ms) {
     const int64_t begin_ms = time_ms;
     Watch watch({"test", "wait", limit_ms, false});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step of a whole tensor by the kernels, with its trust ratio where the rule has one.
+// A step of a whole tensor with the kernels, including the trust ratio if the rule has one.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,8 @@ double plain_norm(const Real* values, size_t count) {
   return static_cast<double>(std::sqrt(sum));
 }
 
-/// Of every rule. LAMB's first kernel is taken as an update: the parameter becomes the direction.
+/// Returns the kernel of any rule. LAMB's first kernel counts as an update that replaces the
+/// parameter by the direction.
 template <class Real>
 std::function<uint64_t(const UpdateRunOf<Real>&, const Scalars&)> update_kernel(Isa isa,
                                                                                 int32_t optimizer) {

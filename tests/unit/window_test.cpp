@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the host sees a device's memory: in pieces, of any size, and never two in one buffer.
+// How the host accesses a device's memory: in pieces of any size, and never with two in one buffer.
 #include "device/window.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of zero.h in any order, with any arguments that a caller may give, on one to three ranks
-// that are threads. Most are made by all ranks, some by a part of them.
+// Calls of zero.h in any order, with any arguments that a caller may pass, on one to three ranks
+// that are threads. All ranks make most of them, and some ranks make the others.
 #include <cmath>
 #include <cstring>
 #include <thread>
@@ -16,7 +16,7 @@ namespace {
 using zero::fuzz::must;
 
 constexpr int kTensors = 4;
-constexpr size_t kRoom = 4096;  // elements of 8 bytes, of the largest of them
+constexpr size_t kRoom = 4096;  // elements of 8 bytes, in the largest tensor
 
 template <class Struct>
 Struct initialized() {
@@ -25,7 +25,7 @@ Struct initialized() {
   return made;
 }
 
-/// Numbers that callers get wrong.
+/// Returns numbers that callers often pass by mistake.
 int64_t odd_number(uint8_t choice) {
   constexpr int64_t kOdd[] = {-1, INT64_MIN, INT64_MAX, INT32_MAX, 1'000'000, -2, 256, 4096};
   return choice < 200 ? choice % 5 : kOdd[choice % std::size(kOdd)];
@@ -36,7 +36,7 @@ double odd_double(uint8_t choice) {
   return choice < 128 ? 0.1 * (choice % 10) : kOdd[choice % std::size(kOdd)];
 }
 
-/// One call: what, by which ranks, and arguments.
+/// One call: its kind, the ranks that make it, and its arguments.
 struct Step {
   uint8_t what, ranks, a, b, c;
 };
@@ -48,7 +48,7 @@ struct Job {
   std::vector<Step> steps;
 };
 
-/// One rank's handles and memory.
+/// The handles and memory of one rank.
 class Rank {
  public:
   Rank(const Job& job, int rank) : job_(job), rank_(rank) {
@@ -74,7 +74,7 @@ class Rank {
   }
 
  private:
-  /// No call may return anything else, or find a bug in the library.
+  /// Checks that a call returns nothing else, and reports no bug in the library.
   static void check(zero_status status) {
     if (status == ZERO_ERR_INTERNAL) std::fprintf(stderr, "%s\n", zero_last_error());
     must(
@@ -253,7 +253,7 @@ class Rank {
     }
   }
 
-  /// Saves, loads and extras.
+  /// Makes saves, loads, and calls on extras.
   void keep(const Step& step) {
     const std::string place = job_.folder + "/" + std::to_string(step.a % 2);
     size_t count = 0;
@@ -284,7 +284,7 @@ class Rank {
     }
   }
 
-  /// Calls on the comm, and new optimizers.
+  /// Makes calls on the comm, and creates optimizers.
   void talk(const Step& step) {
     switch (step.what % 7) {
       case 0:

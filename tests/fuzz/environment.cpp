@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Variables of launchers, a line each: "WORLD_SIZE=2".
+// Variables of launchers, one per line: "WORLD_SIZE=2".
 #include <map>
 #include <string>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exchanges over a connection whose other end is a rank that sends frames of its own making.
+// Exchanges over a connection whose other end is a rank that sends arbitrary frames.
 #include <sys/socket.h>
 
 #include "base/hash.h"
@@ -10,7 +10,7 @@ using namespace zero;
 
 namespace {
 
-/// Sends a frame of any kind, mostly of a size that some kind has.
+/// Sends a frame of any kind, usually with the size of some kind.
 void send_frame(fuzz::Input& input, Link& link) {
   constexpr size_t kSizes[] = {0, 8, 16, 144, sizeof(Cause)};
   const auto kind = static_cast<FrameKind>(input.below(20));
@@ -36,7 +36,7 @@ void exchange(fuzz::Input& input) {
     Link other{Fd(ends[1])};
     while (!input.empty()) send_frame(input, other);
   }
-  // It has gone by now, so that each of these ends at once.
+  // The other side is closed by now, so that each call ends at once.
   const std::byte mine[8] = {};
   std::byte all[16];
   const Patience patience{"zero_step", "vote", 60'000, true};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the targets of libFuzzer have in common: an input that is taken apart, sentences that must
-// hold, and the descriptors that are open.
+// What all libFuzzer targets use: an input that is taken apart, sentences that must hold, and the
+// number of open descriptors.
 #pragma once
 
 #include <algorithm>
@@ -18,14 +18,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace zero::fuzz {
 
-/// Ends the program unless the sentence holds: so a fuzzer is told what it has found.
+/// Ends the program unless the sentence holds, so that the fuzzer reports it.
 inline void must(bool holds, std::string_view sentence) {
   if (holds) return;
   std::fprintf(stderr, "false: %.*s\n", static_cast<int>(sentence.size()), sentence.data());
   std::abort();
 }
 
-/// Every refusal has one of these codes, and says why.
+/// Every refusal must have one of these codes, and a text.
 inline void must_refuse(const Status& status, std::initializer_list<Code> codes) {
   const bool known = std::find(codes.begin(), codes.end(), status.code()) != codes.end();
   if (!known) std::fprintf(stderr, "%d: %s\n", status.code(), status.text().c_str());
@@ -33,7 +33,7 @@ inline void must_refuse(const Status& status, std::initializer_list<Code> codes)
   must(!status.text().empty(), "a refusal says why");
 }
 
-/// While this lives, as many descriptors may be opened as are closed.
+/// Checks that as many descriptors are closed as are opened while this exists.
 class SameDescriptors {
  public:
   SameDescriptors() = default;
@@ -46,7 +46,7 @@ class SameDescriptors {
   const int64_t before_ = count();
 };
 
-/// Bytes of a fuzzer. Behind their end there are zeros.
+/// The bytes of a fuzzer's input, followed by zeros.
 class Input {
  public:
   Input(const uint8_t* data, size_t size) : left_(reinterpret_cast<const char*>(data), size) {}
@@ -64,7 +64,7 @@ class Input {
     std::memcpy(static_cast<void*>(&words), taken.data(), taken.size());
     return words;
   }
-  /// A number below `end`.
+  /// Returns a number below `end`.
   size_t below(size_t end) { return take() % end; }
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A connection whose other end sends bytes and descriptors of its own making, in parts.
+// A connection whose other end sends arbitrary bytes and descriptors, in parts.
 #include "comm/link.h"
 
 #include <sys/socket.h>
@@ -53,7 +53,7 @@ void talk(fuzz::Input& input) {
     take_all();
   }
   other.reset();
-  // A call takes no more than lies before the next descriptors.
+  // A call takes only what comes before the next descriptors.
   for (size_t i = 0; i < kMostCalls && !link.over() && !link.other_version(); i++) take_all();
   fuzz::must(link.over() || link.other_version(), "a closed connection is over");
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// zero.json of a stranger, as it is and with a checksum that fits.
+// An untrusted zero.json, unchanged and with a matching checksum.
 #include "state/manifest.h"
 
 #include <string>

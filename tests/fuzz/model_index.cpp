@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The index of a stranger's model in several files.
+// The index of an untrusted model in several files.
 #include "model_index.h"
 
 #include "fuzz/input.h"

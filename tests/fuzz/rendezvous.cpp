@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rendezvous of one host, as rank 0 and as another rank see it, whose other side says what it
-// likes, and knows the job's word. All is one thread: between two slices of its wait the rank lets
-// the other side say one thing. Time passes by waiting for nothing.
+// A rendezvous on one host, as rank 0 or another rank sees it. The other side sends arbitrary
+// messages, and knows the job's secret. Everything runs on one thread: between two slices of its
+// wait, the rank lets the other side send one message. A wait ends at once, and advances the clock
+// by its length.
 #include "comm/local/rendezvous.h"
 
 #include <fcntl.h>
@@ -37,7 +38,7 @@ int futex_now(uint32_t*, int operation, uint32_t, const struct timespec* timeout
 }
 
 int time_waited(clockid_t, struct timespec* time) {
-  waited_ns += 10'000;  // so that who looks at nothing else gets on, too
+  waited_ns += 10'000;  // so that a loop that only looks at the time also ends
   time->tv_sec = 1 + waited_ns / 1'000'000'000;
   time->tv_nsec = waited_ns % 1'000'000'000;
   return 0;
@@ -46,11 +47,11 @@ int time_waited(clockid_t, struct timespec* time) {
 constexpr std::string_view kWord = "word";
 constexpr int64_t kLimitMs = 300;
 
-/// One of the other side's connections, and what it has heard on it.
+/// One connection of the other side, and what it has received on it.
 struct Line {
   std::unique_ptr<Link> link;
   Nonce heard{}, said{};
-  int32_t rank = 1;  // that it says it has
+  int32_t rank = 1;  // that it claims to have
   void hear() {
     while (const std::optional<Frame> frame = link->take()) {
       if (const auto hello = read<Introduction>(*frame, FrameKind::hello)) heard = hello->nonce;
@@ -102,7 +103,7 @@ class Other {
     return some;
   }
 
-  /// A segment of the right size, of zeros or as a control segment is.
+  /// Returns a segment of the right size, with zeros or formatted like a control segment.
   int memory(bool sealed) {
     Fd& fd = memory_[sealed];
     if (fd.valid()) return fd.get();

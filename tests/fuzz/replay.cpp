@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gives a target each input of a file, where there is no libFuzzer: a line each, in which a
-// backslash stands before what is not plain. scripts/nightly.py writes these files.
+// Passes each input of a file to a target if there is no libFuzzer. Each line is an input, in which
+// a backslash precedes special bytes. scripts/nightly.py writes these files.
 #include <fstream>
 #include <iostream>
 #include <string>

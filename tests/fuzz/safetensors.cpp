@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A safetensors file of a stranger.
+// An untrusted safetensors file.
 #include "state/safetensors.h"
 
 #include <string>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One program in real C through the public header only: the life of an optimizer, phase by phase,
- * and the mistakes a caller can make in each. */
+/* A C program that uses only the public header: the life of an optimizer, phase by phase, and the
+ * mistakes that a caller can make in each. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +47,7 @@ static void comm(void) {
   CHECK(failure.status == ZERO_OK && failure.rank == -1);
 }
 
-/* What a comm on a GPU is refused with, on this build and machine; NULL: there may be one. */
+/* Returns why this build or machine refuses a comm on a GPU, or NULL if it may have one. */
 static const char *why_no_cuda(void) {
   if (strstr(zero_build_info(), "cuda (driver") != NULL) return NULL;
   if (strstr(zero_build_info(), "cuda (no driver)") != NULL) return "no CUDA driver is installed";
@@ -306,7 +306,7 @@ static void given_gradients(void) {
   for (int i = 0; i < BIASES; i++) CHECK(g_params[WEIGHTS + i] == 1);
 }
 
-/* SGD with a momentum that is set, taken and gathered. */
+/* SGD with momentum that is set, read and gathered. */
 static void single_tensors(void) {
   static float values[WEIGHTS], back[WEIGHTS];
   const char *names[4];
@@ -396,7 +396,7 @@ static void extras(void) {
   CHECK(count == 0);
 }
 
-/* After the load of what extras() has set. */
+/* Checks the extras of extras() after a load. */
 static void loaded_extras(void) {
   const char *names[2];
   int32_t ranks[2];
@@ -485,7 +485,7 @@ static void folder(void) {
   CHECK(count == 0);
 }
 
-/* Of another model: the differences are listed, and nothing changes. */
+/* A load into another model lists the differences, and changes nothing. */
 static void load_elsewhere(void) {
   zero_optim *other = NULL;
   zero_param params[2];
@@ -513,7 +513,7 @@ static void freeze(void) {
   for (int64_t i = 0; i < 2; i++) CHECK_STATUS(ZERO_OK, zero_param_set_trainable(g_optim, i, 1));
 }
 
-/* As docs/integrate.md has it. */
+/* The same as in docs/integrate.md. */
 static zero_status signs(void *ctx, const zero_update *u) {
   float *p = u->values, *g = u->gradient, *m = u->slots[0];
   (void)ctx;
@@ -607,7 +607,7 @@ static void plan(void) {
   CHECK_STATUS(ZERO_ERR_ARGUMENT, zero_partition_plan(params, 2, 0, NULL, &out));
 }
 
-/* A newer caller has a longer struct: welcome while what we do not know is zero. */
+/* A newer caller has a longer struct, which is accepted while its unknown fields are zero. */
 static void longer_structs(void) {
   struct {
     zero_comm_options known;
@@ -684,7 +684,7 @@ static void aborted(void) {
 static void free_in_any_order(void) {
   CHECK_STATUS(ZERO_OK, zero_comm_free(g_comm));
   CHECK_STATUS(ZERO_OK, zero_arena_free(g_params));
-  CHECK(g_params[0] == 0); /* the optimizer still has parameters in it */
+  CHECK(g_params[0] == 0); /* the optimizer still uses it for parameters */
   CHECK_STATUS(ZERO_OK, zero_free(g_optim));
   CHECK_STATUS(ZERO_OK, zero_arena_free(g_grads));
   CHECK_STATUS(ZERO_OK, zero_free(NULL));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How deep the library is: the frames from zero_step to the loop of its rule. That loop is the
- * first to write a parameter, whose page is read-only: who is told of the fault looks at the stack.
- * Compilers hide frames; a build with -Doptimization=0 has them all. */
+/* Counts the frames from zero_step to the loop of its rule. That loop is the first to write a
+ * parameter, whose page is read-only, and the handler of the fault reads the stack. Compilers hide
+ * frames; a build with -Doptimization=0 has them all. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <execinfo.h>
@@ -29,7 +29,7 @@ static void print_frame(const Dl_info *library, const void *address) {
   const unsigned long place =
       (unsigned long)((const char *)address - (const char *)library->dli_fbase);
   snprintf(command, sizeof command, "addr2line -Cfe '%s' %#lx 2>&1 | head -n 1 | sed 's/^/# /'",
-           library->dli_fname, place - 1); /* in the call, not behind it */
+           library->dli_fname, place - 1); /* in the call, not after it */
   fflush(stdout);
   if (system(command) != 0) printf("# %#lx\n", place);
 }
@@ -60,11 +60,11 @@ static void depth(void) {
   zero_param param;
   int frames;
 
-  backtrace(g_stack, 1); /* which loads what it needs, outside of a handler */
+  backtrace(g_stack, 1); /* loads its library outside of a handler */
   g_params = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   CHECK(g_params != MAP_FAILED);
   ZERO_INIT(options);
-  options.threads = 1; /* the caller's own */
+  options.threads = 1; /* that of the caller */
   ZERO_INIT(param);
   param.name = "weight";
   param.data = g_params;
@@ -74,7 +74,7 @@ static void depth(void) {
   CHECK_STATUS(ZERO_OK, zero_comm_create_solo(&comm, NULL));
   CHECK_STATUS(ZERO_OK, zero_create(&optim, comm, &options));
   CHECK_STATUS(ZERO_OK, zero_register_params(optim, NULL, &param, 1, NULL));
-  CHECK_STATUS(ZERO_OK, zero_step(optim, NULL)); /* what is made once */
+  CHECK_STATUS(ZERO_OK, zero_step(optim, NULL)); /* the first step allocates */
 
   sigaction(SIGSEGV, &on_fault, &before);
   mprotect(g_params, BYTES, PROT_READ);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* zero.h alone, before any other header, in the strictest form of each language version. */
+/* Compiles zero.h alone, before any other header, in the strictest mode of each language version.
+ */
 #include "zero.h"
 
-/* Included twice: the guard. */
+/* Included twice, to test the guard. */
 #include "zero.h"
 
-/* ZERO_INIT takes any lvalue, and evaluates it once. */
+/* ZERO_INIT accepts any lvalue, and evaluates it once. */
 struct outer {
   zero_param array[2];
   zero_param* pointer;

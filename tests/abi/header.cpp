@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// zero.h as C++: what header.c holds, and nothing else.
+// Compiles the checks of header.c, and nothing else, as C++.
 #include "header.c"
 
 static_assert(sizeof(zero_status) == 4, "a status has one size in every language");

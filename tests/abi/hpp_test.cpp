@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// zero.hpp, through the shared library only: its calls do what those of zero.h do.
+// zero.hpp with the shared library only: its calls do the same as those of zero.h.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -38,7 +38,7 @@ void on_three(const std::function<void(const Comm &)> &body) {
   for (std::thread &rank : ranks) rank.join();
 }
 
-/// The settings of sgd with which a step takes the gradient off the parameter.
+/// The settings of sgd with which a step subtracts the gradient from the parameter.
 const libzero::Settings kPlain = {{"lr", 1}};
 Options sgd(int32_t partition = ZERO_PARTITION_EVEN) {
   Options options;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prints size, alignment, offsets and field sizes of every struct of zero.h as JSON: the one truth
- * that the bindings' tests compare their own declarations with. layout_rows.py makes the rows.
+/* Prints the size, alignment, offsets and field sizes of every struct of zero.h as JSON. The tests
+ * of bindings compare their own declarations with it. layout_rows.py generates the rows.
  */
 #include <stddef.h>
 #include <stdio.h>

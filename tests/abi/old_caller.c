@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A caller that was compiled when structs of zero.h ended earlier and runs with today's library,
- * which neither reads nor writes behind their ends. check_layout.py compares every field with
- * layout_0_2.json, so what such a caller knows is where it was.
+/* A caller that was compiled when structs of zero.h were shorter, and runs with today's library.
+ * The library must not read or write after their ends. check_layout.py compares every field with
+ * layout_0_2.json, so the fields that such a caller knows have not moved.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "tap.h"
 #include "zero.h"
 
-/* Behind a struct's end: they tell who writes there. */
+/* Bytes after a struct's end that show a write there. */
 enum { CANARY = 0xa5, CANARIES = 256 };
 
 static int unharmed(const void* memory) {
@@ -20,7 +20,7 @@ static int unharmed(const void* memory) {
   return 1;
 }
 
-/* Zeros and the old size, with canaries behind it. */
+/* Returns a zeroed struct of the old size, followed by canaries. */
 static void* cut(size_t bytes) {
   void* memory = malloc(bytes + CANARIES);
   memset(memory, CANARY, bytes + CANARIES);
@@ -29,7 +29,7 @@ static void* cut(size_t bytes) {
   return memory;
 }
 
-/* As they were before these fields came. */
+/* The struct before this field was added. */
 #define CUT_BEFORE(type, field) cut(offsetof(type, field))
 
 /* Two parameters in an array of old structs, whose stride is the old size. */

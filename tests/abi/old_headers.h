@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes away what headers of glibc 2.28 and Linux 4.18 do not have: included before all else.
+// Removes what the headers of glibc 2.28 and Linux 4.18 do not have. Included before all else.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The little that a C test needs: named phases, each one line of TAP, and checks that name
- * themselves. */
+/* Support for C tests: named phases, each of which prints a line of TAP, and checks that print
+ * their expression. */
 #ifndef TAP_H
 #define TAP_H
 
@@ -19,7 +19,7 @@ static int g_phases, g_failures, g_failed_here;
     }                                                          \
   } while (0)
 
-/* The status is the expected one, and a failure has left a sentence that holds `words`. */
+/* Checks that the status is as expected, and that the text of a failure contains `words`. */
 #define CHECK_STATUS(expected, call) check_status((expected), (call), NULL, #call, __LINE__)
 #define CHECK_REFUSED(expected, words, call) \
   check_status((expected), (call), (words), #call, __LINE__)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an update rule of a C++ program throws through the shared library's frames is a failure of
-// its step, and the program's own runtime is none the worse for it. With "other-runtime" the
-// library may have one of another project, which cannot read the words.
+// An exception that an update rule of a C++ program throws through the shared library's frames
+// makes its step fail, and the program's own runtime still works. With "other-runtime" the library
+// may have the runtime of another project, which cannot read the text of the exception.
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -17,7 +17,7 @@ struct Derived : std::out_of_range {
   using std::out_of_range::out_of_range;
 };
 
-/// Has a destructor to run on the way.
+/// Counts calls of its destructor while an exception passes.
 struct Counted {
   int& count;
   ~Counted() { count++; }
@@ -82,7 +82,7 @@ void thrown() {
   CHECK_STATUS(ZERO_OK, zero_comm_free(comm));
 }
 
-/// Exceptions of the program's own work as before.
+/// The program's own exceptions work as before.
 void own_exceptions() {
   CHECK(std::uncaught_exceptions() == 0);
   bool caught = false;

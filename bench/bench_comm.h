@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A user comm as an engine would write it for ranks of one host: copy in, barrier, copy out.
+// A user comm as an engine would write it for ranks on one host: copy in, barrier, copy out.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace bench {
 
-/// Made before the ranks are forked.
+/// Must be created before the ranks are forked.
 class BounceMemory {
  public:
   static constexpr size_t kSlotBytes = size_t{32} << 20;  // of one rank

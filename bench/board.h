@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the forked ranks of a benchmark share: a barrier that spins, and the times of every step.
+// Memory that the forked ranks of a benchmark share: a spinning barrier, and the times of every
+// step.
 #pragma once
 
 #include <sched.h>
@@ -59,11 +60,11 @@ class Barrier {
   alignas(128) std::atomic<uint32_t> turn_{0};
 };
 
-/// The times of one thing: of each round the slowest rank's.
+/// The times of one subject. Each round has the time of the slowest rank.
 struct Series {
   double seconds[kMaxRounds];
   int rounds;
-  double counted_bytes;  // by the library, of all ranks together, a step; 0 if it does not count
+  double counted_bytes;  // counted by the library, over all ranks, per step; 0 if it does not count
 };
 
 struct Board {
@@ -85,7 +86,7 @@ T* share(size_t count = 1) {
   return new (memory) T[count];
 }
 
-/// One rank's view of the board.
+/// The board as one rank uses it.
 struct Rank {
   Board* board;
   int rank;
@@ -94,7 +95,8 @@ struct Rank {
 
   void meet() const { board->barrier.wait(world); }
 
-  /// Let all ranks do `work` at once; with `keep`, store the slowest one's time in series `number`.
+  /// Runs `work` on all ranks at once. With `keep`, stores the time of the slowest rank in series
+  /// `number`.
   void time(int number, bool keep, const std::function<void()>& work) const {
     meet();
     const double start = now();
@@ -108,7 +110,7 @@ struct Rank {
     meet();
   }
 
-  /// Give the sum over ranks of `bytes` to series `number`.
+  /// Stores the sum of `bytes` over ranks in series `number`.
   void count(int number, double bytes) const {
     board->counted[rank] = bytes;
     meet();
@@ -121,8 +123,8 @@ struct Rank {
   }
 };
 
-/// Run `work` as `world` processes and wait for them; false if one failed, and then the rest are
-/// ended.
+/// Runs `work` in `world` processes, and waits for them. If one fails, ends the others and returns
+/// false.
 inline bool fork_ranks(Board* board, int world, int threads,
                        const std::function<void(Rank&)>& work) {
   std::vector<pid_t> ranks;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The charts of README.md, of kept results and of sizes: writes docs/images/*.svg, or compares them.
+"""Writes the charts of README.md from kept results and sizes to docs/images/*.svg, or compares them.
 
 usage: charts.py [--check]
 """
@@ -38,7 +38,7 @@ STYLE = """
       .a { fill: #388bfd } .b { fill: #1f6feb } .c { fill: #0d419d }
     }"""
 
-# A row: its label, its bars one behind the other as (class, value), and what stands behind them.
+# A row: its label, its bars from left to right as (class, value), and the text after them.
 Row = tuple[str, list[tuple[str, float]], str]
 
 

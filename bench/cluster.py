@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A step over links between hosts: GPT-2 124M on the hosts of tests/cluster, whose links tc shapes.
+"""Times a step of GPT-2 124M over links between the hosts of tests/cluster, which tc shapes.
 
     LIBZERO_PATH=build/src venv/bin/python bench/cluster.py --hosts 2 --ranks-per-host 2 --rate 1gbit
 
-In turns, in one run: libzero under mpirun (an MPI of tests/mpi), with gradients as they are and with
---wire; torch's gloo with ZeroRedundancyOptimizer; and the floor, a plain TCP stream in both directions
-of the bytes that each host has to send, 2 (H - 1) / H of the parameters'.
-Prints the time of a step, of the slowest rank, and what TCP carried out of and into a host, as the
-interfaces count it. Hosts share the cores of this machine: what computes is slower than on a
-cluster. Needs requirements.txt."""
+These run in turns: libzero under mpirun (an MPI of tests/mpi), with gradients as they are and with
+--wire; torch's gloo with ZeroRedundancyOptimizer; and the floor. The floor is a plain TCP stream in both
+directions with the bytes that each host has to send, which are 2 (H - 1) / H of the parameters' bytes.
+Prints the step time of the slowest rank, and the TCP traffic out of and into a host, as the interfaces
+count it. The hosts share the cores of this machine, so computations are slower than on a cluster.
+Needs requirements.txt."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ def torch_step() -> tuple[int, Step, Step]:
 
 
 def run_rank(subject: str, steps: int) -> None:
-    """One rank of a launcher's: prints what it took, and on one of each host what its link carried."""
+    """Runs a launcher's rank. Prints its times and, on one rank per host, the traffic of its link."""
     wire = "bfloat16" if subject.endswith("bf16") else None
     _, step, barrier = torch_step() if subject == "torch" else libzero_step(wire)
     seconds: list[float] = []
-    turn(step, barrier)  # it allocates
+    turn(step, barrier)  # the first step allocates
     before = cluster.traffic("eth0")
     for _ in range(steps):
         seconds.append(turn(step, barrier))
@@ -86,7 +86,7 @@ def turn(step: Callable[[], Any], barrier: Callable[[], Any]) -> float:
 
 
 def run_subject(made: Any, subject: str, asked: argparse.Namespace) -> tuple[float, list[float]]:
-    """The median of steps, of the slowest rank each, and MB out of and into the busiest host."""
+    """Returns the median time of steps of the slowest rank, and the MB out of and into the busiest host."""
     program = [sys.executable, __file__, "--rank", subject, "--steps", str(asked.steps)]
     environment = {"GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1"}
     launcher: Any = launchers.NoLauncher()
@@ -105,7 +105,7 @@ def run_subject(made: Any, subject: str, asked: argparse.Namespace) -> tuple[flo
 
 
 def run_stream(hosts: list[Any], size: int) -> float:
-    """The seconds in which as many bytes pass between two hosts, in both directions at once."""
+    """Returns the seconds in which this many bytes pass between two hosts, in both directions at once."""
     ends = [
         subprocess.Popen(
             host.command([sys.executable, str(ROOT / "tests/cluster/stream.py"), way,

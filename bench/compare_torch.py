@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libzero's step beside what a torch user can write today: GPT-2 124M on processes of one host.
+"""Compares libzero's step with what a torch user can write: GPT-2 124M on processes of one host.
 
 One set of processes holds all variants and runs them in turns, round by round, so that all see the
-same machine; a step's time is that of the slowest rank. Needs requirements.txt and LIBZERO_PATH (or
-a build)."""
+same machine. The time of a step is that of the slowest rank. Needs requirements.txt and LIBZERO_PATH
+(or a build)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "bindings" / "py
 
 SETTINGS = {"lr": 1e-3, "weight_decay": 0.01}
 BUCKET_ELEMENTS = 25 * 1024 * 1024 // 4
-STREAM_ELEMENTS = 32 * 1024 * 1024  # a piece that the caches do not hold
+STREAM_ELEMENTS = 32 * 1024 * 1024  # a piece that is larger than the caches
 
 VARIANTS = {
     "libzero": "zero_step: reduce, AdamW, share",
@@ -39,7 +39,7 @@ VARIANTS = {
 
 
 class Model:
-    """Torch's parameters; gradients are views of one flat tensor, as DDP's bucket views are."""
+    """Parameters of torch. Gradients are views of one flat tensor, like the bucket views of DDP."""
 
     def __init__(self, rank: int) -> None:
         import torch
@@ -57,7 +57,7 @@ class Model:
         self.flat = torch.empty(0)
 
     def lay_out_grads(self, owner_of: Callable[[Any], int], world: int) -> list[tuple[int, int]]:
-        """One flat gradient, an owner after the other; returns each owner's (first, end)."""
+        """Makes one flat gradient, owner by owner. Returns each owner's (first, end)."""
         import torch
 
         self.flat = torch.empty(sum(param.numel() for param in self.params.values()))
@@ -74,7 +74,7 @@ class Model:
 
 
 def pieces(first: int, end: int) -> list[tuple[int, int]]:
-    """25 MiB buckets."""
+    """Returns buckets of 25 MiB."""
     return [(at, min(at + BUCKET_ELEMENTS, end)) for at in range(first, end, BUCKET_ELEMENTS)]
 
 
@@ -136,13 +136,13 @@ def after(first: Callable[[], None], second: Callable[[], Any]) -> Callable[[], 
 
 
 def moved_bytes(world: int) -> int:
-    """What a direct step moves, all ranks together: each gradient read once; parameter, exp_avg and
-    exp_avg_sq read and written."""
+    """Returns the bytes that a direct step moves on all ranks. It reads each gradient once, and reads
+    and writes the parameter, exp_avg and exp_avg_sq."""
     return (4 * world + 24) * sum(math.prod(shape) for shape in gpt2_shapes().values())
 
 
 def make_streams(world: int) -> dict[str, Callable[[], None]]:
-    """Floors: two ways to move this rank's part of those bytes, half read and half written."""
+    """Returns the floors: two ways to move this rank's part of those bytes, half read and half written."""
     import torch
 
     source, target = torch.randn(STREAM_ELEMENTS), torch.randn(STREAM_ELEMENTS)
@@ -161,7 +161,7 @@ def make_streams(world: int) -> dict[str, Callable[[], None]]:
 
 
 def make_libzero(model: Model, comm: Any) -> tuple[Any, Any]:
-    """The optimizer, and its parameters and gradients with torch's values in them."""
+    """Returns the optimizer, and its parameters and gradients with torch's values."""
     import libzero
 
     memory = libzero.allocate(comm, gpt2_shapes())
@@ -176,14 +176,15 @@ def make_libzero(model: Model, comm: Any) -> tuple[Any, Any]:
 
 
 def check_first_step(model: Model, optimizer: Any, memory: Any, world: int) -> float:
-    """The largest difference between libzero's first step and torch's, on one tensor."""
+    """Returns the largest difference between libzero's first step and torch's, on one tensor."""
     import torch
     import torch.distributed as dist
 
     name = "wpe.weight"
     param = torch.nn.Parameter(model.params[name].detach().clone())
-    # Summed in rank order, as libzero does. gloo's order rounds differently from three ranks on,
-    # and where gradients cancel to about eps, AdamW's first step turns that into some 1e-5.
+    # Summed in rank order, like libzero. gloo's order rounds differently with three ranks or more,
+    # and where gradients cancel to about eps, AdamW's first step turns that into a difference of
+    # about 1e-5.
     parts = [torch.empty_like(param) for _ in range(world)]
     dist.all_gather(parts, model.grads[name])
     param.grad = parts[0].detach().clone()
@@ -201,7 +202,7 @@ def check_first_step(model: Model, optimizer: Any, memory: Any, world: int) -> f
 def make_variants(
     names: list[str], rank: int, world: int, make_comm: Callable[[], Any]
 ) -> tuple[dict[str, Any], Any]:
-    """A function for one step of each variant, and one that tells their state bytes."""
+    """Returns a function for one step of each variant, and one that returns their state bytes."""
     import torch
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
@@ -277,7 +278,7 @@ def run_rank(rank: int, world: int, arguments: argparse.Namespace, job: str, res
     for name in steps:
         for _ in range(arguments.warmup):
             turn(name, False)
-    # Peers join in every k-th round; the order turns round each time.
+    # Peers take part in every k-th round. The order is reversed each time.
     always = ("libzero", "in_place", "copy")
     stride = -(-arguments.rounds // arguments.peer_rounds)
     for number in range(arguments.rounds):
@@ -298,7 +299,7 @@ def run_rank(rank: int, world: int, arguments: argparse.Namespace, job: str, res
 
 
 def run_world(world: int, arguments: argparse.Namespace) -> dict[str, float]:
-    """All variants on `world` processes: prints the table, returns the medians."""
+    """Runs all variants on `world` processes. Prints the table, and returns the medians."""
     context = multiprocessing.get_context("spawn")
     results = context.SimpleQueue()
     job = f"compare-{uuid.uuid4().hex}"

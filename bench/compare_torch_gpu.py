@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libzero's step of one rank on a GPU beside torch's fused AdamW, and beside the rate at which the same
-GPU copies: the lists of GPT-2 124M and 1.5B, in turns of one run. Needs torch with CUDA and
-LIBZERO_PATH (or a build); exits with 77 where torch or a GPU is missing. --device cpu tries out the
-program itself."""
+"""Compares libzero's step of one rank on a GPU with torch's fused AdamW and with the copy rate of the
+same GPU. The tensors are those of GPT-2 124M and 1.5B, in turns of one run. Needs torch with CUDA and
+LIBZERO_PATH (or a build). Exits with 77 if torch or a GPU is missing. --device cpu tests the program
+itself."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "bindings" / "py
 
 SETTINGS = {"lr": 1e-3, "weight_decay": 0.01}
 LISTS = {"124M": (768, 12), "1.5B": (1600, 48), "tiny": (16, 2)}
-STEP_BYTES = 28  # that AdamW reads and writes for an element in float32
+STEP_BYTES = 28  # that AdamW reads and writes per element in float32
 COPY_BYTES = 1 << 30
-ALLOWED = 1e-6  # how far the two first steps may be apart
+ALLOWED = 1e-6  # the largest difference between the two first steps
 SKIPPED = 77
 
 
@@ -46,7 +46,7 @@ class Clock:
 def make_variants(
     device: str, shapes: dict[str, tuple[int, ...]]
 ) -> tuple[dict[str, Callable[[], Any]], float]:
-    """A function for one step of each, and how far they are apart after the first."""
+    """Returns a function for one step of each, and the largest difference after the first step."""
     import libzero
     import torch
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training step of torch's with libzero.torch.Optimizer beside DistributedDataParallel with
+"""Compares a torch training step with libzero.torch.Optimizer and one with DistributedDataParallel and
 torch's ZeroRedundancyOptimizer: a model of GPT-2's shape, on processes of one host.
 
-Each variant has processes of its own, so that its memory is its own, and they take turns, a step
-each: all see the same machine, and the same batches from the same start. What is not forward and
-backward is what a step takes longer than one of the variant "alone", in the same round. Needs
-requirements.txt and LIBZERO_PATH (or a build)."""
+Each variant has separate processes, so that its memory is separate, and they take turns of one step.
+All see the same machine, and the same batches from the same start. The time that is not forward and
+backward is the difference to a step of the variant "alone" in the same round. Needs requirements.txt
+and LIBZERO_PATH (or a build)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "bindings" / "py
 
 SETTINGS = {"lr": 3e-4, "weight_decay": 0.01}
 PATIENCE_S = 300
-ALLOWED = 1e-6  # how far parameters may be apart
+ALLOWED = 1e-6  # the largest difference of parameters
 
 VARIANTS = {
     "alone": "forward and backward of each rank, nothing else",
@@ -93,7 +93,7 @@ def make_model(arguments: argparse.Namespace) -> Any:
 
 
 def make_step(name: str, arguments: argparse.Namespace) -> tuple[Any, Callable[[Any, Any], Any]]:
-    """The model, and a function for one step of a variant that returns the loss."""
+    """Returns the model, and a function that runs one step of a variant and returns the loss."""
     import torch
     from torch.distributed.optim import ZeroRedundancyOptimizer
     from torch.nn.parallel import DistributedDataParallel
@@ -146,8 +146,8 @@ def memory_mib(path: str, key: str) -> float:
 
 
 class Sampler:
-    """Looks, while it is entered, at the memory of this process, of which it counts a part of what
-    others map as well: the largest resident set counts that whole, once in each process."""
+    """Samples the memory of this process while it is entered. Memory that other processes also map
+    counts in part. The largest resident set would count it fully in each process."""
 
     def __init__(self) -> None:
         self.largest = 0.0
@@ -206,7 +206,7 @@ def run_rank(
 
 
 class Variant:
-    """The processes of one."""
+    """The processes of one variant."""
 
     def __init__(self, name: str, arguments: argparse.Namespace) -> None:
         context = multiprocessing.get_context("spawn")
@@ -235,7 +235,7 @@ class Variant:
         return found
 
     def step(self, number: int) -> Taken:
-        """The time of the slowest rank, and the work of all."""
+        """Returns the time of the slowest rank, and the CPU time of all."""
         for pipe in self._pipes:
             pipe.send(number)
         found = self.answers()
@@ -254,8 +254,8 @@ def spread(taken: list[float]) -> tuple[float, float]:
 
 
 def furthest(values: dict[str, Any], others: dict[str, Any]) -> tuple[float, float]:
-    """The largest difference in all parameters but the biases of keys, and in those: they shift all
-    scores of a query alike, so their gradient is rounding alone, of which AdamW makes steps."""
+    """Returns the largest difference in all parameters except the biases of keys, and in these biases.
+    They shift all scores of a query alike, so their gradient is only rounding, which AdamW scales up."""
     found = [0.0, 0.0]
     for name, value in values.items():
         apart = abs(value - others[name])
@@ -302,7 +302,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as arguments.directory:
         variants = [Variant(name, arguments) for name in arguments.variants]
         for number in range(arguments.steps):
-            # The order turns round each time.
+            # The order is reversed each time.
             for variant in variants if number % 2 == 0 else reversed(variants):
                 taken = variant.step(number)
                 if number >= arguments.warmup:
@@ -360,7 +360,7 @@ def compare(
             f"parameters within {apart:.1e}"
             + (f", biases of keys within {keys:.1e}" if arguments.bias else "")
         )
-        # Where numbers are finer, what is rounding alone makes no steps, and keys are as all others.
+        # In finer types, gradients that are only rounding cause no steps, and keys are like all others.
         if not (max(apart, keys) if arguments.dtype == "float64" else apart) <= ALLOWED:
             far.append(name)
     if far:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What agreement costs as ranks become many: threads of this process are the ranks, of a model so
-// small that a step is little else. CPU time is that of all ranks, over ranks and steps.
+// What control messages cost with many ranks. The ranks are threads of this process, and the model
+// is so small that a step does little else. CPU time is that of all ranks, divided by ranks and
+// steps.
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -20,10 +21,10 @@ namespace {
 
 struct Settings {
   std::vector<int> worlds = {4, 16, 64, 256, 1024};
-  int hosts = 1;  // that the threads are divided over
+  int hosts = 1;  // among which the threads are divided
   int steps = 20;
-  std::string model = "tensors";  // 148 of 16 elements; "block": one of 1,024; "blocks": one a
-                                  // rank; "barrier": none, and exchanges in place of steps
+  std::string model = "tensors";  // 148 of 16 elements; "block": one of 1,024; "blocks": one per
+                                  // rank; "barrier": exchanges instead of steps
 };
 
 void check(zero_status status, const char* what) {
@@ -57,7 +58,7 @@ struct Times {
   double met = 0, sealed = 0, step = 0, processor_step = 0;
 };
 
-/// Makes so many steps of all ranks. Rank 0 reads the clocks.
+/// Takes this number of steps on all ranks. Rank 0 reads the clocks.
 template <class Step>
 void time_steps(int rank, int world, const Settings& settings, std::barrier<>& together,
                 Times& times, const Step& step) {
@@ -75,7 +76,7 @@ void time_steps(int rank, int world, const Settings& settings, std::barrier<>& t
   together.arrive_and_wait();
 }
 
-/// One rank's life. Rank 0 reads the clocks.
+/// The life of one rank. Rank 0 reads the clocks.
 void live(int rank, int world, const Settings& settings, bench::ThreadHosts& hosts,
           std::barrier<>& together, Times& times) {
   const std::string name = "control-" + std::to_string(getpid()) + "-" + std::to_string(world);

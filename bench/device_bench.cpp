@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole zero_step of one rank on a GPU, by calls and by launches of a graph that it was captured
-// in, next to the rate at which the same GPU copies in the same run: 20 rounds and more in turn, on
-// random numbers.
+// A whole zero_step of one rank on a GPU, as calls and as launches of a captured graph, compared
+// with the copy rate of the same GPU in the same run. At least 20 rounds in turn, with random
+// numbers.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -21,13 +21,13 @@ using zero::Device;
 using zero::DeviceMemory;
 
 constexpr int kRounds = 25;
-constexpr double kRoundSeconds = 0.05;  // a round has as many steps as fill this
+constexpr double kRoundSeconds = 0.05;  // a round has enough steps to fill this time
 
 struct Kind {
   const char* name;
   int32_t dtype;
   int32_t master;
-  double bytes;  // that AdamW reads and writes for an element
+  double bytes;  // that AdamW reads and writes per element
 };
 constexpr Kind kKinds[] = {
     {"fp32", ZERO_FLOAT32, ZERO_MASTER_FLOAT32, 28},
@@ -87,7 +87,7 @@ class Subject {
     with.stream = stream_;
     must(zero_step(optim_, &with), "zero_step");
   }
-  /// A launch of it is a step.
+  /// Each launch of the graph is a step.
   std::shared_ptr<void> capture() {
     must(zero::test::begin_cuda_capture(stream_));
     step();
@@ -102,7 +102,7 @@ class Subject {
   int64_t elements_ = 0;
 };
 
-/// What rounds found of one way to make steps.
+/// The results of all rounds for one way to take steps.
 struct Found {
   std::vector<double> steps, hosts;
 
@@ -120,7 +120,7 @@ struct Found {
   }
 };
 
-/// `looks`: only whether there is a GPU.
+/// `looks`: only checks whether there is a GPU.
 int run(bool looks) {
   zero::Result<std::shared_ptr<Device>> opened = zero::open_cuda(0);
   if (!opened.ok()) {

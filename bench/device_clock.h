@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of a GPU with random numbers in it, and what work there takes.
+// GPU memory with random numbers, and the time that work on it takes.
 #pragma once
 
 #include <algorithm>
@@ -41,7 +41,7 @@ inline void must(zero_status status, const char* what) {
   std::exit(1);
 }
 
-/// Seconds of one piece of work and of the host's part in it: of several in a row.
+/// Seconds of one unit of work, and of the host's part of it, averaged over several in a row.
 struct Times {
   double device, host;
 };
@@ -51,8 +51,8 @@ class Clock {
   Clock(std::shared_ptr<zero::Device> device, void* stream)
       : device_(std::move(device)), stream_(stream), done_(must(make_event(device_))) {}
 
-  /// How often to repeat `work` for a round of `round_seconds`, once it has been done a few times:
-  /// the first makes tables, loads kernels and wakes the GPU.
+  /// Returns how often to repeat `work` in a round of `round_seconds`. Runs it a few times before,
+  /// because the first run creates tables, loads kernels and wakes the GPU.
   template <class Work>
   int repeats(double round_seconds, const Work& work) {
     time(kFirst, work);
@@ -70,7 +70,8 @@ class Clock {
     return {static_cast<double>(end - start) * 1e-9 / repeats,
             static_cast<double>(queued - start) * 1e-9 / repeats};
   }
-  /// Busy all the while: the library's own wait looks once a millisecond, which rounds would show.
+  /// Polls all the time. The library's own wait polls once per millisecond, which would show in the
+  /// rounds.
   void wait() {
     must(device_->record(done_.handle(), stream_));
     const int64_t until_ms = zero::now_ms() + kPatienceMs;
@@ -93,7 +94,8 @@ inline double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// Random numbers, none of them infinite: of fp32, or of bf16, which are the upper halves of those.
+/// Fills memory with finite random numbers in fp32, or in bf16, which are the upper halves of
+/// those.
 inline void fill(zero::Device& device, std::byte* to, size_t bytes, bool halves, uint64_t seed) {
   std::vector<float> values(std::min<size_t>(bytes / 2 + 1, size_t{1} << 24));
   random_fill(values.data(), values.size(), 1.0f, seed);

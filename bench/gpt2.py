@@ -5,7 +5,7 @@ from __future__ import annotations
 
 
 def gpt2_shapes(width: int = 768, layers: int = 12) -> dict[str, tuple[int, ...]]:
-    """By name, in the order of registration: 124M parameters; of width 1600 with 48 layers 1.5B."""
+    """Returns shapes by name, in registration order: 124M parameters; 1.5B with width 1600, 48 layers."""
     shapes: dict[str, tuple[int, ...]] = {}
 
     def linear(name: str, inputs: int, outputs: int) -> None:

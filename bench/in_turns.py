@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""step_bench of two builds in turns, and the old one beside itself: what a change costs.
+"""Measures the cost of a change: step_bench of two builds in turns, and the old one against itself.
 
     bench/in_turns.py OLD/bench/step_bench NEW/bench/step_bench 20 --workloads small --ranks 1,2
 
-Rounds differ in the order of the three runs, so that none always comes first. Prints for each case
-the medians over rounds of new/old, of old/old (the control: what the machine does by itself), and
-of a step's time against the floor of its own run."""
+The order of the three runs changes from round to round, so that none always comes first. For each case
+it prints the medians over rounds of new/old, of old/old (the control, which shows the noise of the
+machine), and of a step's time relative to the floor of its own run."""
 
 from __future__ import annotations
 

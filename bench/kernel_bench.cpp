@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops over elements, each instruction set's, from a tile in the L1 cache to arrays in memory.
+// The loops over elements with each instruction set, from a tile in the L1 cache to arrays in
+// memory.
 #include <benchmark/benchmark.h>
 
 #include <cstdlib>
@@ -30,7 +31,7 @@ Array make_array(size_t count, float scale, uint64_t seed) {
   return array;
 }
 
-/// Positive, as second moments are.
+/// Returns positive numbers, like second moments.
 Array make_squares(size_t count, uint64_t seed) {
   Array array = make_array(count, 1e-2f, seed);
   for (size_t i = 0; i < count; i++) array.get()[i] *= array.get()[i];
@@ -43,7 +44,7 @@ void finish(benchmark::State& state, size_t count, double bytes_per_element) {
   state.SetBytesProcessed(static_cast<int64_t>(elements * bytes_per_element));
 }
 
-/// Sums into one of the inputs, as steps do.
+/// Sums into one of the inputs, like a step.
 void reduce(benchmark::State& state, const KernelTable& kernels, zero::Norm norm, int ranks) {
   const auto count = static_cast<size_t>(state.range(0));
   std::vector<Array> arrays;
@@ -60,7 +61,7 @@ void reduce(benchmark::State& state, const KernelTable& kernels, zero::Norm norm
   finish(state, count, 4.0 * (ranks + (ranks > 1 ? 1 : 0)));
 }
 
-/// `ranks` gradients are summed on the way.
+/// Also sums `ranks` gradients.
 void update(benchmark::State& state, const KernelTable& kernels, int32_t optimizer, int ranks) {
   const auto count = static_cast<size_t>(state.range(0));
   const zero::Rule& rule = *zero::find_rule(optimizer);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much of a reduction, of a step and of the sharing of parameters is left to wait for when it
-// goes on beside a backward and a forward. Of most ranks these compute, each on a core of its own;
-// of the others they sleep, as if a device computed, so that one core is free.
+// How long a program waits for a reduction, a step and the gather of parameters that overlap with
+// its backward and forward pass. Most ranks compute in these passes, each on its own core. The
+// others sleep, as if a device computed, so that one core is free.
 #include <cstring>
 #include <string_view>
 
@@ -15,8 +15,8 @@ struct Settings {
   int ranks = 2;
   int steps = 20;
   int warmup = 3;
-  int busy_ranks = -1;  // that compute; -1: all cores but one
-  double busy = 2;      // how long a backward and a forward sleep, in times of a step alone
+  int busy_ranks = -1;  // ranks that compute; -1: all cores except one
+  double busy = 2;      // how long a backward and a forward pass sleep, relative to a step alone
 };
 
 enum Mode { kReduce, kReduceAnnounced, kStep, kStepAnnounced, kStepBegun, kForward, kForwardWaits };
@@ -25,7 +25,7 @@ constexpr const char* kNames[kModes] = {
     "zero_reduce_grads",       "the same, announced",        "zero_step",
     "the same, announced",     "zero_step_begin, announced", "zero_step, then a forward",
     "the same, overlap_gather"};
-// What each is compared with.
+// The mode that each is compared with.
 constexpr Mode kAlone[kModes] = {kReduce, kReduce, kStep, kStep, kStep, kForward, kForward};
 
 void compute_seconds(double seconds) {
@@ -40,7 +40,7 @@ void sleep_seconds(double seconds) {
   nanosleep(&time, nullptr);
 }
 
-/// A model whose backward and forward take `pass` seconds, tensor by tensor.
+/// A model whose backward and forward passes take `pass` seconds, tensor by tensor.
 class Model {
  public:
   Model(const Rank& rank, const Workload& work, bool computes, bool overlaps)
@@ -106,7 +106,7 @@ class Model {
   }
 
  private:
-  /// Sleeps, or computes, in pieces that are long enough to be slept.
+  /// Sleeps or computes in intervals that are long enough for a sleep.
   class Pace {
    public:
     Pace(double seconds, int64_t elements, bool computes)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel of a step between the GPUs of one host, on one GPU: it sums the gradients of 2, 4 and
-// 8 ranks, updates one rank's share and writes the parameters of all, which are all in this GPU's
-// memory, next to the rate at which the same GPU copies in the same run.
+// The kernel of a step between GPUs of one host, on one GPU. It sums the gradients of 2, 4 and 8
+// ranks, updates one rank's share and writes the parameters of all, which are all in this GPU's
+// memory. It is compared with the copy rate of the same GPU in the same run.
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -22,16 +22,16 @@ using zero::DType;
 using zero::Master;
 
 constexpr int kRounds = 25;
-constexpr double kRoundSeconds = 0.05;  // a round has as many launches as fill this
+constexpr double kRoundSeconds = 0.05;  // a round has enough launches to fill this time
 constexpr int64_t kElements = int64_t{1} << 25;
 constexpr size_t kCopied = size_t{1} << 30;
 
 struct Kind {
   const char* name;
-  DType param;  // and gradients
+  DType param;  // also of gradients
   Master master;
-  size_t kept_bytes;  // of an element, beside the parameter
-  double state;       // bytes that one rank reads and writes of its own for an element
+  size_t kept_bytes;  // per element, in addition to the parameter
+  double state;       // bytes of its own that one rank reads and writes per element
 };
 constexpr Kind kKinds[] = {
     {"fp32", DType::f32, Master::param, 0, 4 + 16},
@@ -44,7 +44,7 @@ double bytes_of(const Kind& kind, int ranks) {
   return kind.state + 2.0 * ranks * static_cast<double>(size_of(kind.param));
 }
 
-/// One rank's share of a step of `ranks`, and what it reads and writes.
+/// One rank's share of a step of `ranks`, with the memory that it reads and writes.
 class Share {
  public:
   Share(const std::shared_ptr<Device>& device, const Kind& kind, int ranks) : device_(device) {
@@ -81,7 +81,7 @@ class Share {
                .targets = table(std::span<std::byte* const>(params).subspan(1)),
                .scalars = table(std::span<const zero::Scalars>(&scalars, 1)),
                .state = table(std::span<const zero::StepState>(&state, 1))};
-    Clock(device, nullptr).wait();  // other streams do not wait for that of these copies
+    Clock(device, nullptr).wait();  // other streams do not wait for the stream of these copies
   }
 
   void update(void* stream) const { must(device_->launch(stream, launch_)); }

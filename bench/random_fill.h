@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers that cost what real ones cost: never zero, never denormal.
+// Numbers that cost as much as real ones: never zero, never denormal.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace bench {
 
-/// Uniform in magnitude between scale / 2 and scale, of either sign.
+/// Fills with numbers whose magnitude is uniform between scale / 2 and scale, with either sign.
 inline void random_fill(float* data, size_t count, float scale, uint64_t seed) {
   uint64_t state = seed * 0x9E3779B97F4A7C15u + 0x2545F4914F6CDD1Du;
   for (size_t i = 0; i < count; i++) {

@@ -19,12 +19,12 @@ struct Row {
   int ranks, rounds;
   int64_t elements;
   Spread seconds;
-  double modelled, counted;  // bytes per parameter, all ranks together
-  std::string reference;     // what the floor was measured with
-  double reference_rate;     // bytes a second
+  double modelled, counted;  // bytes per parameter, over all ranks
+  std::string reference;     // the kernel that measured the floor
+  double reference_rate;     // bytes per second
   double read_rate;          // of reading alone, for comparison; 0: not measured
-  double copy_rate;          // of the better of two copies, likewise
-  double mix_rate;           // of five streams read, three of them written, likewise
+  double copy_rate;          // of the faster of two copies, for comparison
+  double mix_rate;           // of five streams read, of which three are written, for comparison
 
   double floor() const { return modelled * static_cast<double>(elements) / reference_rate; }
   double of_floor() const { return floor() / seconds.median; }
@@ -37,7 +37,7 @@ struct Planning {
 
 void print_head();
 void print_row(const Row& row);
-/// `path` "-" is the standard output.
+/// If `path` is "-", writes to the standard output.
 bool write_json(const std::string& path, const std::string& library, const std::vector<Row>& rows,
                 const Planning& planning);
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a save costs training: GPT-2 124M on processes of one host, saved at once, saved behind the
-steps, and by torch's async_save of ZeroRedundancyOptimizer's state. Needs LIBZERO_PATH (or a build)
-and a disk: --directory. --torch needs requirements.txt.
+"""Measures how much a save delays training: GPT-2 124M on processes of one host, saved at once, saved
+in the background, and with torch's async_save of ZeroRedundancyOptimizer's state. Needs LIBZERO_PATH
+(or a build) and a disk: --directory. --torch needs requirements.txt.
 
-Times are those of the slowest rank, medians over rounds. `stall` is how long the call that begins a
-save keeps training; `total` is until the checkpoint is complete; steps are compared with steps of
+Times are medians over rounds of the slowest rank. `stall` is how long the call that begins a save
+blocks training. `total` is the time until the checkpoint is complete. Steps are compared with steps of
 the same round without a save."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def timed(call: Callable[[], object]) -> float:
 
 
 def compute(products: int) -> None:
-    """Keeps this rank's core busy, as a backward pass on the host does."""
+    """Keeps this rank's core busy, like a backward pass on the host."""
     import numpy as np
 
     a = np.ones((256, 256), np.float32)
@@ -43,7 +43,7 @@ def compute(products: int) -> None:
 
 
 def products_in(seconds: float) -> int:
-    """How many of compute() take that long on a core that does nothing else."""
+    """Returns how many products compute() makes in this time on an otherwise idle core."""
     some = 200
     compute(some)
     return round(some * seconds / timed(lambda: compute(some)))
@@ -88,7 +88,7 @@ class Torch:
             param.grad = torch.full_like(param, 0.01)
         self.optimizer = ZeroRedundancyOptimizer(self.params.values(), torch.optim.AdamW, lr=1e-3)
         self.pending: Any = None
-        self.group = dist.new_group()  # steps use the default one meanwhile
+        self.group = dist.new_group()  # steps use the default group meanwhile
         self.step()
 
     def step(self) -> None:
@@ -148,7 +148,7 @@ def one_save(subject: Any, way: str, given: argparse.Namespace, barrier: Any, ta
 
 
 def rounds(subject: Any, given: argparse.Namespace, barrier: Any) -> list[dict[str, float]]:
-    """All saves of a way behind each other, as in a training that saves so."""
+    """Makes all saves of one kind one after the other, as a training would."""
     barrier.wait()
     given.products = products_in(given.pause)
     rows: list[dict[str, float]] = [{} for _ in range(given.rounds)]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times libzero's steps on forked ranks beside the rate at which this machine moves memory in the
-// same run. Uses the public header only.
+// Times libzero's steps on forked ranks, compared with the rate at which this machine moves memory
+// in the same run. Uses only the public header.
 #include <fcntl.h>
 
 #include <cstring>
@@ -16,12 +16,12 @@
 namespace bench {
 namespace {
 
-constexpr int kFirstStream = 16, kPlainWrite = 31;  // series; subjects come before
+constexpr int kFirstStream = 16, kPlainWrite = 31;  // series; those of subjects come before
 constexpr size_t kMaxSubjects = 8;                  // that take turns
 
 struct Settings {
   std::vector<int> ranks = {1, 2};
-  // Those of one row take turns.
+  // The cases of one row take turns.
   std::vector<std::vector<Case>> cases = {{Case::direct, Case::traced},
                                           {Case::direct_clip, Case::lamb},
                                           {Case::direct_master},
@@ -46,7 +46,7 @@ struct Entry {
   const Workload* work;
 };
 
-/// What takes turns in one run, so that it can be compared.
+/// The subjects that take turns in one run, so that they can be compared.
 using Group = std::vector<Entry>;
 
 bool saves(const Group& group) { return group[0].which == Case::save; }
@@ -64,7 +64,7 @@ void write_plainly(const std::string& path, const std::vector<char>& block, size
   }
 }
 
-/// One rank's part in a group: rounds of every subject, and of what they are measured against.
+/// One rank's part in a group: rounds of every subject, and of what they are compared with.
 void measure(Rank& rank, const Settings& settings, const Group& group, const BounceMemory& bounce,
              int serial) {
   const std::string base = settings.directory + "/" + std::to_string(getppid());
@@ -98,7 +98,7 @@ void measure(Rank& rank, const Settings& settings, const Group& group, const Bou
   unlink(plain.c_str());
 }
 
-/// The best rate of a streaming kernel, by its median.
+/// Takes the best median rate of the streaming kernels.
 void take_reference(const Board& board, const Settings& settings, int ranks, Row& row) {
   for (int i = 0; i < kStreams; i++) {
     const double bytes = Streams::bytes(static_cast<Stream>(i), settings.stream_mib << 18, ranks);
@@ -112,7 +112,7 @@ void take_reference(const Board& board, const Settings& settings, int ranks, Row
   }
 }
 
-/// How many times as long the others take as the first, round by round.
+/// Prints how much longer the other subjects take than the first, by round.
 void print_ratios(const Board& board, const Group& group, int ranks) {
   const Series& base = board.series[0];
   for (size_t s = 1; s < group.size(); s++) {
@@ -165,7 +165,7 @@ bool run_group(const Settings& settings, const Group& group, int ranks, std::vec
   return sound;
 }
 
-/// 200,000 parameters over 10,000 ranks.
+/// Times a plan of 200,000 parameters on 10,000 ranks.
 Planning time_planning() {
   constexpr int64_t kParams = 200'000, kRanks = 10'000;
   Workload work{.name = "many"};
@@ -279,7 +279,7 @@ Settings parse(int count, char** words) {
   return settings;
 }
 
-/// The small tensors and their flat twin take turns; GPT-2 fills the memory alone.
+/// The small tensors and the flat one take turns. GPT-2 runs alone, because it fills the memory.
 std::vector<Group> make_groups(const Settings& settings, const std::vector<Workload>& all) {
   std::vector<const Workload*> alone, together;
   for (const std::string& name : settings.workloads) {
@@ -300,7 +300,7 @@ std::vector<Group> make_groups(const Settings& settings, const std::vector<Workl
     for (const Workload* work : alone) add(cases, {work});
   }
   for (const std::vector<Case>& cases : settings.cases) {
-    if (cases[0] != Case::save) add(cases, together);  // a few megabytes say nothing about storage
+    if (cases[0] != Case::save) add(cases, together);  // a few megabytes show nothing about storage
   }
   return groups;
 }

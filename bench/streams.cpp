@@ -13,13 +13,13 @@ namespace bench {
 namespace {
 
 constexpr size_t kLine = 16;     // floats in a cache line
-constexpr size_t kAhead = 1024;  // bytes to prefetch ahead, which makes all but the triad faster
+constexpr size_t kAhead = 1024;  // bytes to prefetch ahead; faster for all except the triad
 
 void ahead(const float* data) {
   __builtin_prefetch(reinterpret_cast<const char*>(data) + kAhead, 0, 3);
 }
 
-/// Stores past the caches.
+/// Stores that bypass the caches.
 void streaming_copy(float* to, const float* from, size_t count) {
 #if defined(__x86_64__)
   for (size_t i = 0; i < count; i += kLine) {
@@ -32,8 +32,7 @@ void streaming_copy(float* to, const float* from, size_t count) {
 #endif
 }
 
-/// An ordinary copy, counted as the 8 bytes it is for, not as the 12 that ordinary stores make of
-/// it.
+/// An ordinary copy. It counts as 8 bytes, although ordinary stores move 12.
 void copy(float* __restrict to, const float* __restrict from, size_t count) {
   for (size_t i = 0; i < count; i += kLine) {
     ahead(from + i);
@@ -66,10 +65,10 @@ float read(const float* data, size_t count) {
   return sum;
 }
 
-/// What a direct step of two ranks reads and writes, with next to no arithmetic: two arrays read,
-/// three read and written.
+/// The accesses of a direct step of two ranks, almost without arithmetic: two arrays are read, and
+/// three are read and written.
 void mix(float* __restrict to, const float* __restrict from, size_t count) {
-  constexpr size_t kStagger = 640;  // bytes, so that the streams do not cross a page together
+  constexpr size_t kStagger = 640;  // bytes: the streams cross pages at different times
   const size_t part = count / 3 / kLine * kLine;
   float* const out[3] = {to, to + part, to + 2 * part};
   const float* const in[2] = {from, from + part};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast this machine moves memory right now: the kernels that every step is measured against.
+// How fast this machine currently moves memory, with the kernels that every step is compared with.
 #pragma once
 
 #include <cstddef>
@@ -14,14 +14,14 @@ enum Stream { kStreamingCopy, kCopy, kScale, kTriad, kRead, kMix, kStreams };
 struct StreamInfo {
   const char* name;
   double bytes_per_element;
-  bool is_reference;  // the others are only shown beside it
+  bool is_reference;  // the others are only shown for comparison
 };
 inline constexpr StreamInfo kStreamInfo[kStreams] = {
     {"streaming copy", 8, true},  {"copy", 8, true},       {"in-place scale", 8, true},
     {"triad in place", 12, true}, {"read only", 4, false}, {"five in, three out", 32.0 / 3, false},
 };
 
-/// One rank's arrays, and its threads' walks over them.
+/// One rank's arrays, and the kernels that its threads run on them.
 class Streams {
  public:
   Streams(const Rank& rank, size_t elements);
@@ -29,10 +29,10 @@ class Streams {
   Streams(const Streams&) = delete;
   Streams& operator=(const Streams&) = delete;
 
-  /// Time every kernel once, on all ranks at once, into series `first` and following.
+  /// Times every kernel once, on all ranks at once, in series `first` and the following.
   void round(int first, bool keep);
 
-  /// Bytes that all ranks together move in one pass.
+  /// Returns the bytes that all ranks move in one pass.
   static double bytes(Stream stream, size_t elements, int world);
 
  private:

@@ -67,7 +67,7 @@ double modelled_bytes(Case which, int world) {
       return 4 * n + 32;
     case Case::lamb:
       return 4 * n + 36;
-    // Gradients 2n; moments 16; the parameter written 2 and its master 8, or both halves 8.
+    // Gradients 2n; moments 16; the parameter written 2 and its master weight 8, or both halves 8.
     case Case::direct_master:
       return 2 * n + 26;
     case Case::direct_remainder:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What step_bench times: one call of libzero on one workload in one kind of memory.
+// What step_bench times: one libzero call on one workload in one kind of memory.
 #pragma once
 
 #include <memory>
@@ -32,7 +32,8 @@ struct CaseInfo {
   const char* what;
 };
 const CaseInfo& case_info(Case which);
-/// The bytes that the case's way of working touches, per parameter, over all ranks.
+/// Returns the bytes that the case accesses per parameter, over all ranks, according to its
+/// algorithm.
 double modelled_bytes(Case which, int world);
 
 /// A model with its memory and optimizer on one rank, ready to be timed. All members are
@@ -46,8 +47,8 @@ class Subject {
   Subject& operator=(const Subject&) = delete;
 
   void run();                    // the timed part
-  void settle();                 // after it, so that run() can come again
-  double counted_bytes() const;  // by the library on this rank, a run
+  void settle();                 // after it, so that run() can be called again
+  double counted_bytes() const;  // by the library on this rank, per run
 
  private:
   void create_comm(const BounceMemory& bounce, int serial);
@@ -69,7 +70,7 @@ class Subject {
   char* grads_ = nullptr;
 };
 
-/// End this rank with the library's reason unless `status` is ZERO_OK.
+/// Ends this rank with the library's error unless `status` is ZERO_OK.
 void check(zero_status status, const char* call);
 
 std::vector<zero_param> make_params(const Workload& work, int32_t dtype = ZERO_FLOAT32);

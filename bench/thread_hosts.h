@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads of one process that take themselves for ranks of several hosts. What they agree on goes
-// as between hosts, by shared memory and connections; messages of data are copied from thread to
-// thread.
+// Threads of one process that act as ranks on several hosts. Control messages travel as between
+// hosts, through shared memory and connections. Data is copied from thread to thread.
 #pragma once
 
 #include <algorithm>
@@ -28,8 +27,8 @@ class ThreadHosts {
     for (Seat& seat : seats_) seat = {this, static_cast<int32_t>(&seat - seats_.data())};
   }
 
-  /// The handle of `rank`. Collective. They meet in memory, because of connections between all
-  /// ranks a process has too few descriptors for both ends.
+  /// Returns the handle of `rank`. Collective. Ranks meet in memory, because a process does not
+  /// have enough descriptors for both ends of the connections between all ranks.
   zero::Result<zero_comm*> join(int rank) {
     const auto world = static_cast<int32_t>(seats_.size());
     zero::UserFunctions functions;
@@ -70,7 +69,7 @@ class ThreadHosts {
     return ZERO_OK;
   }
 
-  /// What has come to a rank, by sender.
+  /// The messages that have arrived at a rank, by sender.
   struct Box {
     std::mutex mutex;
     std::map<int32_t, std::deque<std::vector<std::byte>>> came;
@@ -90,7 +89,7 @@ class ThreadHosts {
       waiting_[++requests_] = {from, data};
       return requests_;
     }
-    /// Those from one rank are asked for in their order.
+    /// Messages from one rank must be requested in their order.
     zero::Result<bool> has_ended(Request& request) override {
       if (request == 0) return true;
       const auto& [from, data] = waiting_[request];
@@ -117,7 +116,7 @@ class ThreadHosts {
 
   const int hosts_;
   std::vector<Seat> seats_;
-  std::vector<std::byte> board_;  // of an exchange
+  std::vector<std::byte> board_;  // for an exchange
   std::vector<Box> boxes_;
   std::barrier<> all_here_;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints what travels between hosts in a step, and what ranks remember, for worlds of any size: by
-// the library's own plan, without any rank.
+// Prints the data that travels between hosts in a step, and the memory of ranks, for worlds of any
+// size. Uses the library's own plan, without any rank.
 #include <malloc.h>
 
 #include <algorithm>
@@ -24,10 +24,10 @@ using namespace bench;
 struct Settings {
   std::vector<int32_t> hosts = {2}, ranks = {1}, instances = {1};
   std::vector<std::string> wires = {"none"};
-  std::string model = "gpt2";  // or "gpt3", or a file with a line for each tensor: its sizes
+  std::string model = "gpt2";  // or "gpt3", or a file with the sizes of one tensor per line
   std::string dtype = "float32";
   int64_t bucket_bytes = zero::OptimizerOptions().bucket_bytes;
-  double gigabits = 1;  // a second, of a host's link
+  double gigabits = 1;  // per second, of a host's link
 };
 
 [[noreturn]] void fail(const std::string& why) {
@@ -88,7 +88,7 @@ Settings read_settings(int argc, char** argv) {
   return settings;
 }
 
-/// Ranks that are numbered host by host.
+/// Numbers the ranks host by host.
 zero::hosts::Layout layout_of(int32_t hosts, int32_t ranks) {
   std::vector<uint64_t> of_ranks;
   for (int32_t rank = 0; rank < hosts * ranks; rank++)
@@ -111,7 +111,7 @@ Workload read_model(const std::string& name) {
   return work;
 }
 
-/// Returns the plan, and adds the bytes that it takes.
+/// Returns the plan, and adds its memory to `bytes`.
 zero::Plan plan_of(const Workload& model, const Settings& settings, const Cluster& cluster,
                    int64_t& bytes) {
   const auto used = [] {
@@ -133,7 +133,7 @@ zero::Plan plan_of(const Workload& model, const Settings& settings, const Cluste
   return plan;
 }
 
-/// Three digits of bytes.
+/// Formats bytes with three digits.
 std::string size(int64_t bytes) {
   constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB"};
   auto value = static_cast<double>(bytes);

@@ -16,9 +16,10 @@ namespace {
 
 using namespace zero;
 
-/// The ranks that a rank trades with, as they have its place on their hosts, and itself.
+/// The ranks that exchange data with a rank, because they have its place on their hosts, and the
+/// rank itself.
 struct Fellows {
-  std::vector<int32_t> numbers;  // among all who trade
+  std::vector<int32_t> numbers;  // among all that exchange data
   int32_t own = 0;
 
   Fellows(const hosts::Layout& layout, const Ranks& among, int32_t rank) {
@@ -29,7 +30,7 @@ struct Fellows {
       numbers.push_back(i);
     }
   }
-  /// Return how many others there are, and how many of them are among the first `owners`.
+  /// These return how many others there are, and how many of them are among the first `owners`.
   int64_t others() const { return static_cast<int64_t>(numbers.size()) - 1; }
   int64_t other_owners(int32_t owners) const {
     const auto first = std::ranges::lower_bound(numbers, owners) - numbers.begin();
@@ -37,8 +38,8 @@ struct Fellows {
   }
 };
 
-/// Adds a transfer of `bytes` between the rank and each owner, or, if it is the owner's side that
-/// counts (`owning`), between the rank, if it is one, and all others.
+/// Adds a transfer of `bytes` between the rank and each owner. With `owning`, counts the side of
+/// the owner: between the rank, if it is an owner, and all others.
 void add_transfer(Flow& flow, const Fellows& fellows, size_t bytes, int32_t owners, bool owning) {
   const hosts::Parts parts{fellows.numbers.size(), bytes};
   const int64_t as_owner = fellows.own < owners ? fellows.others() : 0;
@@ -47,7 +48,7 @@ void add_transfer(Flow& flow, const Fellows& fellows, size_t bytes, int32_t owne
   flow.messages += static_cast<int64_t>(parts.count()) * others;
 }
 
-// Enter, vote and publish, in a steady step. What they say has room in a record.
+// Enter, vote and publish, in a steady step. Their messages fit into a record.
 constexpr int64_t kExchanges = 3;
 static_assert(sizeof(NormSums) <= ExchangeRecord::kPayloadBytes);
 
@@ -94,7 +95,7 @@ Tables tables_of(const Cluster& cluster, const Plan& plan) {
     return static_cast<int64_t>(Comm::scratch_bytes(world));
   };
   const auto owned = static_cast<int64_t>(plan.segments(0).size());
-  // Of buckets as large as they usually are.
+  // For buckets of the usual size.
   const hosts::Parts parts{static_cast<size_t>(cluster.layout.hosts()), hosts::Parts::kRoomBytes};
   const size_t rooms = 2 * hosts::Parts::kRooms * parts.fellows * parts.most();
   return {.segments = owned * static_cast<int64_t>(sizeof(Segment) + sizeof(View) + kRow),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks of different hosts send each other in a steady step, by the library's own plan and the
-// sizes of its parts and records: as zero_statistics counts it.
+// What ranks on different hosts send each other in a steady step, as zero_statistics counts it.
+// Uses the library's own plan, and the sizes of its parts and records.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace bench {
 
-/// Hosts with as many ranks each.
+/// Hosts with the same number of ranks each.
 struct Cluster {
   zero::hosts::Layout layout;
   int32_t instances = 1;                 // each keeps the whole state
@@ -19,7 +19,8 @@ struct Cluster {
 
   int32_t world() const { return static_cast<int32_t>(layout.seats.size()); }
   int32_t places() const { return world() / instances; }  // ranks that divide the state
-  /// Return the ranks that keep the same share as `rank`, and those that share parameters with it.
+  /// These return the ranks that keep the same share as `rank`, and those that share parameters
+  /// with it.
   zero::Ranks copies(int32_t rank) const { return {rank % places(), places(), instances}; }
   zero::Ranks instance(int32_t rank) const { return {rank / places() * places(), 1, places()}; }
 };
@@ -33,10 +34,10 @@ struct Flow {
   }
 };
 
-/// What goes between one rank and ranks of other hosts.
+/// The data that travels between one rank and ranks on other hosts.
 struct Traded {
   Flow gradients, copies, parameters;  // copies: sums, to ranks that keep the same share
-  Flow control;                        // of a host's first rank only
+  Flow control;                        // only of a host's first rank
 
   Flow data() const { return gradients + copies + parameters; }
   Traded operator+(const Traded& other) const {
@@ -45,18 +46,18 @@ struct Traded {
   }
 };
 
-/// Return what a rank sends, and what comes to it. `plan`: for the cluster's places. Where copies
-/// or instances part hosts unevenly, more travels.
+/// These return what a rank sends and receives. `plan` must be that of the cluster's places. If
+/// copies or instances split hosts unevenly, more data travels.
 Traded sent_by(int32_t rank, const Cluster& cluster, const zero::Plan& plan);
 Traded received_by(int32_t rank, const Cluster& cluster, const zero::Plan& plan);
 
-/// Bytes of what grows with the ranks or the tensors, on a host's first rank.
+/// The bytes that grow with the ranks or the tensors, on a host's first rank.
 struct Tables {
   int64_t segments;  // what the rank owns, as a list and as views
   int64_t placements;
-  int64_t records;  // room for those of all ranks
-  int64_t parts;    // of transfers on their way
-  int64_t packing;  // the segments of all places, where parameters or gradients have to be packed
+  int64_t records;  // space for the records of all ranks
+  int64_t parts;    // of transfers in progress
+  int64_t packing;  // the segments of all places, if parameters or gradients must be packed
 };
 Tables tables_of(const Cluster& cluster, const zero::Plan& plan);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an exchange costs ranks that are only connected, as they become many: threads of this
-// process, over its loopback, in the tree of fan-out 16 and in a star. CPU time is that of all
-// ranks, over ranks and exchanges.
+// What an exchange over connections costs with many ranks. They are threads of this process, over
+// its loopback, in the tree of fan-out 16 and in a star. CPU time is that of all ranks, divided by
+// ranks and exchanges.
 #include <sys/resource.h>
 
 #include <algorithm>

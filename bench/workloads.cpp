@@ -17,7 +17,7 @@ void Workload::add(std::string tensor, std::vector<int64_t> shape) {
 
 namespace {
 
-/// The sizes of a GPT.
+/// The dimensions of a GPT.
 struct Gpt {
   int64_t width, layers;
 };

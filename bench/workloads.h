@@ -22,15 +22,15 @@ struct Workload {
   void add(std::string tensor, std::vector<int64_t> shape);
 };
 
-/// GPT-2 124M: 148 tensors, 124,439,808 elements; 98 of the tensors hold 0.1 % of them.
+/// GPT-2 124M: 148 tensors with 124,439,808 elements; 98 of the tensors have 0.1 % of them.
 Workload gpt2();
-/// GPT-3 175B: 1,156 tensors, of the same kinds.
+/// GPT-3 175B: 1,156 tensors of the same kinds.
 Workload gpt3();
-/// The 12 blocks of GPT-2 alone, which end in no tensor that is larger than the rest together.
+/// Only the 12 blocks of GPT-2, so that the last tensor is not larger than all others together.
 Workload blocks();
-/// 20,000 tensors of 1 to 4,096 elements, log-uniform.
+/// 20,000 tensors with 1 to 4,096 elements, log-uniform.
 Workload small();
-/// One tensor of as many elements as small().
+/// One tensor with as many elements as small().
 Workload flat();
 
 }  // namespace bench

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What breaks a comm: the abort word, and the causes that it may name.
+// Breaking a comm: the abort word, and the causes to which it refers.
 #include "base/text.h"
 #include "comm/link.h"
 #include "comm/local/control.h"
 
 namespace zero::local {
 
-/// Fills this seat's cause, unless that stands for something already. Needs cause_mutex_.
+/// Stores this rank's cause, unless the existing one has been published. Requires cause_mutex_.
 void Control::fill_cause(const Failure& failure) {
   if (!cause_published_) slot(rank_).cause = pack(failure);
 }
 
-/// Writes the abort word, because the rank that decided the abort may have died before it did so.
+/// Sets the abort word, because the rank that decided the abort may have died before it did so.
 void Control::help_abort_word(uint32_t aborted_by) {
   uint32_t none = 0;
   header().abort.compare_exchange_strong(none, aborted_by);

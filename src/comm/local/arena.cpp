@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes arenas. In the host's memory rank 0 makes one and hands it out, and every rank maps it and
-// reserves its own part. Ranks vote on each step that can fail on one of them alone, so that nobody
-// waits for what will not come.
+// Creates arenas. In host memory, rank 0 creates an arena and sends it to the other ranks. Every
+// rank maps it and reserves its own part. Ranks vote after each step that can fail on a single
+// rank, so that no rank waits in vain.
 #include "comm/local/arena.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ Result<ArenaLayout> ArenaLayout::of(size_t bytes, int32_t kind, int32_t world) {
   return layout;
 }
 
-/// A part of the one copy begins at a huge page.
+/// A part of the single copy begins at a huge page.
 ArenaLayout::Part ArenaLayout::part_of(int32_t rank, int32_t world) const {
   const auto me = static_cast<size_t>(rank), ranks = static_cast<size_t>(world);
   if (slices > 1) return {me * slice, bytes};
@@ -74,8 +74,8 @@ Result<std::shared_ptr<Mapping>> LocalComm::map_on_all(Call& call, uint32_t numb
   return mapping;
 }
 
-/// Makes an arena of devices' memory. Each rank makes its own part, and rank 0 hands out the parts
-/// of all.
+/// Creates an arena in device memory. Each rank creates its own part, and rank 0 sends all parts to
+/// all ranks.
 Result<std::shared_ptr<Arena>> LocalComm::make_device_arena(Call& call, uint32_t number,
                                                             size_t bytes, int32_t kind) {
   Fd created = ZERO_TRY(call.vote("arena made", device()->create_shared(bytes, "an arena")));
@@ -110,10 +110,10 @@ Patience LocalComm::handing_out() const {
   return {operation_name(Operation::arena_alloc), "hand out", options().timeout_ms, false};
 }
 
-/// Breaks the comm if a connection has failed, because the others wait for it.
+/// Breaks the comm after a connection has failed, because the other ranks wait for it.
 Status LocalComm::not_handed(int32_t rank, const Status& why) {
   const Patience where = handing_out();
-  ZERO_TRY(control_->check(where));  // a dead process closes its end: its death is the cause
+  ZERO_TRY(control_->check(where));  // a death closes the connection, and is then the cause
   control_->abort(steps.fail(ZERO_ERR_COMM, rank, where.where(),
                              text(where.where(), ": memory could not be passed to or from rank ",
                                   rank, ": ", why.text())));
@@ -145,16 +145,16 @@ Result<std::vector<Fd>> LocalComm::take_offer(size_t link, uint32_t number, size
     if (offered.kind != FrameKind::arena || offered.descriptors.size() != count ||
         offered.sequence > number)
       return Status(ZERO_ERR_COMM, text("rank ", link, " sent something that is not an arena"));
-    if (offered.sequence < number) continue;  // of an attempt that failed here
+    if (offered.sequence < number) continue;  // from an attempt that failed on this rank
     return std::move(offered.descriptors);
   }
 }
 
-/// Reserves this rank's own slice, or its part of the one copy.
+/// Reserves this rank's own slice, or its part of the single copy.
 Status LocalComm::reserve_part(int memory, const Mapping& mapping, const ArenaLayout& layout) {
   auto [first, size] = layout.part_of(rank(), world());
   const size_t end = first + size;
-  constexpr size_t kReserveBytes = size_t{256} << 20;  // between two signs of progress
+  constexpr size_t kReserveBytes = size_t{256} << 20;  // between two progress reports
   for (; first < end; first += kReserveBytes) {
     ZERO_TRY(reserve(memory, mapping, first, std::min(kReserveBytes, end - first)));
     control_->note_progress();

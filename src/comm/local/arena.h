@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arenas of a local comm: in the host's memory one memfd, mapped once a process; on devices a block
-// a rank, each mapped by all.
+// Arenas of a local comm. In host memory an arena is one memfd, which each process maps once. On
+// devices it is one block for each rank, which every rank maps.
 #pragma once
 
 #include <memory>
@@ -13,26 +13,27 @@
 
 namespace zero::local {
 
-/// How an arena lies in its memfd: `slices` copies of `bytes`, each at a huge page.
+/// The layout of an arena in its memfd: `slices` copies of `bytes`, each aligned to a huge page.
 struct ArenaLayout {
   size_t bytes;
   size_t slice;
   int32_t slices;
 
   size_t total() const { return slice * static_cast<size_t>(slices); }
-  /// Returns where `rank`'s bytes begin.
+  /// Returns the offset of `rank`'s bytes.
   size_t at(int32_t rank) const { return slice * static_cast<size_t>(rank % slices); }
-  /// Returns what `rank` of `world` reserves: its own slice, or a part of the one copy.
+  /// Returns the range that `rank` of `world` reserves: its own slice, or a part of the single
+  /// copy.
   struct Part {
     size_t first, size;
   };
   Part part_of(int32_t rank, int32_t world) const;
-  /// Fails with ZERO_ERR_MEMORY if that many bytes cannot be.
+  /// Fails with ZERO_ERR_MEMORY if the size overflows.
   static Result<ArenaLayout> of(size_t bytes, int32_t kind, int32_t world);
 };
 
-/// An arena in which every rank reaches every rank's part. On a device there is one copy a rank,
-/// whatever the kind.
+/// An arena in which every rank can access every rank's part. On a device there is one copy for
+/// each rank, whatever the kind.
 class LocalArena final : public Arena {
  public:
   LocalArena(std::shared_ptr<Comm> comm, uint32_t number, std::shared_ptr<Mapping> mapping,
@@ -48,7 +49,7 @@ class LocalArena final : public Arena {
     if (stays()) keep_for_ever(std::move(blocks_));
   }
 
-  /// Returns `rank`'s bytes.
+  /// Returns the address of `rank`'s bytes.
   std::byte* data_of(int32_t rank) const {
     return mapping_ != nullptr ? mapping_->data() + layout_.at(rank)
                                : blocks_[static_cast<size_t>(rank)].data();
@@ -56,7 +57,7 @@ class LocalArena final : public Arena {
   bool one_copy() const override { return mapping_ != nullptr && kind() == ZERO_MEMORY_SHARED; }
 
  private:
-  // The first two are for the host's memory; blocks_, by rank, are for devices.
+  // layout_ and mapping_ are for host memory, and blocks_, indexed by rank, is for devices.
   const ArenaLayout layout_{};
   const std::shared_ptr<Mapping> mapping_;
   std::vector<SharedBlock> blocks_;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exchange number k ends by one compare-and-swap on the decision word, from (k-1, committed) to (k,
-// committed) or (k, aborted). Ranks count themselves at the nodes of a tree: the last child to come
-// combines its siblings' records and counts the node at its parent, so nobody waits on the way up.
-// Who comes last to the root tries the first; a rank that sees a death, a deadline or an abort
-// tries the second. All obey what stands there.
+// Exchange k ends by one compare-and-swap on the decision word, from (k-1, committed) to (k,
+// committed) or (k, aborted). Ranks count their arrivals at the nodes of a tree. The last child to
+// arrive combines its siblings' records and counts the node at its parent, so no rank waits on the
+// way up. The last rank to reach the root tries to commit. A rank that detects a death, a deadline
+// or an abort tries to abort. All ranks follow the decision word.
 //
-// Two record areas a rank and a node are enough. Area k % 2 is written again for exchange k + 2,
-// which begins after all have arrived at k + 1. Each rank arrives there after it has read the
-// records of k, or is ahead: then it reads only what all have combined to, and that is written
-// again when all have arrived at k + 2.
+// Two record areas for each rank and each node are enough. Area k % 2 is reused for exchange k + 2,
+// which begins after all ranks have arrived at k + 1. A rank arrives there after it has read the
+// records of k, unless it is ahead. A rank that is ahead reads only the combined record, which is
+// overwritten only after all ranks have arrived at k + 2.
 #include "comm/local/control.h"
 
 #include <linux/futex.h>
@@ -39,7 +39,7 @@ void pause_cpu() {
 
 uint32_t* futex_word(std::atomic<uint32_t>& word) { return reinterpret_cast<uint32_t*>(&word); }
 
-/// Returns the processes of `peers`, each once, without `self`.
+/// Returns the processes of `peers`, each once and without `self`.
 std::vector<const Peer*> others_of(std::span<const std::shared_ptr<Peer>> peers, const Peer* self) {
   std::vector<const Peer*> others;
   for (const std::shared_ptr<Peer>& peer : peers)
@@ -95,19 +95,21 @@ Status Control::exchange(std::span<const std::byte> mine, std::span<std::byte> a
   return {};
 }
 
-/// Shows `mine`, and waits until all have shown theirs. Without `combine` nodes get no records.
+/// Publishes `mine`, and waits until all ranks have published theirs. Without `combine`, nodes get
+/// no records.
 Status Control::meet(std::span<const std::byte> mine, const Combine* combine,
                      const Patience& patience, const Through* through) {
   const std::optional<Next> next = std::exchange(next_, std::nullopt);
   if (mine.size() > kRecordRoom)
     return Status(ZERO_ERR_INTERNAL, text("a record of ", mine.size(), " bytes is too large"));
-  // Who is ahead has come: the exchange may have ended well, whatever broke since.
+  // A rank that is ahead has already arrived, and the exchange may have committed before the comm
+  // broke.
   const bool came = came_ > sequence_;
   if (!came && aborted()) return failure_status();
   const uint64_t k = ++sequence_;
   say_where(patience.operation, patience.phase);
   if (!came) come(k, mine, combine, through == nullptr);
-  // Records of k - 1 that other ranks still read must not lie where this one writes.
+  // Writing ahead is safe only if no rank still reads the individual records of k - 1.
   const bool ahead = next && combined_;
   if (ahead) come(k + 1, next->data, &next->combine, true);
   combined_ = combine != nullptr;
@@ -117,8 +119,8 @@ Status Control::meet(std::span<const std::byte> mine, const Combine* combine,
     ZERO_TRY(await(k, patience, ahead ? For::next : For::decision));
   os().reached("exchange.decided");
   if constexpr (kThreadSanitizer) {
-    // The decision orders what came before it by way of ranks in other processes, which the
-    // sanitizer does not see. It sees each rank at its own node.
+    // The decision orders earlier stores through ranks in other processes, which the sanitizer does
+    // not see. It sees the stores of each rank to its own node.
     for (int32_t i = 0; i < nodes_of(world_); ++i)
       (void)node(i).arrivals[k % 2].load(std::memory_order_acquire);
   }
@@ -126,8 +128,8 @@ Status Control::meet(std::span<const std::byte> mine, const Combine* combine,
   return {};
 }
 
-/// Shows `mine` in exchange k, and counts this rank among those that have come. `concludes`: the
-/// last to come ends it; if not, that wakes the leader.
+/// Publishes `mine` in exchange k, and counts this rank as arrived. With `concludes`, the last rank
+/// to arrive commits the exchange. Otherwise it wakes the leader.
 void Control::come(uint64_t k, std::span<const std::byte> mine, const Combine* combine,
                    bool concludes) {
   Slot& own = slot(rank_);
@@ -140,17 +142,18 @@ void Control::come(uint64_t k, std::span<const std::byte> mine, const Combine* c
     header().came.store(k);
     ring(header().leader_bell);
   }
-  own.arrived.store(k, std::memory_order_release);  // nobody waits for more of this rank
+  own.arrived.store(k, std::memory_order_release);  // no rank needs anything more from this rank
   os().reached("exchange.arrived");
 }
 
-/// Waits until all have come, and lets the leader take what they have combined to other hosts.
+/// Waits until all ranks have arrived. Then the leader combines the result with those of other
+/// hosts.
 Status Control::decide_through(uint64_t k, size_t bytes, const Patience& patience,
                                const Through& through) {
   ZERO_TRY(await(k, patience, For::all));
   if (rank_ != 0) return await(k, through.rest, For::leader);
   header().out.store(k);
-  // Whoever gives up from here on sees that other hosts may know another end.
+  // A rank that gives up from here on sees that other hosts may know another outcome.
   if (std::optional<Status> end = look(k, For::leader)) {
     header().out.store(0);
     return *std::move(end);
@@ -166,14 +169,14 @@ bool Control::may_have_ended() const {
   return out > (standing.aborted_by == 0 ? standing.sequence : standing.sequence - 1);
 }
 
-/// Counts this rank at its node and, as long as it is the last to come, that node at its parent.
-/// Returns true if all ranks have come.
+/// Counts this rank at its node and, as long as it is the last to arrive, that node at its parent.
+/// Returns true if all ranks have arrived.
 bool Control::climb(uint64_t k, size_t bytes, const Combine* combine) {
   const auto record_of = [&](int32_t level_begin, int32_t child) {
     return level_begin < 0 ? slot(child).record[k % 2] : node(level_begin + child).record[k % 2];
   };
-  int32_t children = world_, place = rank_;  // of the level, and this one's place in it
-  int32_t level_begin = -1, next_begin = 0;  // where nodes of a level begin; ranks: -1
+  int32_t children = world_, place = rank_;  // size of the level, and the index in it
+  int32_t level_begin = -1, next_begin = 0;  // first nodes of this level and the next; -1 for ranks
   for (;;) {
     const int32_t parent = place / kFanOut, first = parent * kFanOut;
     const int32_t count = std::min(kFanOut, children - first);
@@ -212,12 +215,13 @@ Status Control::broadcast(std::span<std::byte> data, int32_t root, Patience firs
   return {};
 }
 
-/// Returns how exchange k ended, or nothing if it has not; also OK if all have come and that is
-/// what the wait is for. Ends the exchange if the comm is broken.
+/// Returns the outcome of exchange k, or nothing if there is none yet. Returns OK too if the wait
+/// is for the arrival of all ranks and they have arrived. Aborts the exchange if the comm is
+/// broken.
 std::optional<Status> Control::look(uint64_t k, For what) {
-  // In one order with the leader's store to header().out, which comes before.
+  // Sequentially consistent with the leader's store to header().out, which comes first.
   const Decision standing = Decision::of(header().decision.load(std::memory_order_seq_cst));
-  if (standing.sequence > k) return Status();  // others are further on, so k was committed
+  if (standing.sequence > k) return Status();  // other ranks are further on, so k was committed
   if (standing.sequence == k) {
     if (standing.aborted_by == 0) return Status();
     return broken_by(standing.aborted_by);
@@ -228,7 +232,7 @@ std::optional<Status> Control::look(uint64_t k, For what) {
   return std::nullopt;
 }
 
-/// Decides k, unless that has been done, and returns what was decided.
+/// Decides exchange k unless it has been decided, and returns the decision.
 Status Control::conclude(uint64_t k, uint32_t aborted_by) {
   uint64_t before = Decision{k - 1, 0}.word();
   const uint64_t after = Decision{k, aborted_by}.word();
@@ -239,7 +243,7 @@ Status Control::conclude(uint64_t k, uint32_t aborted_by) {
   }
   const Decision standing = Decision::of(before);
   if (standing.sequence > k || (standing.sequence == k && standing.aborted_by == 0)) return {};
-  // Who is ahead may come to k although another rank has given up k - 1.
+  // A rank that is ahead may arrive at k although another rank has aborted k - 1.
   if (standing.aborted_by != 0) return broken_by(standing.aborted_by);
   return damaged();
 }
@@ -259,7 +263,7 @@ Status Control::await(uint64_t k, const Patience& patience, For what) {
   return await_asleep(k, patience, what);
 }
 
-/// Aborts exchange k for `cause`, unless it has been decided; look() tells.
+/// Tries to abort exchange k with `cause`. look() then returns the decision.
 void Control::give_up(uint64_t k, const Failure& cause) {
   const uint32_t me = static_cast<uint32_t>(rank_) + 1;
   uint64_t before = Decision{k - 1, 0}.word();
@@ -280,15 +284,17 @@ void Control::give_up(uint64_t k, const Failure& cause) {
   ring_all();
 }
 
-/// Others need not wake while the leader waits for the last of them.
+/// Returns the bell for a wait. A leader that waits for arrivals has its own bell, so that other
+/// ranks sleep on.
 Bell& Control::bell_of(uint64_t k, For what) const {
   if (what == For::next) return header().ahead_bell[(k + 1) % 2];
   return what == For::all && rank_ == 0 ? header().leader_bell : header().bell;
 }
 
 void Control::doze(uint64_t k, int64_t nanoseconds, For what) {
-  // The sleeper is counted before the last look, so a rank that decides or aborts after that look
-  // sees it, and rings. Both sides write and then read, so all must be in one order.
+  // The sleeper is counted before the last check, so a rank that decides or aborts after this check
+  // sees the sleeper and rings. Both sides store and then load, so the operations must be
+  // sequentially consistent.
   Bell& bell = bell_of(k, what);
   bell.sleepers.fetch_add(1, std::memory_order_seq_cst);
   const uint32_t rings = bell.rings.load(std::memory_order_seq_cst);
@@ -324,14 +330,14 @@ void Control::ring_all() {
 }
 
 void Control::publish_cores() {
-  uint64_t mask[8 * kCoreWords] = {};  // the kernel refuses one that is too small for the machine
+  uint64_t mask[8 * kCoreWords] = {};  // the kernel rejects a mask that is smaller than its own
   if (os().sched_getaffinity(0, sizeof mask, reinterpret_cast<cpu_set_t*>(mask)) < 0) return;
   for (size_t i = 0; i < kCoreWords; ++i)
     slot(rank_).cores[i].store(mask[i], std::memory_order_relaxed);
 }
 
-/// True if each rank has a core, whether they share a set or are pinned one by one, and the time of
-/// as many is granted. Only then do ranks spin.
+/// Returns true if the ranks may use at least as many cores as there are ranks, shared or pinned,
+/// and if the CPU quota allows as many. Ranks spin only in this case.
 bool Control::cores_for_all() const {
   int count = 0;
   for (size_t i = 0; i < kCoreWords; ++i) {

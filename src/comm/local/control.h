@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control segment, as one seat sees it: exchanges that end the same way on every rank, the
-// abort word, and the watch over the other ranks.
+// The control segment as one rank sees it: exchanges that end the same way on every rank, the abort
+// word, and the monitoring of the other ranks.
 #pragma once
 
 #include <functional>
@@ -19,89 +19,92 @@
 
 namespace zero::local {
 
-/// How the seats of a host are a part of a larger comm.
+/// Describes how the ranks of one host belong to a larger comm.
 struct Part {
-  std::vector<int32_t> ranks;  // there, by rank here; empty: they are the same
-  int32_t world = 0;           // there
+  std::vector<int32_t> ranks;  // in the larger comm, by local rank; empty if the same
+  int32_t world = 0;           // size of the larger comm
   const StepsSoFar* steps = nullptr;
   std::function<void(std::span<const Missing>)> look;  // called between two slices of a wait
 };
 
-/// What the hosts' leaders do together with what each host has combined.
+/// Combines the results of all hosts. The leader of each host calls it with the host's result.
 using Between = std::function<Status(std::span<std::byte>)>;
 
 class Control {
  public:
-  /// `peers`: the process of each rank. The mapping holds control_bytes(world).
+  /// `peers` contains the process of each rank. The mapping holds control_bytes(world).
   Control(std::shared_ptr<Mapping> mapping, int32_t rank, int32_t world,
           std::vector<std::shared_ptr<Peer>> peers);
   ~Control();
 
-  /// On a host that is a part of a larger comm: once all have come, rank 0, its leader, calls
-  /// between(data), which makes of it what all hosts' combine to. `rest`: the patience with that.
+  /// For a host in a larger comm. After all ranks of the host have arrived, rank 0, the leader,
+  /// calls between(data), which replaces data by the combination over all hosts. `rest` is the
+  /// patience with that.
   struct Through {
     const Patience& rest;
     const Between& between;
   };
 
-  /// Sets `data` (at most kRecordRoom bytes, the same number everywhere), on every rank, to what
-  /// all combine to. Every rank gets the same answer.
+  /// Sets `data` on every rank to the combination of all ranks' `data`. Its size is the same on
+  /// every rank, at most kRecordRoom. Every rank gets the same result.
   Status combine(std::span<std::byte> data, const Combine& combine, const Patience& patience,
                  const Through* through = nullptr);
 
-  /// What this rank brings to the exchange behind the next one, because it has nothing to do
-  /// between them: it comes to both at once, and sleeps until the second has ended. Both combine.
+  /// Submits this rank's record for the exchange after the next one, because this rank has nothing
+  /// to do in between. The rank then joins both exchanges at once, and sleeps until the second has
+  /// ended. Both exchanges must be combines.
   void come_ahead(std::span<const std::byte> data, const Combine& combine) {
     next_ = {data, combine};
   }
 
-  /// True if others may know an end of the exchange at hand that this host has not seen.
+  /// Returns true if other hosts may know an outcome of the current exchange that this host does
+  /// not.
   bool may_have_ended() const;
 
-  /// Brings every rank's `mine` (as many bytes at most) into `all`. Every rank gets the same
-  /// answer. `all` may be empty: then it only waits.
+  /// Gathers every rank's `mine` into `all`; the size is the same on every rank. Every rank gets
+  /// the same result. If `all` is empty, the call only waits.
   Status exchange(std::span<const std::byte> mine, std::span<std::byte> all,
                   const Patience& patience);
 
-  /// Copies `data` of `root` into everybody's, by way of the segment.
+  /// Copies `data` of `root` to every rank through the segment.
   Status broadcast(std::span<std::byte> data, int32_t root, Patience first, const Patience& rest);
 
-  /// Any thread may call it.
+  /// Breaks the comm with `cause`. Any thread may call it.
   void abort(const Failure& cause);
   bool aborted() const { return header().abort.load(std::memory_order_seq_cst) != 0; }
-  /// Returns the failure that the abort word names; its code is ZERO_OK if there is none.
+  /// Returns the failure that the abort word names, or one with code ZERO_OK if there is none.
   Failure failure() const;
   Status failure_status() const;
 
-  /// Returns the comm's failure, for waits on something else. If it finds that a rank has died, it
-  /// breaks the comm.
+  /// Returns the failure of the comm, for waits on other events. Breaks the comm if a rank has
+  /// died.
   Status check(const Patience& where);
 
-  /// Makes a failure of the wait `where`; one that has no name: of the exchange at hand.
+  /// Makes a failure of the wait `where`. An unnamed wait stands for the current exchange.
   Failure make_failure(Code code, int32_t rank, const Patience& where,
                        std::string_view sentence) const;
 
-  /// Tells the others that this rank could not do what all were to do after an exchange, and is on
-  /// its way to the next one, where it says why.
+  /// Tells the other ranks that this rank failed at something that all ranks do after an exchange.
+  /// This rank reports the reason in the next exchange.
   void withdraw() { slot(rank_).withdrew.store(sequence_, std::memory_order_release); }
   bool any_withdrew(std::span<const int32_t> ranks) const;
 
-  /// Sets the progress that causes of this seat's making tell.
+  /// Sets the progress that is reported in failures of this rank.
   void set_steps(const StepsSoFar* steps) { steps_ = steps; }
-  /// Names ranks as `part` says.
+  /// Numbers ranks in error messages as in `part`.
   void be_part(Part part) { part_ = std::move(part); }
 
   void note_progress() { slot(rank_).progress.fetch_add(1, std::memory_order_relaxed); }
 
   int32_t rank() const { return rank_; }
   int32_t world() const { return world_; }
-  /// True if waits begin without sleep, because each rank has a core.
+  /// Returns true if waits spin before they sleep, because each rank has a core.
   bool spins() const { return spin_ns_ != 0; }
-  /// Returns "rank 2 (process 1234)".
+  /// Returns a name such as "rank 2 (process 1234)".
   std::string name_of(int32_t rank) const;
   const Generation& generation() const { return header().generation; }
 
-  /// Prepares a zeroed segment for `world` ranks.
+  /// Initializes a zeroed segment for `world` ranks.
   static void format(std::byte* segment, int32_t world, const Generation& generation);
   static Header& header_of(std::byte* segment) { return *reinterpret_cast<Header*>(segment); }
   static Slot& slot_of(std::byte* segment, int32_t rank) {
@@ -117,9 +120,9 @@ class Control {
   std::byte* combined(uint64_t k) const { return node(nodes_of(world_) - 1).record[k % 2]; }
   Node& node(int32_t place) const { return reinterpret_cast<Node*>(&slot(world_))[place]; }
 
-  /// What a wait in exchange k is for: its decision, for which all others must come; that they
-  /// come; its decision, which the leader brings; that of the next exchange, to which this rank has
-  /// come as well.
+  /// What a wait in exchange k is for: its decision, for which all other ranks must arrive; the
+  /// arrival of all ranks; its decision, which the leader makes; or the decision of exchange k + 1,
+  /// which this rank has joined too.
   enum class For { decision, all, leader, next };
 
   Status meet(std::span<const std::byte> mine, const Combine* combine, const Patience& patience,
@@ -160,21 +163,21 @@ class Control {
   const int32_t rank_;
   const int32_t world_;
   const std::vector<std::shared_ptr<Peer>> peers_;
-  const std::vector<const Peer*> others_;  // the other processes
+  const std::vector<const Peer*> others_;  // the other processes, each once
   int64_t spin_ns_ = 0;
-  uint64_t sequence_ = 0;    // of this seat's last exchange
-  uint64_t came_ = 0;        // that exchange, or the one behind it
-  bool combined_ = false;    // in that exchange
-  uint64_t broadcasts_ = 0;  // parts so far
+  uint64_t sequence_ = 0;    // number of this rank's last exchange
+  uint64_t came_ = 0;        // that exchange or the next, if this rank is ahead
+  bool combined_ = false;    // true if that exchange was a combine
+  uint64_t broadcasts_ = 0;  // number of parts so far
   struct Next {
     std::span<const std::byte> data;
     Combine combine;
   };
-  std::optional<Next> next_;  // of the next exchange
+  std::optional<Next> next_;  // for the exchange after the next one
   const StepsSoFar* steps_ = &kNoSteps;
   Part part_;
 
-  // This seat's cause: may be written anew until the abort word or a decision names it.
+  // Guards this rank's cause, which can change until the abort word or a decision refers to it.
   std::mutex cause_mutex_;
   bool cause_published_ = false;
 };

@@ -15,8 +15,8 @@ namespace {
 
 constexpr int kLookMs = 10;
 constexpr int64_t kTryMs = 5'000;    // for a few words on a stream of their own
-constexpr int64_t kEndMs = 10'000;   // for what is queued, once nothing keeps it
-constexpr uint32_t kGateMask = 0xF;  // of a wait's word
+constexpr int64_t kEndMs = 10'000;   // for queued work that nothing blocks any more
+constexpr uint32_t kGateMask = 0xF;  // of the word that shows a wait
 static_assert(kGates < kGateMask);
 
 uint32_t read(const uint32_t* word) {
@@ -55,8 +55,8 @@ Result<std::unique_ptr<LocalGates>> LocalGates::open(std::shared_ptr<Device> dev
   return gates;
 }
 
-/// Tries a gate out, because a driver may refuse such steps, or take them although the device never
-/// makes them.
+/// Tests a gate, because a driver may reject such operations, or accept them although the device
+/// never completes them.
 Status LocalGates::try_out() {
   const Stream stream = ZERO_TRY(make_stream(device_));
   const WordStep steps[] = {{WordStep::write, waits_word(), 1},
@@ -65,14 +65,14 @@ Status LocalGates::try_out() {
   ZERO_TRY(device_->words(stream.handle(), steps, "a trial gate"));
   any_passed_ = true;
   Status recorded = device_->record(passed_.handle(), stream.handle());
-  if (!recorded.ok()) {  // once more, so that the end waits for the steps
+  if (!recorded.ok()) {  // record again, so that the destructor waits for the operations
     (void)device_->record(passed_.handle(), stream.handle());
     return recorded;
   }
   const int64_t limit_ms = std::min(timeout_ms_, kTryMs);
   Status made = await_trial(limit_ms);
   if (made.code() != ZERO_ERR_TIMEOUT) return made;
-  write(waits_word(), 1);  // the stream waits for it, and the device does not write it
+  write(waits_word(), 1);  // releases the stream; the device does not write this word
   const Status let_go = await_trial(kEndMs);
   any_passed_ = false;
   if (!let_go.ok()) abandon();
@@ -81,7 +81,7 @@ Status LocalGates::try_out() {
                                            limit_ms, " ms"));
 }
 
-/// Waits for the gate, and shows progress, because the other ranks wait for this one.
+/// Waits for the gate, and reports progress, because the other ranks wait for this rank.
 Status LocalGates::await_trial(int64_t limit_ms) {
   return await(*device_, passed_.handle(), limit_ms, "a trial gate", [this] {
     control_.note_progress();
@@ -89,8 +89,8 @@ Status LocalGates::await_trial(int64_t limit_ms) {
   });
 }
 
-/// Waits until all that was queued has passed, and breaks the comm if that lasts too long. Returns
-/// false if it never passes.
+/// Waits until all queued work has passed the gates. Breaks the comm if this takes too long.
+/// Returns false if the work never passes.
 bool LocalGates::await_end() {
   const Status ended = await(*device_, passed_.handle(), timeout_ms_ + kEndMs, "the gates");
   if (ended.ok()) return true;
@@ -100,7 +100,7 @@ bool LocalGates::await_end() {
   return await(*device_, passed_.handle(), kEndMs, "the gates").ok();
 }
 
-/// Keeps all that a stream which never ends still uses.
+/// Keeps everything that a stream that never ends may still use.
 void LocalGates::abandon() {
   device_->give_up();
   keep_for_ever(words_);
@@ -108,8 +108,8 @@ void LocalGates::abandon() {
   keep_for_ever(std::move(passed_));
 }
 
-/// Waits for queued work, which still uses the words. The watch goes on meanwhile, so the work ends
-/// in time.
+/// Waits for queued work, which still uses the words. The watch continues meanwhile, so the work
+/// ends in time.
 LocalGates::~LocalGates() {
   if (any_passed_ && !succeeds([this] { return await_end(); })) abandon();
   {
@@ -123,7 +123,7 @@ LocalGates::~LocalGates() {
 
 Status LocalGates::pass(Gate gate, StreamHandle stream, const char* rule) {
   const auto at = static_cast<size_t>(gate);
-  // The caller puts launches of a graph in order.
+  // For captured streams, the caller orders launches of the graph.
   const bool captured = ZERO_TRY(device_->capturing(stream)) != 0;
   if (any_passed_ && !captured) ZERO_TRY(device_->wait(stream, passed_.handle(), rule));
   std::vector<WordStep> steps;
@@ -159,7 +159,7 @@ void LocalGates::watch() {
   }
 }
 
-/// Aborts with words that are so short that a string has room for them.
+/// Aborts with words short enough to need no allocation.
 void LocalGates::abort_without_memory() {
   control_.abort({ZERO_ERR_MEMORY, control_.rank(), 0, false, "gates", "out of memory"});
 }
@@ -189,22 +189,22 @@ Status LocalGates::look() {
   return control_.failure_status();
 }
 
-/// Returns the lowest rank that has not come to a gate where this one waits, or -1.
+/// Returns the lowest rank that has not arrived at a gate where this rank waits, or -1.
 int32_t LocalGates::find_missing(size_t gate) const {
   for (size_t r = 0; r < world(); r++)
     if (r != rank() && read(told(gate, rank(), r)) == 0) return static_cast<int32_t>(r);
   return -1;
 }
 
-/// Opens this rank's gates. The watch does it again and again, because streams that come to further
-/// gates clear what they were told.
+/// Opens this rank's gates. The watch repeats this, because streams clear the words when they
+/// arrive at further gates.
 void LocalGates::open_for_good() {
   write(broken_word(), 1);
   for (size_t gate = 0; gate < kGates; gate++)
     for (size_t r = 0; r < world(); r++) write(told(gate, rank(), r), 1);
 }
 
-// ---- Hosts that wait.
+// ---- Gates on the host.
 
 Result<std::unique_ptr<HostMeeting>> HostMeeting::open(const char* what,
                                                        std::shared_ptr<Device> device,
@@ -224,14 +224,14 @@ Status HostMeeting::meet(StreamHandle stream, const char* phase, const char* rul
   ZERO_TRY(device_->wait(behind_.handle(), held_.handle(), rule));
   ZERO_TRY(device_->record(done_.handle(), behind_.handle()));
   ++waits_;
-  // The limit is doubled, so that the ranks that wait for this one's device name it first.
+  // The limit is doubled, so that ranks that wait for this rank's device report it first.
   ZERO_TRY(await(*device_, done_.handle(), 2 * timeout_ms_,
                  text("the work before ", what_, " (", phase, ")"), [&] { return look(where); }));
   return control_.exchange({}, {}, where);
 }
 
-/// Fails if a rank has died, which this one's device would not show. Asks only now and then,
-/// because that costs a system call for each process.
+/// Fails if a rank has died, which this rank's device would not show. Checks rarely, because each
+/// check costs a system call for each process.
 Status HostMeeting::look(const Patience& where) {
   if (control_.aborted()) return control_.failure_status();
   const int64_t now = now_ns();

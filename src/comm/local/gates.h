@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gates of a local comm on devices: words of shared memory that the ranks' streams write and
-// wait for, and a thread that opens them for good when the comm breaks.
+// The gates of a local comm on devices: words in shared memory that the ranks' streams write and
+// wait for, and a thread that opens the gates permanently when the comm breaks.
 #pragma once
 
 #include <atomic>
@@ -18,21 +18,20 @@
 
 namespace zero::local {
 
-/// Returns a word for errors.
+/// Returns a name for error messages.
 const char* name_of(Gate gate);
 
-/// At each gate a rank writes a word to every other rank, waits for a word from each, and clears
-/// those for the next time. A word can be written again without harm, because another gate lies
-/// between: the rank that writes has passed that gate, so this rank had cleared the word before.
-/// Words hold no count, so a graph can pass gates again and again. Streams of one rank pass them
-/// one behind the other.
+/// At each gate a rank writes a word to every other rank, waits for a word from each of them, and
+/// clears those words. Writing a word again is safe because another gate lies in between. The
+/// writer has passed that gate, so the receiver has cleared the word before. Words contain no
+/// counter, so a graph can pass gates repeatedly. Streams of one rank pass gates one after another.
 class LocalGates final : public Gates {
  public:
   static constexpr int32_t kMostRanks = 64;
   static size_t bytes_of(int32_t world);
 
-  /// `words`: bytes_of(world) zeroed bytes of the host's memory that all ranks share. `control`
-  /// must outlive this. Tries out whether the device's streams can wait for words, and fails with
+  /// `words` is bytes_of(world) zeroed bytes of host memory that all ranks share. `control` must
+  /// outlive this object. Tests whether the device's streams can wait for words, and fails with
   /// ZERO_ERR_UNSUPPORTED if they cannot.
   static Result<std::unique_ptr<LocalGates>> open(std::shared_ptr<Device> device, Control& control,
                                                   std::shared_ptr<Mapping> words,
@@ -53,15 +52,16 @@ class LocalGates final : public Gates {
   size_t world() const { return static_cast<size_t>(control_.world()); }
   size_t rank() const { return static_cast<size_t>(control_.rank()); }
   uint32_t* words() const { return reinterpret_cast<uint32_t*>(words_->data()); }
-  /// Returns the word that `from` writes to `to`.
+  /// Returns the word that rank `from` writes for rank `to`.
   uint32_t* told(size_t gate, size_t to, size_t from) const {
     return words() + (gate * world() + to) * world() + from;
   }
-  /// This rank's: 0 while its stream waits at no gate; else 1 + the gate, and in the bits above a
-  /// number that no other wait of a call has. Waits of one graph's launches share it.
+  /// Returns the word that shows where this rank's stream waits. It is 0 if the stream waits at no
+  /// gate. Otherwise its low bits are 1 + the gate, and its high bits are a number that is unique
+  /// to the wait. Launches of one graph repeat the same number.
   uint32_t* waits_word() const { return words() + kGates * world() * world() + rank(); }
-  /// Returns the word that is not 0 once a stream of this rank has passed a gate since the watch
-  /// looked last. The watch needs it because waits of one graph's launches look alike.
+  /// Returns the word that becomes nonzero when a stream of this rank passes a gate. The watch
+  /// resets it. The watch needs it because the waits of launches of one graph look alike.
   uint32_t* passed_word() const { return words() + (kGates * world() + 2) * world() + rank(); }
   uint32_t* broken_word() const { return words() + (kGates * world() + 1) * world() + rank(); }
 
@@ -80,11 +80,11 @@ class LocalGates final : public Gates {
   const std::shared_ptr<Mapping> words_;
   const int64_t timeout_ms_;
   OpenedHost opened_;
-  Event passed_;  // behind the last gate: the next one, of whatever stream, begins there
+  Event passed_;  // recorded after the last gate; the next gate on any stream waits for it
   bool any_passed_ = false;
   uint32_t passes_ = 0;
 
-  // For the thread that looks: what it saw last, and since when.
+  // Used by the watch thread: what it saw last, and since when.
   uint32_t wait_ = 0;
   int32_t missing_ = -1;
   std::optional<Watch> watch_;
@@ -95,21 +95,21 @@ class LocalGates final : public Gates {
   WorkerThread thread_;
 };
 
-// ---- If streams of several ranks cannot wait for each other, the host does it for them: between
-// two launches of a step it waits for its own stream, and then for the other ranks.
+// ---- If streams of different ranks cannot wait for each other, the host does so. Between two
+// launches of a step it waits for its own stream, and then for the other ranks.
 
-/// Used inside a call that all ranks of the comm are in. Its meetings are exchanges like any other.
-/// Work that is queued behind a meeting has all that it needs.
+/// Used inside a call that all ranks of the comm are in. Its meetings are ordinary exchanges. After
+/// a meeting, everything that later queued work needs is complete.
 class HostMeeting final : public Gates {
  public:
-  /// `what`: a name of the meetings, for errors. `waits` counts them. `control` and `waits` must
-  /// outlive this.
+  /// `what` names the meetings in messages, and `waits` counts them. The references must outlive
+  /// this.
   static Result<std::unique_ptr<HostMeeting>> open(const char* what, std::shared_ptr<Device> device,
                                                    Control& control, int64_t timeout_ms,
                                                    std::atomic<int64_t>& waits);
 
-  /// Returns when all that every rank's stream held before this is done. `phase`: a word for
-  /// errors. `rule` as in Device::wait.
+  /// Returns after every rank's stream has finished the work queued before this call. `phase` is a
+  /// word for error messages. `rule` has the same meaning as in Device::wait.
   Status meet(StreamHandle stream, const char* phase, const char* rule);
   Status pass(Gate gate, StreamHandle stream, const char* rule) override {
     return meet(stream, name_of(gate), rule);
@@ -131,7 +131,7 @@ class HostMeeting final : public Gates {
   Control& control_;
   const int64_t timeout_ms_;
   std::atomic<int64_t>& waits_;
-  Stream behind_;  // the caller's stream: so the host's wait is one between streams, like any other
+  Stream behind_;  // follows the caller's stream, so that waits are between streams
   Event held_, done_;
   int64_t looked_ns_ = 0;
 };

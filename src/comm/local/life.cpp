@@ -20,11 +20,11 @@
 namespace zero::local {
 namespace {
 
-/// The thread whose death the kernel writes down. It sleeps from start to end.
+/// A thread whose death the kernel records. It sleeps for its whole life.
 class LifeThread {
  public:
   static Result<LifeThread*> start();
-  void stop();  // and deletes this
+  void stop();  // also deletes this object
 
   Fd page_fd;
   Fd pidfd;
@@ -42,8 +42,8 @@ class LifeThread {
   bool stop_ = false;
   int error_ = 0;
 
-  // The kernel follows this list when the thread dies: a ring of one entry. The entry lies here,
-  // and its word lies futex_offset further on, in the page.
+  // The robust list of the thread, which the kernel walks when the thread dies. It has one entry.
+  // The futex word lies in the page, at futex_offset from the entry.
   struct robust_list entry_ {};
   struct robust_list_head head_ {};
 };
@@ -57,8 +57,7 @@ Result<LifeThread*> LifeThread::start() {
   made->page_fd = ZERO_TRY(create_segment("zero.life", kLifePageBytes));
   made->page_ = ZERO_TRY(map_segment(made->page_fd.get(), kLifePageBytes, Access::hidden));
   ZERO_TRY(reserve(made->page_fd.get(), *made->page_, 0, kLifePageBytes));
-  // From here on the page can be written through this mapping only. Kernels before 5.1 cannot
-  // promise that.
+  // From here on only this mapping can write to the page. Kernels before 5.1 do not ensure this.
   os().fcntl(made->page_fd.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
   made->pidfd = Fd::open([&] { return os().pidfd_open(made->pid, 0); });
 
@@ -110,7 +109,7 @@ void LifeThread::hold_word() {
   word.store(0, std::memory_order_release);
 }
 
-// ---- Peers, one object a process that is watched.
+// ---- Peers: one object for each watched process.
 
 std::mutex peers_mutex;
 std::map<const Mapping*, std::weak_ptr<Peer>>* peers = nullptr;  // never freed
@@ -140,7 +139,7 @@ int Life::pidfd() const { return life->pidfd.get(); }
 
 Result<std::shared_ptr<Peer>> Peer::meet(int page, Fd pidfd, pid_t pid) {
   ZERO_TRY(check_segment(page, kLifePageBytes));
-  // A process maps each page once, so the mapping tells which process it is.
+  // A process maps each page once, so the mapping identifies the peer.
   std::shared_ptr<Mapping> mapping = ZERO_TRY(map_segment(page, kLifePageBytes, Access::read_only));
   const std::lock_guard lock(peers_mutex);
   if (peers == nullptr) peers = new std::map<const Mapping*, std::weak_ptr<Peer>>;

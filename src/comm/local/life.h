@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells who is alive. Each process has a page that others map read-only, with a word that the
-// kernel marks when the process dies: a robust futex of a library thread. It is marked before the
-// dead process's memory is freed, so its size does not matter. A pidfd is the second witness, and
-// the only one where the system has no robust futexes, as emulators and some sandboxes.
+// Detects which processes are alive. Each process has a page that other processes map read-only. It
+// contains a robust futex held by a library thread, which the kernel marks when the process dies.
+// The kernel does so before it frees the memory of the process, so a large process causes no delay.
+// A pidfd is the second indicator. It is the only one on systems without robust futexes, such as
+// emulators and some sandboxes.
 #pragma once
 
 #include <linux/futex.h>
@@ -20,8 +21,8 @@
 
 namespace zero::local {
 
-/// A hold on this process's life page. The page and its thread stand while there is a hold. Each
-/// seat holds one.
+/// A reference to this process's life page. The page and its thread exist while there is a
+/// reference. Each rank of a comm holds one.
 class Life {
  public:
   static Result<Life> begin();
@@ -29,23 +30,23 @@ class Life {
   Life& operator=(Life&&) = delete;
   ~Life();
 
-  /// Return the page, to be sent to other processes, and a pidfd of this one, invalid if there are
-  /// none.
+  /// Return descriptors to send to other processes: the page, and a pidfd of this process, which is
+  /// invalid if the system has none.
   int page() const;
   int pidfd() const;
 
  private:
   explicit Life(pid_t pid) : pid_(pid) {}
-  pid_t pid_;  // the process that holds the share: a forked child does not
+  pid_t pid_;  // the process that owns the reference; a forked child does not
 };
 
-/// The content of a process's page, this one's or another's.
+/// The content of the life page of a process.
 struct LifePage {
-  std::atomic<uint32_t> word;  // thread id: alive. FUTEX_OWNER_DIED: dead. 0: its last seat is gone
+  std::atomic<uint32_t> word;  // thread id while alive, FUTEX_OWNER_DIED, or 0 after leaving
 };
 inline constexpr size_t kLifePageBytes = 4096;
 
-/// A process that has ranks, seen from this one; one object for all comms and ranks that watch it.
+/// Another process that has ranks. All comms and ranks that watch a process share one object.
 class Peer final : public Witness {
  public:
   /// Checks and maps a received page. `pidfd` may be invalid.
@@ -53,15 +54,15 @@ class Peer final : public Witness {
 
   pid_t pid() const { return pid_; }
 
-  /// True if the kernel has said so. What the process stored before can be read then. Takes two
-  /// loads.
+  /// Returns true if the kernel has reported the death. Everything that the process stored before
+  /// is visible then. Costs two loads.
   bool dead() const {
     return (word().load(std::memory_order_acquire) & FUTEX_OWNER_DIED) != 0 ||
            exited_.load(std::memory_order_acquire);
   }
-  /// Asks the second witness too, by a system call. dead() remembers the answer.
+  /// Also checks the pidfd, which costs a system call. dead() remembers the result.
   bool ask() const override;
-  /// Returns how a dead process ended, in words: "died".
+  /// Describes how a dead process ended, such as "died".
   std::string how_it_left() const;
 
   Peer(std::shared_ptr<Mapping> page, Fd pidfd, pid_t pid)

@@ -49,8 +49,8 @@ Result<std::shared_ptr<LocalComm>> join(const std::string& title, const std::str
   return comm;
 }
 
-// ---- The ranks agree on how their devices work together when the comm is made. The hosts of all
-// do what one of the devices cannot do.
+// ---- When the comm is created, the ranks agree on how their devices work together. If some device
+// lacks an ability, the hosts of all ranks replace it.
 
 Status LocalComm::join_devices() {
   if (device() == nullptr || world() == 1) return {};
@@ -62,10 +62,9 @@ Status LocalComm::join_devices() {
                        LocalGates::kMostRanks, " ranks"));
   }
   ZERO_TRY(call.vote("world", fits));
-  // It is better to know now than with a model in memory whether the devices reach each other's
-  // memory.
+  // Test now whether the devices can access each other's memory, before a model is in memory.
   Status reached = make_device_arena(call, next_arena(), 1, ZERO_MEMORY_PER_RANK).status();
-  if (reached.code() == ZERO_ERR_PEER) reached = {};  // the rank that failed tells
+  if (reached.code() == ZERO_ERR_PEER) reached = {};  // the rank that failed reports the reason
   const std::string unreached = ZERO_TRY(call.find_lacking("reach", reached));
   if (unreached.empty()) return open_gates(call);
   if (options().stages) return open_staging(call, unreached);
@@ -90,7 +89,7 @@ Status LocalComm::open_gates(Call& call) {
   return {};
 }
 
-/// Makes the hosts meet in every step. `why`: what is different in every step, and why.
+/// Makes the hosts meet in every step. `why` says what is different in every step, and why.
 Result<std::unique_ptr<HostMeeting>> LocalComm::open_meeting(Call& call, const char* what,
                                                              const std::string& why) {
   std::unique_ptr<HostMeeting> meeting = ZERO_TRY(call.vote(
@@ -123,7 +122,7 @@ Status LocalComm::open_staging(Call& call, const std::string& why) {
 
 Result<std::shared_ptr<Comm>> LocalComm::make_child(Call& call, std::span<const int32_t> members,
                                                     int32_t place, int32_t) {
-  // The child's rank 0 draws the name. The name stays empty if it could not.
+  // The child's rank 0 draws the name, which stays empty if this fails.
   std::string name;
   const auto draw = [&]() -> Status {
     name = hex(Digest(ZERO_TRY(draw_generation())));
@@ -138,9 +137,9 @@ Result<std::shared_ptr<Comm>> LocalComm::make_child(Call& call, std::span<const 
     return Status(ZERO_ERR_PEER,
                   text("rank ", members[0], " could not draw a name for the new comm"));
   const Patience where{operation_name(call.operation()), "child", options().rendezvous_ms, false};
-  // The other members may die before they come, or fail. This comm sees that, but the child's
-  // rendezvous could not. A rank that waits there shows progress here, because others may wait for
-  // it here.
+  // Other members may die or fail before they join. This comm detects that, but the child's
+  // rendezvous could not. A rank that waits in the rendezvous reports progress on this comm, where
+  // other ranks may wait for it.
   const auto check = [&]() -> Status {
     control_->note_progress();
     ZERO_TRY(control_->check(where));
@@ -151,7 +150,7 @@ Result<std::shared_ptr<Comm>> LocalComm::make_child(Call& call, std::span<const 
       join(text("rendezvous of the comm made by a split"), address_of_comm(shared, shared), shared,
            place, static_cast<int32_t>(members.size()), options(), device(), check);
   if (child.ok()) return std::shared_ptr<Comm>(std::move(*child));
-  // The vote that follows tells why, in the words of the rank that failed.
+  // The next vote reports the reason of the rank that failed.
   if (control_->any_withdrew(members)) return std::shared_ptr<Comm>();
   control_->withdraw();
   return child.failure();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The comm of ranks on one host, processes or threads of one user; each on the host, or each on a
-// device.
+// The comm of ranks on one host, which are processes or threads of one user. Either all ranks are
+// on the host, or each rank has a device.
 #pragma once
 
 #include <memory>
@@ -37,16 +37,16 @@ class LocalComm final : public Comm {
   Gates* gates() override { return gates_.get(); }
   QueuedPlane* queued() override { return staged_.get(); }
   Status check_capture() const override { return Status(uncaptured_); }
-  /// Finds out how the ranks' devices work together. Collective, before the first other call.
+  /// Finds out how the ranks' devices work together. Collective, before any other call.
   Status join_devices();
 
-  /// Looks whether the others live.
+  /// Checks that the other ranks are alive.
   Status check_alive() { return control_->check({"", "", 0, false}); }
-  /// True if each rank has a core for itself. Known after the first exchange.
+  /// Returns true if each rank has a core of its own. Known after the first exchange.
   bool has_cores_for_all() const { return control_->spins(); }
-  /// Returns "rank 2 (process 1234)".
+  /// Returns a name such as "rank 2 (process 1234)".
   std::string name_of(int32_t rank) const { return control_->name_of(rank); }
-  /// Makes it a part of a larger comm, or no longer.
+  /// Makes this comm a part of a larger comm, or resets that.
   void be_part(Part part) { control_->be_part(std::move(part)); }
 
   bool combines() const override { return true; }
@@ -57,7 +57,7 @@ class LocalComm final : public Comm {
   void come_ahead(std::span<const std::byte> data, const Combine& combine) override {
     control_->come_ahead(data, combine);
   }
-  /// See Control::Through.
+  /// Combines over several hosts; see Control::Through.
   Status combine_through(std::span<std::byte> data, const Combine& combine,
                          const Patience& patience, const Between& between) {
     const Patience rest = later(patience);
@@ -98,18 +98,18 @@ class LocalComm final : public Comm {
   Result<std::vector<Fd>> take_offer(size_t link, uint32_t number, size_t count);
   Status reserve_part(int memory, const Mapping& mapping, const ArenaLayout& layout);
 
-  Life life_;  // first here, last to go: the seat's end must not look like a death
+  Life life_;  // destroyed last, because freeing the comm must not look like a death
   const std::unique_ptr<Control> control_;
   const std::vector<std::unique_ptr<Link>> links_;
 
-  // On devices of several ranks: one of the two.
+  // With several ranks on devices, one of the two is set.
   std::unique_ptr<Gates> gates_;
   std::unique_ptr<StagedPlane> staged_;
-  Status uncaptured_;  // why calls cannot be captured
+  Status uncaptured_;  // the reason if calls cannot be captured
 };
 
-/// Takes a seat in the comm at `address`, of ranks that know `word`. `check` can end the rendezvous
-/// early.
+/// Joins the comm at `address`, whose ranks know the secret `word`. A failure of `check` ends the
+/// rendezvous early.
 Result<std::shared_ptr<LocalComm>> join(const std::string& title, const std::string& address,
                                         std::string_view word, int32_t rank, int32_t world,
                                         const CommOptions& options, std::shared_ptr<Device> device,

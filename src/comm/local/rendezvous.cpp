@@ -17,10 +17,10 @@ namespace zero::local {
 namespace {
 
 constexpr size_t kPlainNameBytes = 64;
-constexpr int64_t kNameMs = 1'000;  // for another holder of the name to let go of it
+constexpr int64_t kNameMs = 1'000;  // for another holder of the name to release it
 constexpr int kRetryMs = 2;
 
-/// Says that all ranks are there, and comes with the control segment. The life pages of `processes`
+/// Announces that all ranks are there, with the control segment. The life pages of `processes`
 /// follow.
 struct Group {
   Generation generation{};
@@ -28,29 +28,28 @@ struct Group {
   uint32_t unused = 0;
 };
 
-/// One process in a frame of FrameKind::processes, which also has the life page and perhaps a pidfd
-/// of each.
+/// One process in a frame of FrameKind::processes. The frame also carries the life page of each
+/// process, and its pidfd if it has one.
 struct Process {
   static constexpr size_t kMost = kDescriptorsPerFrame / 2;  // in one frame
   int32_t pid = 0;
   uint32_t descriptors = 0;
 };
 
-/// True if this process has the number that the kernel tells for every user that the user namespace
-/// does not know.
+/// Returns true if this process has the user id with which the kernel replaces all ids that the
+/// user namespace does not map.
 bool users_look_alike() {
   std::string overflow = read_small_file("/proc/sys/kernel/overflowuid");
-  if (overflow.empty()) overflow = "65534\n";  // the usual one, where nobody tells
+  if (overflow.empty()) overflow = "65534\n";  // the usual value, if the kernel does not report it
   if (text(os().geteuid(), "\n") != overflow) return false;
-  // The line "first-here first-outside how-many" has the whole range if the namespace leaves no
-  // user out.
+  // The line "first-here first-outside count" has the whole range if the namespace maps every user.
   return !read_small_file("/proc/self/uid_map").ends_with(text(" ", UINT32_MAX, "\n"));
 }
 
 // ---- Rank 0.
 
-/// Visits the process that holds the name. If that is another rank 0, it hears that there are two
-/// of it, and says so. Returns OK if the holder went away.
+/// Connects to the process that holds the name. If it is another rank 0, both report that there are
+/// two. Returns OK if the holder has left.
 Status contest_name(const NamedMeeting& meeting, Deadline deadline) {
   NamedMeeting contest = meeting;
   contest.deadline = deadline;
@@ -74,7 +73,7 @@ Result<Fd> take_name(const NamedMeeting& meeting) {
   }
 }
 
-/// Gives a guest the control segment and the processes, each by its descriptors.
+/// Sends a guest the control segment and the processes as descriptors.
 void hand_out(Link& link, const ControlSegment& segment, const Control& control,
               std::span<const Process> processes, std::span<const int> descriptors) {
   const int memory = segment.fd.get();
@@ -90,13 +89,13 @@ void hand_out(Link& link, const ControlSegment& segment, const Control& control,
   }
 }
 
-/// Makes the comm when all are there, and hands it out. `control` stands as soon as others may have
-/// it.
+/// Creates the comm after all ranks have arrived, and sends it to them. `control` is set before any
+/// other rank may have the segment.
 Status form(const NamedMeeting& meeting, Reception& reception, ControlSegment& segment,
             std::unique_ptr<Control>& control) {
   segment = ZERO_TRY(make_control_segment(meeting.world));
   const auto self = ZERO_TRY(Peer::meet(meeting.descriptors[0], Fd(), os().getpid()));
-  std::vector<std::shared_ptr<Peer>> different{self};  // one of each process
+  std::vector<std::shared_ptr<Peer>> different{self};  // one peer of each process
   std::vector<int> descriptors = meeting.descriptors;
   std::vector<Process> processes{{os().getpid(), static_cast<uint32_t>(descriptors.size())}};
   std::vector<std::shared_ptr<Peer>> peers{self};
@@ -126,10 +125,10 @@ Status form(const NamedMeeting& meeting, Reception& reception, ControlSegment& s
 }
 
 Result<Seat> meet_as_root(const NamedMeeting& meeting) {
-  Fd listener;  // one rank needs no name
+  Fd listener;  // a single rank needs no name
   if (meeting.world > 1) listener = ZERO_TRY(take_name(meeting));
   os().reached("rendezvous.listening");
-  ControlSegment segment;  // stays open while something may be under way
+  ControlSegment segment;  // stays open while it may be in transit
   Seat seat;
   Reception reception(meeting, listener);
   Status outcome = reception.gather();
@@ -147,8 +146,8 @@ Result<Seat> meet_as_root(const NamedMeeting& meeting) {
   }
   std::string why = reception.explain(outcome);
   if (seat.control != nullptr) {
-    // Ranks that have their place already hear it from the control segment. One of them may have
-    // broken the comm first; then its cause stands.
+    // Ranks that have already joined receive the failure through the control segment. If one of
+    // them broke the comm first, its cause is kept.
     seat.control->abort(kNoSteps.fail(ZERO_ERR_RENDEZVOUS, -1, meeting.title, why));
     why = seat.control->failure().text;
     if (outcome.code() == ZERO_ERR_RENDEZVOUS) outcome = seat.control->failure_status();
@@ -159,7 +158,7 @@ Result<Seat> meet_as_root(const NamedMeeting& meeting) {
 
 // ---- The other ranks.
 
-/// Takes the processes of all ranks, in the order of their numbers.
+/// Receives the processes of all ranks, in rank order.
 Result<std::vector<std::shared_ptr<Peer>>> take_processes(const NamedMeeting& meeting,
                                                           Partner& root, size_t count) {
   const auto incomplete = [&] {
@@ -182,7 +181,7 @@ Result<std::vector<std::shared_ptr<Peer>>> take_processes(const NamedMeeting& me
   return processes;
 }
 
-/// Checks and maps what came.
+/// Checks and maps the received memory.
 Result<std::unique_ptr<Control>> take_seat(const NamedMeeting& meeting, const Frame& frame,
                                            const Group& group,
                                            std::span<const std::shared_ptr<Peer>> processes) {
@@ -220,7 +219,7 @@ Result<Seat> meet_at_root(const NamedMeeting& meeting) {
       ZERO_TRY(take_processes(meeting, root, group->processes));
   os().reached("rendezvous.welcome");
   Result<std::unique_ptr<Control>> control = take_seat(meeting, frame, *group, processes);
-  // Rank 0 waits for this, good or bad, and the last step waits for rank 0.
+  // Rank 0 waits for this reply, good or bad, and the last step waits for rank 0.
   const std::string& problem = control.failure().text();
   root.link->send(control.ok() ? FrameKind::ready : FrameKind::refusal, 0, bytes_of(problem));
   const Status sent = deliver_to_root(meeting, root);
@@ -233,7 +232,7 @@ Result<Seat> meet_at_root(const NamedMeeting& meeting) {
 
 }  // namespace
 
-// ---- How ranks of one host know each other.
+// ---- How ranks of one host identify each other.
 
 NamedMeeting::NamedMeeting(std::string address_of, const Life& life)
     : address(std::move(address_of)) {
@@ -243,7 +242,7 @@ NamedMeeting::NamedMeeting(std::string address_of, const Life& life)
   if (life.pidfd() >= 0) descriptors.push_back(life.pidfd());
 }
 
-/// Meets a process by its life page, and perhaps a pidfd, which it copies.
+/// Returns the peer for a life page and, if present, a pidfd, which is duplicated.
 Result<std::shared_ptr<Witness>> NamedMeeting::meet(std::span<Fd> given, pid_t pid) const {
   if (given.empty()) return Status(ZERO_ERR_COMM, "it sent no life page");
   Fd pidfd;
@@ -254,7 +253,7 @@ Result<std::shared_ptr<Witness>> NamedMeeting::meet(std::span<Fd> given, pid_t p
   return std::shared_ptr<Witness>(ZERO_TRY(Peer::meet(given[0].get(), std::move(pidfd), pid)));
 }
 
-/// Says where this rank looked for others, because a user needs that if nobody came.
+/// Also says where this rank looked for others, which a user needs if no rank arrived.
 std::string NamedMeeting::absent(std::string_view ranks, int64_t limit_ms) const {
   struct stat space {};
   const bool known = os().fstatat(AT_FDCWD, "/proc/self/ns/net", &space, 0) == 0;
@@ -281,8 +280,7 @@ Result<Seat> meet(const NamedMeeting& meeting) {
     return std::move(met).status().within(meeting.title);
   Seat seat = ZERO_TRY(std::move(met));
   os().reached("rendezvous.seated");
-  // Rank 0 may still be waiting for another rank, and knows whom to name, so the others give it
-  // time to.
+  // Rank 0 may still wait for a rank, and knows which ranks to name, so other ranks wait longer.
   const int64_t limit_ms = meeting.deadline.left_ms() + (meeting.rank == 0 ? 0 : kVerdictMs);
   ZERO_TRY(seat.control->exchange({}, {},
                                   {.operation = meeting.title.c_str(),
@@ -302,7 +300,7 @@ std::string address_of_comm(std::string_view name, std::string_view word) {
     static_assert(sizeof half <= sizeof mac);
     std::memcpy(half.data(), mac.data(), sizeof half);
     tail = text("#", hex(half));
-  } else if (name.size() > kPlainNameBytes) {  // might not fit a socket's address
+  } else if (name.size() > kPlainNameBytes) {  // may not fit in a socket address
     tail = text("#", hex(hash128(bytes_of(name))));
   }
   return text("zero/", os().geteuid(), "/", tail);

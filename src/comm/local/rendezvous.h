@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rendezvous of ranks on one host (comm/rendezvous.h): rank 0 listens at a name, makes the
-// control segment and gives everybody everybody's life page. All get their seats, or none does.
+// The rendezvous of ranks on one host (comm/rendezvous.h). Rank 0 listens at a name, creates the
+// control segment, and sends every rank all life pages. All ranks join the comm, or none does.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@
 
 namespace zero::local {
 
-/// One rank's part in a rendezvous at `address`, in the abstract name space.
+/// One rank's parameters of a rendezvous at `address`, a name in the abstract namespace.
 struct NamedMeeting final : Meeting {
   NamedMeeting(std::string address, const Life& life);
 
@@ -26,8 +26,9 @@ struct NamedMeeting final : Meeting {
   std::string unreached(std::span<const std::string> obstacles) const override;
 };
 
-/// A rank's result of the rendezvous: a place in the control segment, and its connections, which
-/// stay open for arenas. Rank 0 has one to every rank (by rank), another rank only one, to rank 0.
+/// The result of the rendezvous on one rank: its access to the control segment, and its
+/// connections, which stay open for arenas. Rank 0 has connections to all ranks, by rank. Another
+/// rank has one, to rank 0.
 struct Seat {
   std::unique_ptr<Control> control;
   std::vector<std::unique_ptr<Link>> links;
@@ -35,11 +36,11 @@ struct Seat {
 
 Result<Seat> meet(const NamedMeeting& meeting);
 
-/// Returns the address of the comm `name` of this user. Everybody can read it while it is in use,
-/// but with a word nobody can guess it before.
+/// Returns the address of the comm `name` of this user. Every user can see the address while it is
+/// in use. With a secret `word`, no user can guess it before.
 std::string address_of_comm(std::string_view name, std::string_view word = {});
 
-/// Draws bits that tell one comm from any other.
+/// Draws random bits that distinguish a comm from all others.
 Result<Generation> draw_generation();
 
 /// A new control segment for `world` ranks, formatted and reserved.

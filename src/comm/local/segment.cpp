@@ -22,7 +22,7 @@ namespace {
 
 constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 
-// The same memfd has the same inode number in every process and through every descriptor.
+// A memfd has the same inode number in every process and through every descriptor.
 using Key = std::tuple<dev_t, ino_t, Access>;
 using Registry = std::map<Key, std::weak_ptr<Mapping>>;
 
@@ -35,7 +35,7 @@ Status no_memory(size_t bytes, int error) {
                      error == EFBIG ? ": the file size limit (ulimit -f) also applies to it" : ""));
 }
 
-/// Reserves an address range of `bytes` that starts at a huge page, by a mapping without access.
+/// Reserves an address range of `bytes` that starts at a huge page, with an inaccessible mapping.
 std::byte* reserve_aligned(size_t bytes) {
   const auto padded = checked_add(bytes, kHugePage);
   if (!padded) {
@@ -68,7 +68,7 @@ Result<std::byte*> map_new(int fd, size_t bytes, Access access) {
     if (place) os().munmap(place, bytes);
     return no_memory(bytes, error);
   }
-  if (bytes >= kHugePage) os().madvise(mapped, bytes, MADV_HUGEPAGE);  // a wish
+  if (bytes >= kHugePage) os().madvise(mapped, bytes, MADV_HUGEPAGE);  // only a hint
   if (access != Access::shown && os().madvise(mapped, bytes, MADV_DONTFORK) != 0) {
     const int error = errno;
     os().munmap(mapped, bytes);
@@ -78,9 +78,8 @@ Result<std::byte*> map_new(int fd, size_t bytes, Access access) {
   return static_cast<std::byte*>(mapped);
 }
 
-/// Makes huge pages of populated memory, also if shared memory gets none by itself (shmem_enabled
-/// is "never" by default), because a step streams a tenth faster from them. Kernels before 6.1
-/// refuse, which costs nothing else.
+/// Converts populated memory to huge pages, even where shmem_enabled is "never", as by default. A
+/// step streams 10 % faster from them. Kernels before 6.1 reject the call, which is harmless.
 void collapse(std::byte* data, size_t first, size_t end) {
   constexpr int kMadvCollapse = 25;
   first = round_up(first, kHugePage);
@@ -133,8 +132,7 @@ Result<std::shared_ptr<Mapping>> map_segment(int fd, size_t bytes, Access access
   if (static_cast<uint64_t>(info.st_size) != bytes)
     return Status(ZERO_ERR_INTERNAL,
                   text("shared memory has ", info.st_size, " bytes, not ", bytes));
-  // It is made before the lock, because its destructor takes the lock. Nothing is mapped yet if
-  // memory runs out.
+  // Allocated before the lock, which its destructor takes, and before anything is mapped.
   auto mapping = std::make_shared<Mapping>();
   const std::lock_guard lock(registry_mutex);
   if (registry == nullptr) registry = new Registry;
@@ -156,8 +154,8 @@ Status reserve(int fd, const Mapping& mapping, size_t offset, size_t bytes) {
   }
   if (const int error = errno; error != EINVAL)
     return no_memory(bytes, error == EFAULT ? ENOMEM : error);
-  const size_t last = std::min(end, mapping.bytes());  // the segment may not grow to a whole page
-  const int allocated = uninterrupted([&] {            // Linux before 5.14
+  const size_t last = std::min(end, mapping.bytes());  // the segment may not end at a page boundary
+  const int allocated = uninterrupted([&] {            // for Linux before 5.14
     return os().fallocate(fd, 0, static_cast<int64_t>(first), static_cast<int64_t>(last - first));
   });
   return allocated == 0 ? Status() : no_memory(bytes, errno);

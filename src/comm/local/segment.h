@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that processes share: sealed memfds without a name, checked before they are mapped,
-// reserved before they are used, and mapped once a process, however many of its threads are ranks.
+// Shared memory of processes: sealed anonymous memfds, which are checked before they are mapped and
+// reserved before they are used. A process maps each one once for all its threads.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +12,10 @@
 
 namespace zero::local {
 
-/// Pages that a large mapping is aligned to, so that the kernel can use huge ones.
+/// Alignment of large mappings, so that the kernel can use huge pages.
 inline constexpr size_t kHugePage = size_t{2} << 20;
 
-/// One mapping of a memfd in this process, shared by all who map it.
+/// The mapping of a memfd in this process, shared by all its users.
 class Mapping {
  public:
   Mapping() = default;
@@ -25,7 +25,7 @@ class Mapping {
 
   std::byte* data() const { return data_; }
   size_t bytes() const { return bytes_; }
-  /// Takes over what was mapped.
+  /// Takes ownership of a mapped range.
   void hold(std::byte* data, size_t bytes) {
     data_ = data;
     bytes_ = bytes;
@@ -36,26 +36,26 @@ class Mapping {
   size_t bytes_ = 0;
 };
 
-/// Makes a memfd of `bytes` zeros, whose size can never change. Nothing is reserved yet.
+/// Creates a memfd of `bytes` zeros, whose size is fixed. Does not reserve memory.
 Result<Fd> create_segment(const char* name, size_t bytes);
 
-/// Refuses a descriptor that is no memfd of this size, or that somebody could still shrink or grow.
+/// Fails if a descriptor is not a memfd of this size, or if its size can still change.
 Status check_segment(int fd, size_t bytes);
 
 enum class Access {
-  read_only,  // hidden
-  hidden,     // read and write, but not in the children of this process
-  shown,      // read and write, also in children
+  read_only,  // not mapped in child processes
+  hidden,     // read and write, but not mapped in child processes
+  shown,      // read and write, also in child processes
 };
 
-/// Returns this process's mapping of the whole memfd: the one that stands, or a new one.
+/// Returns this process's mapping of the whole memfd. Reuses an existing mapping.
 Result<std::shared_ptr<Mapping>> map_segment(int fd, size_t bytes, Access access);
 
-/// Allocates the memory behind [offset, offset + bytes) now. It may fail with ZERO_ERR_MEMORY here,
-/// but no SIGBUS comes later.
+/// Allocates the memory of [offset, offset + bytes) now. Fails with ZERO_ERR_MEMORY if there is too
+/// little, which avoids a later SIGBUS.
 Status reserve(int fd, const Mapping& mapping, size_t offset, size_t bytes);
 
-/// Returns the number of mappings that stand in this process.
+/// Returns the number of mappings in this process.
 size_t mapped_segments();
 
 }  // namespace zero::local

@@ -24,7 +24,7 @@ Result<std::unique_ptr<StagedPlane>> StagedPlane::open(std::shared_ptr<Device> d
   return plane;
 }
 
-/// Waits for the last copies, which still use the slots. They wait for no other rank.
+/// Waits for the last copies, which still use the slots. They depend on no other rank.
 StagedPlane::~StagedPlane() {
   constexpr int64_t kEndMs = 10'000;
   if (taken_.handle() == nullptr) return;
@@ -47,7 +47,7 @@ template <class Put, class Take>
 Status StagedPlane::pass(size_t chunks, StreamHandle stream, const char* phase, const Put& put,
                          const Take& take) {
   if (chunks == 0) return {};
-  // Another stream may still take chunks of the call before.
+  // Another stream may still read chunks of the previous call.
   ZERO_TRY(device_->wait(stream, taken_.handle(), kTaken));
   const auto pass_all = [&]() -> Status {
     ZERO_TRY(put(size_t{0}, slot(rank_, chunks_)));
@@ -60,8 +60,7 @@ Status StagedPlane::pass(size_t chunks, StreamHandle stream, const char* phase, 
     return {};
   };
   Status passed = pass_all();
-  // It records also behind a part of the work, and once more if that fails, because queued copies
-  // use the slots.
+  // Record the event even if only a part was queued, and retry, because queued copies use slots.
   Status recorded = device_->record(taken_.handle(), stream);
   if (!recorded.ok()) (void)device_->record(taken_.handle(), stream);
   return passed.ok() ? recorded : passed;
@@ -95,13 +94,13 @@ Status StagedPlane::reduce(SumTypes types, std::span<const Summed> all, void* st
   return {};
 }
 
-/// Makes sums of `count` elements in `recv`, if this rank owns them. put(at, count, to) copies into
-/// a slot what others need of this rank.
+/// Computes sums of `count` elements in `recv`, if this rank owns them. put(at, count, to) copies
+/// into a slot what other ranks need from this rank.
 template <class Put>
 Status StagedPlane::add_up(SumTypes types, void* recv, size_t count, const SlotPart& slot_part,
                            StreamHandle stream, const Put& put) {
   const size_t sum_element = size_of(types.sum);
-  const size_t most = slot_part.bytes / std::max(size_of(types.from), sum_element);  // in a chunk
+  const size_t most = slot_part.bytes / std::max(size_of(types.from), sum_element);  // per chunk
   const auto part = [&](size_t i) { return std::min(most, count - i * most); };
   const auto result = [&](size_t i) {
     return static_cast<std::byte*>(recv) + i * most * sum_element;
@@ -119,14 +118,14 @@ Status StagedPlane::add_up(SumTypes types, void* recv, size_t count, const SlotP
   return pass((count + most - 1) / most, stream, "gradients", put_chunk, take);
 }
 
-/// Returns the place where the sums of a chunk are made. The chunk before the last has left it,
-/// because that was copied on before this one's meeting. What the sums are added to was copied
-/// there for that meeting.
+/// Returns the buffer in which the sums of a chunk are computed. It was copied out for the chunk
+/// before the last, before the meeting of this chunk. If the sums accumulate, the previous values
+/// were copied in for that meeting.
 std::byte* StagedPlane::sums_of(size_t chunk) const {
   return sums_.data() + chunk % 2 * slot_bytes_;
 }
 
-/// Sums one part of everybody's slots.
+/// Sums one part of all ranks' slots.
 const std::byte* StagedPlane::sum(SumTypes types, size_t chunk, size_t part, size_t count) const {
   std::vector<const void*> parts;
   for (size_t r = 0; r < world_; r++) parts.push_back(slot(r, chunk) + part * stride_);
@@ -162,8 +161,8 @@ Status StagedPlane::broadcast(std::span<const Sent> all, void* stream) {
   return {};
 }
 
-/// Copies the `bytes` at `mine`, if this rank sends any, to the others, and what each other rank
-/// sends to place_of(rank), nullptr for one that sends nothing.
+/// Copies the `bytes` at `mine`, if this rank sends any, to the other ranks, and copies what each
+/// other rank sends to place_of(rank), which is nullptr for a rank that sends nothing.
 template <class Place>
 Status StagedPlane::give_out(const void* mine, size_t bytes, StreamHandle stream, const char* phase,
                              const Place& place_of) {

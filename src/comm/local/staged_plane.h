@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moves gradients and parameters between devices that do not reach each other's memory, chunk by
-// chunk through memory of the host that all ranks map.
+// Transfers gradients and parameters between devices that cannot access each other's memory, in
+// chunks through host memory that all ranks map.
 #pragma once
 
 #include <atomic>
@@ -13,18 +13,19 @@
 
 namespace zero::local {
 
-/// Each rank has two slots, for even and odd chunks. For each chunk, every rank copies its own into
-/// a slot, the hosts meet, and all take what they need from everybody's slots. A slot is written
-/// again two chunks later. By then all have come to the meeting between, and so have taken the old
-/// chunk. Calls return with their last copies queued. Used inside a call of the comm.
+/// Each rank has two slots, for even and odd chunks. For each chunk, every rank copies its data
+/// into a slot, the hosts meet, and each rank reads what it needs from all slots. A slot is reused
+/// two chunks later. By then all ranks have reached the meeting in between, so they have read the
+/// old chunk. Calls return while their last copies are still queued. Used inside a call of the
+/// comm.
 class StagedPlane final : public QueuedPlane {
  public:
   static constexpr const char* kStaged = "a chunk is in the host's memory before others take it";
   static constexpr const char* kTaken = "a chunk is taken before another comes in its place";
 
-  /// `slots`: memory of that layout, with a part for each rank, which has room for at least 2 * 128
-  /// bytes for every rank. `moved` counts the bytes that are copied into it and out of it; it must
-  /// outlive this.
+  /// `slots` has the given layout, with a part for each rank. Each part has room for at least 256
+  /// bytes for every rank. `moved` counts bytes copied into and out of `slots`. It must outlive
+  /// this.
   static Result<std::unique_ptr<StagedPlane>> open(std::shared_ptr<Device> device, int32_t rank,
                                                    std::unique_ptr<HostMeeting> meeting,
                                                    std::shared_ptr<Mapping> slots,
@@ -52,14 +53,13 @@ class StagedPlane final : public QueuedPlane {
         moved_(moved) {}
 
   std::byte* slot(size_t rank, size_t chunk) const;
-  /// Calls put(i) and then, behind the meeting, take(i), for each of `chunks`. put(i + 1) comes
-  /// before take(i).
+  /// Calls put(i), and take(i) after the meeting, for each chunk. Calls put(i + 1) before take(i).
   template <class Put, class Take>
   Status pass(size_t chunks, StreamHandle stream, const char* phase, const Put& put,
               const Take& take);
   Status copy(StreamHandle stream, void* to, const void* from, size_t bytes);
-  /// The part of each slot that is summed: its bytes in a chunk, its place in strides, and whether
-  /// this rank sums it.
+  /// The part of each slot that is summed: its bytes in a chunk, its position in strides, and
+  /// whether this rank sums it.
   struct SlotPart {
     size_t bytes, place;
     bool owns;
@@ -78,14 +78,14 @@ class StagedPlane final : public QueuedPlane {
   const size_t rank_;
   const size_t world_ = static_cast<size_t>(layout_.slices);
   const size_t slot_bytes_ = layout_.bytes / 2 / kLine * kLine;
-  const size_t stride_ = slot_bytes_ / world_ / kLine * kLine;  // in a slot, of what each rank sums
+  const size_t stride_ = slot_bytes_ / world_ / kLine * kLine;  // between parts of different ranks
   const std::unique_ptr<HostMeeting> meeting_;
   const std::shared_ptr<Mapping> slots_;
   std::atomic<int64_t>& moved_;
   OpenedHost opened_;
-  HostBuffer sums_;    // of even and of odd chunks
-  Event taken_;        // behind the copies of the last call
-  size_t chunks_ = 0;  // so far, the same on every rank
+  HostBuffer sums_;    // for even and odd chunks
+  Event taken_;        // recorded after the copies of the last call
+  size_t chunks_ = 0;  // number so far, the same on every rank
 };
 
 }  // namespace zero::local

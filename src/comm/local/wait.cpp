@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The watch over the other ranks: where each is, who has died or left, and in a long wait who is
-// missing, since when, and whether that has been long enough.
+// Monitors the other ranks: their positions, deaths and departures, and in a long wait which ranks
+// are missing, since when, and whether they are late.
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -52,12 +52,12 @@ std::string Control::death_of(int32_t rank) const {
   return text(name_of(rank), " ", peers_[static_cast<size_t>(rank)]->how_it_left());
 }
 
-/// Returns a rank whose process has died while it had a seat, arrived or not, or -1.
+/// Returns a rank whose process died while the rank had not left, or -1.
 int32_t Control::find_dead(bool thoroughly) const {
   return find_dead(thoroughly, 0, others_.size());
 }
 
-/// Looks at `count` of the other processes, from the `first` on, and from the front again.
+/// Checks `count` of the other processes, starting at index `first` and wrapping around.
 int32_t Control::find_dead(bool thoroughly, size_t first, size_t count) const {
   for (size_t i = 0; i < std::min(count, others_.size()); ++i) {
     const Peer* const other = others_[(first + i) % others_.size()];
@@ -71,7 +71,7 @@ int32_t Control::find_dead(bool thoroughly, size_t first, size_t count) const {
   return -1;
 }
 
-/// Returns a rank that has given up its seat without coming to exchange k, or -1.
+/// Returns a rank that has freed its comm without joining exchange k, or -1.
 int32_t Control::find_left(uint64_t k) const {
   if (header().left.load(std::memory_order_acquire) == 0) return -1;
   for (int32_t r = 0; r < world_; ++r)
@@ -101,11 +101,11 @@ class Control::Wait {
  public:
   Wait(const Control& control, uint64_t k, const Patience& patience, For what);
 
-  /// Returns a reason to give up: a death, a rank that left, the deadline.
+  /// Returns a reason to give up: a death, a rank that left, or the deadline.
   std::optional<Failure> find_cause();
 
   std::span<const Missing> missing() const { return missing_; }
-  /// Returns how long to sleep now. Many sleepers share the looks at who is alive.
+  /// Returns how long to sleep now. Many sleepers share the work of checking processes.
   int64_t slice_ns() const {
     constexpr uint32_t kOften = 4;
     const uint32_t sleepers = control_.bell_of(k_, what_).sleepers.load(std::memory_order_relaxed);
@@ -116,7 +116,7 @@ class Control::Wait {
  private:
   struct Seen {
     uint64_t progress;
-    int64_t since_ns;  // when that was new
+    int64_t since_ns;  // when this value was first seen
   };
 
   void find_missing();
@@ -128,9 +128,9 @@ class Control::Wait {
   const Patience& patience_;
   Watch watch_;
   unsigned looks_ = 0;
-  size_t next_;             // of the other processes, to look at
-  int64_t seen_ns_ = 0;     // when these were seen
-  std::vector<Seen> seen_;  // by rank; empty until the wait has become longer than most are
+  size_t next_;             // index of the next process to check
+  int64_t seen_ns_ = 0;     // when seen_ was updated
+  std::vector<Seen> seen_;  // by rank; empty until the wait has become long
   std::vector<Missing> missing_;
 };
 
@@ -143,11 +143,11 @@ Control::Wait::Wait(const Control& control, uint64_t k, const Patience& patience
       next_(static_cast<size_t>(control.rank_)) {}
 
 std::optional<Failure> Control::Wait::find_cause() {
-  constexpr size_t kAtOnce = 64;  // of many processes, whom other ranks look at, too
+  constexpr size_t kAtOnce = 64;  // of many processes, which other ranks also check
   const int64_t absent_ns = watch_.look();
   for (Seen& one : seen_) one.since_ns += absent_ns;
   for (Missing& one : missing_) one.since_ns += absent_ns;
-  // The pidfds cost a system call each, so they are asked now and then.
+  // Each pidfd costs a system call, so they are checked rarely.
   const bool thoroughly = looks_ % 8 == 7;
   const int32_t dead = control_.find_dead(thoroughly, next_, kAtOnce);
   next_ += kAtOnce;
@@ -158,7 +158,7 @@ std::optional<Failure> Control::Wait::find_cause() {
                                  text("rank ", control_.called(left), " has freed its comm"));
   if (looks_++ > 0) find_missing();
   std::vector<Missing> late = watch_.late_of(missing_);
-  if (!late.empty()) {  // perhaps it has come since
+  if (!late.empty()) {  // the rank may have arrived since
     seen_ns_ = 0;
     find_missing();
     late = watch_.late_of(missing_);
@@ -194,7 +194,7 @@ void Control::Wait::find_missing() {
   }
 }
 
-/// Returns "rank 2 (process 1234, stopped), rank 3 (process 1235, running)".
+/// Returns a text like "rank 2 (process 1234, stopped), rank 3 (process 1235, running)".
 std::string Control::Wait::describe(std::span<const Missing> missing) const {
   std::vector<std::string> names;
   for (const Missing& one : missing) {

@@ -18,11 +18,11 @@
 namespace zero::hosts {
 namespace {
 
-// For ranks that seem to be on one host to meet there: together, and for each of all ranks, as
-// those of many do not come at one moment.
+// Time for ranks that seem to be on one host to find each other: a constant, and an amount for each
+// rank, because many ranks do not arrive at the same moment.
 constexpr int64_t kTrialMs = 5'000, kTrialOfEachMs = 4;
 
-/// One rank's part in the making of a comm.
+/// One rank's part in the creation of a comm.
 struct Forming {
   Call& call;
   const std::span<const int32_t> members;
@@ -30,7 +30,7 @@ struct Forming {
   const CommOptions& options;
 
   bool takes_part() const { return !members.empty(); }
-  /// Returns what `all` ranks of the call have said, of the members.
+  /// Returns the entries of the members in `all`, which has an entry for each rank of the call.
   template <class Said>
   std::vector<Said> of_members(const std::vector<Said>& all) const {
     std::vector<Said> some;
@@ -39,8 +39,8 @@ struct Forming {
   }
 };
 
-/// Returns a name that only those have who are on this rank's host by the layout, and only ranks of
-/// the call know.
+/// Returns a name that only ranks on this rank's host, by the layout, have. Only ranks of the call
+/// know it.
 Result<std::string> agree_on_name(const Forming& forming, const Layout& layout) {
   Digest drawn{};
   const std::span<std::byte> bytes = std::as_writable_bytes(std::span(drawn));
@@ -51,7 +51,7 @@ Result<std::string> agree_on_name(const Forming& forming, const Layout& layout) 
   return text(hex(drawn), ".", forming.members[static_cast<size_t>(leader)]);
 }
 
-/// Joins the ranks of this host, if they are there.
+/// Joins the ranks of this host, if they really are on this host.
 Result<std::shared_ptr<local::LocalComm>> join_host(const Forming& forming, const Layout& layout) {
   const std::string name = ZERO_TRY(agree_on_name(forming, layout));
   if (!forming.takes_part()) return std::shared_ptr<local::LocalComm>();
@@ -86,9 +86,9 @@ Result<tcp::Neighbours> join_leaders(const Forming& forming, const Layout& layou
                    {forming.options.rendezvous_ms, [&] { return forming.call.comm().check(); }});
 }
 
-/// Brings a first message to and from each rank that this one will trade with, while all are there:
-/// an MPI may connect two ranks only then, and its MPI_Isend may wait for the other one, who may
-/// later have left a broken comm.
+/// Exchanges an empty message with each rank with which this rank will trade, while all ranks are
+/// present. Some MPI libraries connect two ranks only at their first message, and then MPI_Isend
+/// may wait for the other rank, which may later have left a broken comm.
 Status greet(const Forming& forming, const Layout& layout, Messages& messages) {
   const Layout::Seat seat = layout.seat(forming.place);
   std::vector<std::pair<int32_t, Messages::Request>> greetings;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes a comm of ranks by what a comm that they have already tells: a local one if they are on one
-// host, otherwise one over hosts.
+// Creates a comm of ranks that already share a comm: a local comm if they are on one host, and
+// otherwise a comm over hosts.
 #pragma once
 
 #include <functional>
@@ -12,16 +12,16 @@
 
 namespace zero::hosts {
 
-/// Makes the messages of a comm that has several hosts.
+/// Creates the messages of a comm over several hosts.
 using MakeMessages = std::function<Result<std::unique_ptr<Messages>>()>;
 
-/// Returns words that ranks of one host share, and most others do not.
+/// Returns a text that ranks of one host share, and that differs on most other hosts.
 std::string host_words();
 
-/// Collective, inside a Call of any comm, on every rank of it. Returns the seat among `members` (of
-/// that comm, in the new one's order), where this rank has `place`; nullptr if there are none.
-/// `host` is the same on ranks that seem to be on one host; whether they are is tried. With "" each
-/// counts as a host. Fails where this rank does (the caller votes).
+/// Creates a comm of `members`, which are ranks of the call's comm in the new order. This rank
+/// becomes `place`. Returns nullptr if `members` is empty. `host` is equal on ranks that may be on
+/// one host, which is tested. With "", each rank counts as a host. Collective, inside a Call, on
+/// every rank of its comm. A failure is this rank's own (the caller votes).
 Result<std::shared_ptr<Comm>> form(Call& call, std::span<const int32_t> members, int32_t place,
                                    const CommOptions& options, std::string_view host,
                                    const MakeMessages& make_messages);

@@ -11,7 +11,7 @@
 
 namespace zero::hosts {
 
-/// A leader's connections. While it waits there, it looks at its host.
+/// A leader's connections. While the leader waits for other hosts, it monitors its own host.
 class HostsComm::Links final : public tcp::TcpComm {
  public:
   Links(HostsComm& of, tcp::Neighbours leaders)
@@ -54,8 +54,8 @@ HostsComm::~HostsComm() {
 
 // ---- Failures.
 
-/// Tells the host what broke the links, and the other way round; and the carrier of messages, whose
-/// end comes at the program's, though the comm may not be freed before.
+/// Passes failures of the links on to the host, and the reverse. Also informs the carrier of
+/// messages, which may shut down at the program's end before the comm is freed.
 void HostsComm::tell() const {
   if (links_ != nullptr && links_->aborted() && !host_->aborted()) host_->abort(links_->failure());
   if (!host_->aborted()) return;
@@ -63,7 +63,7 @@ void HostsComm::tell() const {
   messages_->give_up();
 }
 
-/// A leader that finds it broken goes no further, so it tells the other hosts first.
+/// A leader that finds the comm broken stops, so it informs the other hosts first.
 bool HostsComm::aborted() const {
   if (!host_->aborted()) return false;
   tell();
@@ -93,7 +93,7 @@ void HostsComm::heed_interrupt(std::string_view where) {
   Comm::heed_interrupt(where);
 }
 
-/// Called while this rank waits on its host, where it sees what happens there.
+/// Called while this rank waits for ranks of its host.
 void HostsComm::look_from_host(std::span<const Missing> missing) {
   messages_->progress();
   if (links_ == nullptr) return;
@@ -106,23 +106,23 @@ void HostsComm::look_from_host(std::span<const Missing> missing) {
   tell();
 }
 
-/// Called while a leader waits for the other hosts. Its own ranks wait for it meanwhile.
+/// Called while a leader waits for other hosts. The ranks of its host wait for it meanwhile.
 void HostsComm::look_from_links() {
   note_progress();
   (void)host_->check_alive();
   tell();
 }
 
-// ---- The control plane. A leader that waits for other hosts shows progress on its own.
+// ---- The control plane. A leader that waits for other hosts reports progress itself.
 
-/// Returns how something ended on this host, or between hosts, once both know.
+/// Returns the status of an operation on this host or between hosts, after passing a failure on.
 Status HostsComm::told(Status done) {
   if (done.ok()) return done;
   tell();
   return failure_status();
 }
 
-/// Does what is `between` hosts, and tells this host the outcome.
+/// Runs `between` on the leader, and broadcasts the outcome on this host.
 template <class Between>
 Status HostsComm::decide(std::span<std::byte> outcome, const Patience& patience,
                          const Between& between) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The comm of ranks on several hosts, as many on each. What ranks agree on is combined on each host
-// (comm/local), then between the hosts' leaders (comm/tcp). Gradients are summed on each host, and
-// every rank exchanges its part of the sums with its fellows, the ranks of the same place on the
-// other hosts. So each byte goes between hosts once.
+// The comm of ranks on several hosts, with the same number of ranks on each. Control messages are
+// combined on each host (comm/local), and then between the leaders of the hosts (comm/tcp).
+// Gradients are summed on each host. Every rank then exchanges its part of the sums with its
+// fellows, which are the ranks of the same place on the other hosts. So each byte is sent between
+// hosts once.
 #pragma once
 
 #include <atomic>
@@ -21,7 +22,7 @@
 
 namespace zero::hosts {
 
-/// An arena in which the ranks of a host reach each other's parts.
+/// An arena in which the ranks of a host access each other's parts.
 class HostArena final : public Arena {
  public:
   HostArena(std::shared_ptr<Comm> comm, uint32_t number, std::shared_ptr<local::LocalArena> inner)
@@ -36,8 +37,8 @@ class HostArena final : public Arena {
 
 class HostsComm final : public Comm {
  public:
-  /// `leaders`: on place 0 of a host, the connections to the leaders of others. `words`: of this
-  /// host, for form().
+  /// `leaders` is used on place 0 of a host, and holds the connections to the other leaders.
+  /// `words` is the text of this host for form().
   HostsComm(int32_t rank, const CommOptions& options, Layout layout,
             std::shared_ptr<local::LocalComm> host, tcp::Neighbours leaders, std::string words,
             std::unique_ptr<Messages> messages);
@@ -103,11 +104,11 @@ class HostsComm final : public Comm {
   const Layout layout_;
   const Layout::Seat seat_;
   const std::shared_ptr<local::LocalComm> host_;
-  const std::shared_ptr<tcp::TcpComm> links_;  // of a leader
+  const std::shared_ptr<tcp::TcpComm> links_;  // only on a leader
   const std::string words_;
   const std::unique_ptr<Messages> messages_;
-  std::atomic<bool> undecided_{false};  // other hosts may know how the exchange at hand has ended
-  std::vector<std::pair<Ranks, bool>> parts_evenly_;  // of the kinds asked for, which are few
+  std::atomic<bool> undecided_{false};  // other hosts may know the outcome of this exchange
+  std::vector<std::pair<Ranks, bool>> parts_evenly_;  // results for the few subsets that are used
   std::vector<Room> rooms_;
 };
 

@@ -36,7 +36,7 @@ Layout Layout::of(std::span<const uint64_t> hosts) {
 
 bool Layout::parts_evenly(const Ranks& among) const {
   const auto world = static_cast<int32_t>(ranks.size());
-  const int32_t step = among.stride == 1 ? among.count : 1;  // to the first of the next ranks
+  const int32_t step = among.stride == 1 ? among.count : 1;  // distance to the next subset
   const int32_t end = among.stride == 1 ? world : among.stride;
   for (int32_t first = 0; first < end; first += step) {
     std::map<int32_t, std::vector<int32_t>> places;  // by host

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which ranks are on which host: arithmetic.
+// Which ranks are on which host.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,17 @@
 
 namespace zero::hosts {
 
-/// Where ranks are. Hosts are numbered by their lowest ranks, and the places on a host by rank.
+/// The placement of ranks. Hosts are numbered by their lowest ranks, and places on a host by rank.
 struct Layout {
   struct Seat {
     int32_t host, place;
   };
   int32_t places = 1;          // on each host
-  bool is_even = true;         // otherwise not all hosts have as many, and each rank counts as one
+  bool is_even = true;         // false: hosts differ in size, so each rank counts as one
   std::vector<int32_t> ranks;  // by host and place
   std::vector<Seat> seats;     // by rank
 
-  /// `hosts`: of each rank, the same number on the same host.
+  /// `hosts` has an entry for each rank, which is equal for ranks on the same host.
   static Layout of(std::span<const uint64_t> hosts);
 
   int32_t hosts() const { return static_cast<int32_t>(ranks.size()) / places; }
@@ -28,8 +28,8 @@ struct Layout {
     return ranks[static_cast<size_t>(host * places + place)];
   }
   const Seat& seat(int32_t rank) const { return seats[static_cast<size_t>(rank)]; }
-  /// True if of such ranks, and of all others that are divided as they are, those on each host have
-  /// the same places.
+  /// Divides all ranks into subsets like `among`. Returns true if each subset has the same places
+  /// on every host where it has ranks.
   bool parts_evenly(const Ranks& among) const;
   /// Returns the ranks of a host, by place.
   std::span<const int32_t> on(int32_t host) const {

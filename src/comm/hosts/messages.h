@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages between ranks of different hosts, by whatever carries them: MPI, or a test's own.
+// Messages between ranks of different hosts, carried by MPI or by the transport of a test.
 #pragma once
 
 #include <cstddef>
@@ -12,28 +12,30 @@
 
 namespace zero::hosts {
 
-/// Ranks are those of the comm whose messages these are. Between two ranks messages come in the
+/// Ranks are those of the comm that uses the messages. Messages between two ranks arrive in the
 /// order in which they were sent.
 class Messages {
  public:
-  /// A message that has begun. The carrier uses its bytes until has_ended() says that it has ended,
-  /// whatever becomes of the comm.
+  /// A message in progress. The carrier uses its buffer until has_ended() returns true, even if the
+  /// comm breaks or is freed.
   using Request = intptr_t;
 
   virtual ~Messages() = default;
   virtual const char* kind() const = 0;
-  /// Returns why this thread may send nothing now.
+  /// Returns OK, or why this thread may not send now.
   virtual Status check_caller() const { return {}; }
 
   virtual Result<Request> send(int32_t to, std::span<const std::byte> data) = 0;
   virtual Result<Request> receive(int32_t from, std::span<std::byte> data) = 0;
   virtual Result<bool> has_ended(Request& request) = 0;
-  /// Lets the carrier go on with what has ended here, but has not left yet. Any thread may call it.
+  /// Lets the carrier make progress on messages that have ended here but are not sent yet. Any
+  /// thread may call it.
   virtual void progress() {}
-  /// Says that some messages, of this rank or to it, may never end.
+  /// Informs the carrier that some messages to or from this rank may never end.
   virtual void give_up() {}
 
-  /// Collective, inside a Call. Returns those of `members`, in their order; of none: nullptr.
+  /// Collective, inside a Call. Returns messages for `members`, in their order, or nullptr if it is
+  /// empty.
   virtual Result<std::unique_ptr<Messages>> of_some(Call& call,
                                                     std::span<const int32_t> members) const = 0;
 };

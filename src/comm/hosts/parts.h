@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts in which data goes between hosts.
+// The parts into which transfers between hosts are divided.
 #pragma once
 
 #include <algorithm>
@@ -9,11 +9,11 @@
 
 namespace zero::hosts {
 
-/// Parts of `bytes` that go between each two of some fellows.
+/// Divides `bytes` that are sent between any two of some fellows into parts.
 struct Parts {
-  static constexpr size_t kRooms = 4;             // parts on their way
+  static constexpr size_t kRooms = 4;             // parts in flight
   static constexpr size_t kRoomBytes = 1u << 20;  // of a part, with all fellows, in one direction
-  static constexpr size_t kLeastBytes = 4096;     // with one of them
+  static constexpr size_t kLeastBytes = 4096;     // of a part, with one fellow
 
   size_t fellows, bytes;
 
@@ -28,7 +28,7 @@ struct Parts {
 /// A part of one of several transfers.
 struct Part {
   size_t transfer = 0, at = 0, bytes = 0;
-  size_t most = 0;  // bytes of a part of this transfer
+  size_t most = 0;  // the size of a full part of this transfer
 };
 
 }  // namespace zero::hosts

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How gradients and parameters travel: parts of a transfer are packed by sums over this host,
-// traded with the fellows, and unpacked in the order of hosts. Some are on their way at a time,
-// also from the end of one transfer to the beginning of the next.
+// The data plane over hosts. A part of a transfer is packed by sums over this host, traded with the
+// fellows, and unpacked in host order. Several parts are in flight at a time, also across the
+// boundary of two transfers.
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -16,11 +16,11 @@
 namespace zero::hosts {
 namespace {
 
-constexpr int64_t kGraceMs = 400;    // a rank that waits on its host for a late one names that
-constexpr int64_t kWitnessMs = 400;  // for a dead rank's connection to end as well
-constexpr size_t kTogether = 64;     // transfers without a stop between them
+constexpr int64_t kGraceMs = 400;    // lets a rank that waits on its host report first
+constexpr int64_t kWitnessMs = 400;  // until a dead rank's connection ends as well
+constexpr size_t kTogether = 64;     // transfers without a synchronization in between
 
-/// Does `work` with so many transfers at a time.
+/// Calls `work` with up to kTogether transfers at a time.
 template <class Transfer, class Work>
 Status for_each_batch(std::span<const Transfer> all, const Work& work) {
   for (size_t done = 0; done < all.size(); done += kTogether)
@@ -30,21 +30,21 @@ Status for_each_batch(std::span<const Transfer> all, const Work& work) {
 
 }  // namespace
 
-/// Transfers to and from each of `fellows`. The row `own` is this rank's.
+/// Transfers to and from each of `fellows`. Index `own` is this rank's row.
 struct HostsComm::Trade {
   struct Transfer {
-    size_t bytes;    // with each of them
-    int32_t owners;  // what is for others, or from others, is padding
+    size_t bytes;    // with each fellow
+    int32_t owners;  // the rows of the other ranks are padding
   };
   std::vector<int32_t> fellows;
-  std::vector<int32_t> numbers;  // of the fellows, among all who trade
+  std::vector<int32_t> numbers;  // of the fellows, among all ranks that trade
   size_t own;
   std::vector<Transfer> transfers;
-  bool sends_same;  // to all, from the first row
+  bool sends_same;  // sends the first row to all fellows
 
-  /// True if the row is an owner's.
+  /// Returns true if the row belongs to an owner.
   bool owns(size_t row, size_t transfer) const { return numbers[row] < transfers[transfer].owners; }
-  /// True if something of a transfer comes from that row's fellow, or goes to it.
+  /// Returns true if a transfer receives data from that row's fellow, or sends data to it.
   bool moves(size_t row, size_t transfer, bool comes) const {
     return row != own && owns(comes == sends_same ? row : own, transfer);
   }
@@ -60,8 +60,8 @@ Status HostsComm::break_for(Code code, int32_t culprit, const Patience& patience
   return failure_status();
 }
 
-/// Breaks the comm for what the carrier says. It first waits a little, because what is called an
-/// error there may be the death of a rank, whose connection soon tells which.
+/// Breaks the comm after a failure of the carrier. First waits briefly, because the failure may be
+/// the death of a rank, whose connection soon shows which rank it is.
 Status HostsComm::broken(const Patience& patience, const Status& why) {
   for (const Deadline deadline(kWitnessMs); !deadline.passed();) {
     ZERO_TRY(check());
@@ -71,8 +71,9 @@ Status HostsComm::broken(const Patience& patience, const Status& why) {
   return break_for(why.code(), -1, patience, text("rank ", rank(), ": ", why.text()));
 }
 
-/// Waits until all ranks of this host have come. Returns where their data are, which each gives as
-/// its `own`: of the first, a row of all ranks here, and so on.
+/// Waits until all ranks of this host have arrived, and returns the addresses of their data. Each
+/// rank passes its data as `own`. The result has, for each element of `own`, a row with one address
+/// for each rank of the host.
 Result<std::vector<std::byte*>> HostsComm::show(const Patience& patience,
                                                 std::span<const std::span<const std::byte>> own) {
   const auto places = static_cast<size_t>(layout_.places);
@@ -95,9 +96,9 @@ Result<std::vector<std::byte*>> HostsComm::show(const Patience& patience,
   return rows;
 }
 
-// ---- Parts on their way.
+// ---- Parts in flight.
 
-/// Begins the messages of a part that come, or those that go.
+/// Starts the receives of a part if `come` is true, and otherwise its sends.
 Status HostsComm::begin_messages(const Trade& trade, Room& room, bool come) {
   const size_t bytes = room.part.bytes;
   for (size_t i = 0; i < trade.fellows.size(); ++i) {
@@ -152,8 +153,8 @@ Status HostsComm::await_part(Room& room, const Patience& patience) {
   }
 }
 
-/// pack(room) fills the rows that are sent, and this rank's own that is received; unpack(room) uses
-/// what has come.
+/// pack(room) fills the rows to send, and this rank's own row in `received`. unpack(room) uses the
+/// received rows.
 template <class Pack, class Unpack>
 Status HostsComm::trade_parts(const Trade& trade, const Patience& patience, const Pack& pack,
                               const Unpack& unpack) {
@@ -196,7 +197,7 @@ Status HostsComm::trade_parts(const Trade& trade, const Patience& patience, cons
   return status.ok() || aborted() ? status : broken(patience, status);
 }
 
-// ---- What travels. Before, all ranks of a host have come; behind, all have read what is theirs.
+// ---- Transfers. All ranks of a host arrive before them, and finish reading after them.
 
 Status HostsComm::reduce_scatter(Call& call, std::span<const Scattered> all, void*) {
   return for_each_batch(all, [&](std::span<const Scattered> some) {
@@ -274,7 +275,8 @@ Status HostsComm::gather(Call& call, const Ranks& among, std::span<const Gathere
   });
 }
 
-/// Brings what the ranks `among` send to all of them: each gets its fellows', for all of its host.
+/// Gathers the data of the ranks `among` on all of them. Each rank receives its fellows' data for
+/// all ranks of its host.
 Status HostsComm::gather_together(const Patience& patience, const Ranks& among,
                                   std::span<const Gathered> all) {
   Trade trade{{}, {}, 0, {}, true};
@@ -285,7 +287,7 @@ Status HostsComm::gather_together(const Patience& patience, const Ranks& among,
     trade.transfers.push_back({bytes, owners});
   }
   const std::vector<std::byte*> shown = ZERO_TRY(show(patience, own));
-  std::vector<size_t> here;  // places of this host that are among them
+  std::vector<size_t> here;  // places of this host whose ranks are in `among`
   for (int32_t i = 0; i < among.count; ++i) {
     const int32_t rank = among.first + i * among.stride;
     const auto [host, place] = layout_.seat(rank);
@@ -297,7 +299,7 @@ Status HostsComm::gather_together(const Patience& patience, const Ranks& among,
   }
   const auto put = [&](const Part& part, size_t row, const std::byte* from) {
     const auto number = static_cast<size_t>(trade.numbers[row]);
-    const std::byte* before = nullptr;  // ranks of a host may have one copy
+    const std::byte* before = nullptr;  // ranks of a host may share one copy
     for (const size_t place : here) {
       std::byte* const to = shown[part.transfer * static_cast<size_t>(layout_.places) + place] +
                             number * all[part.transfer].bytes + part.at;

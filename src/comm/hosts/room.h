@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A part of a transfer between hosts, on its way.
+// A part of a transfer between hosts, in flight.
 #pragma once
 
 #include <vector>
@@ -10,8 +10,8 @@
 
 namespace zero::hosts {
 
-/// What a carrier of messages uses stays until the messages have ended, whatever becomes of the
-/// comm.
+/// The buffers stay allocated until the carrier's messages have ended, even if the comm breaks or
+/// is freed.
 struct HostsComm::Room {
   struct Message {
     int32_t rank;
@@ -19,8 +19,8 @@ struct HostsComm::Room {
     Messages::Request request;
   };
   Part part;
-  Memory sent, received;          // a row for each host, as long as any part of the transfer
-  std::vector<Message> messages;  // that have not ended
+  Memory sent, received;          // rows of `part.most` bytes, one for each host
+  std::vector<Message> messages;  // those that have not ended
 
   std::byte* row(const Memory& rows, size_t fellow) const {
     return rows.data() + fellow * part.most;

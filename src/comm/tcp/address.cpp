@@ -30,7 +30,7 @@ Result<Listener> listen_one(const Address& address, uint16_t port) {
   place.bytes = sizeof place.storage;
   if (os().getsockname(listener.fd.get(), place.get(), &place.bytes) != 0)
     return Status(ZERO_ERR_SYSTEM, text("getting a socket's port: ", errno_text(errno)));
-  // The port is at the same place in both versions.
+  // The port is at the same offset for both versions.
   listener.port = ntohs(reinterpret_cast<const sockaddr_in*>(&place.storage)->sin_port);
   return listener;
 }
@@ -62,7 +62,7 @@ Place place_of(const Address& address, uint16_t port) {
 }
 
 bool Address::is_loopback() const {
-  constexpr uint8_t kNet = 127;  // of version 4
+  constexpr uint8_t kNet = 127;  // of IPv4
   constexpr std::array<uint8_t, 16> kOne = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
   return version == 4 ? bytes[0] == kNet : bytes == kOne;
 }
@@ -93,7 +93,7 @@ std::optional<Address> to_address(const sockaddr* from) {
   return address;
 }
 
-/// Listens by one socket for both versions, if the host has version 6.
+/// Listens with one socket for both versions, if the host has IPv6.
 Result<Listener> listen_anywhere(uint16_t port) {
   Result<Listener> both = listen_one(kEvery6, port);
   return both.ok() ? std::move(both) : listen_one(kEvery4, port);
@@ -106,7 +106,7 @@ Result<Listener> listen_at(std::span<const Address> addresses, uint16_t port) {
 }
 
 Result<std::vector<Address>> own_addresses(size_t most) {
-  constexpr unsigned kUsable = IFF_UP | IFF_RUNNING;  // the second: there is a carrier
+  constexpr unsigned kUsable = IFF_UP | IFF_RUNNING;  // IFF_RUNNING means that there is a carrier
   ifaddrs* all = nullptr;
   if (os().getifaddrs(&all) != 0)
     return Status(ZERO_ERR_SYSTEM, text("getting this host's addresses: ", errno_text(errno)));
@@ -125,14 +125,14 @@ Result<std::vector<Address>> own_addresses(size_t most) {
   return addresses;
 }
 
-// ---- Names. The system's resolver cannot be told when to give up, so a thread asks it, and is
-// left behind if the answer comes too late.
+// ---- Names. The system resolver has no timeout, so a separate thread calls it. The thread is
+// abandoned if the answer is too late.
 
 namespace {
 
 constexpr int64_t kAgainMs = 200;
 
-/// The resolver's answer. `error` is 0, or one of its errors.
+/// The answer of the resolver. `error` is 0 or an EAI code.
 struct Answer {
   int error = EAI_MEMORY;
   std::vector<Address> addresses;

@@ -10,7 +10,7 @@
 namespace zero::tcp {
 namespace {
 
-/// A meeting at the place that `offer` tells of.
+/// A rendezvous at the place that `offer` describes.
 struct AddressedMeeting final : Meeting {
   AddressedMeeting(const Tree& tree, int32_t root_of, const Offer& offer_of,
                    std::span<const Offer> offers_of, const Bounds& bounds, Deadline until)
@@ -47,10 +47,10 @@ struct AddressedMeeting final : Meeting {
   const std::span<const Offer> offers;
 };
 
-/// One rank on its way to its neighbours.
+/// The connection of one rank to its neighbours.
 class Joining {
  public:
-  /// `offers` may be empty: then places are ranks.
+  /// If `offers` is empty, places are ranks.
   Joining(const Tree& tree, std::span<const Offer> offers, const Bounds& bounds)
       : tree_(tree), offers_(offers), bounds_(bounds) {}
 
@@ -74,7 +74,7 @@ class Joining {
     peers_.push_back(std::move(peer));
   }
 
-  /// Goes to the parent. If that fails, the children are told when they come.
+  /// Connects to the parent. If that fails, informs the children when they connect.
   Status go_to_parent(const Offer& offer, const Root& own) {
     Result<Partner> parent = visit(tree_.parent(), offer);
     if (parent.ok()) return add(std::move(*parent)), Status();
@@ -86,15 +86,15 @@ class Joining {
     return std::move(parent).status();
   }
 
-  /// Seats the children, after the parent. A failure is told to all neighbours.
+  /// Seats the children, after the parent has been reached. Reports a failure to all neighbours.
   Status seat_children(const Root& own) {
     if (tree_.children() == 0) return {};
     const AddressedMeeting meeting = at(tree_.place, own.offer);
     return seat(meeting, own, tree_.children(), [](Reception&) { return Status(); });
   }
 
-  /// Seats the `count` ranks that follow the first child, and keeps the children, once `refer` has
-  /// told the others where to go.
+  /// Seats the `count` ranks from the first child on. `refer` then redirects the others. Keeps only
+  /// the connections to the children.
   template <class Refer>
   Status seat(const AddressedMeeting& meeting, const Root& own, int32_t count, const Refer& refer) {
     Reception reception(meeting, own.listener.fd, tree_.first_child(), count);
@@ -119,12 +119,12 @@ class Joining {
   const Tree tree_;
   const std::span<const Offer> offers_;
   const Bounds& bounds_;
-  // Those who are further down give those above time to tell why they failed.
+  // Ranks further down wait longer, so that those above can report why they failed.
   const Deadline deadline_{bounds_.limit_ms + kVerdictMs * std::max(tree_.depth() - 1, 0)};
   std::vector<Peer> peers_;
 };
 
-/// Tells the grandchildren and those below where their parents listen.
+/// Tells the grandchildren and the ranks below them where their parents listen.
 Status refer(Reception& reception, const Tree& tree) {
   for (int32_t parent = 1; tree.at(parent).children() > 0; ++parent) {
     const Frame offer = ZERO_TRY(reception.hear(reception.guest(parent), FrameKind::offer));

@@ -57,7 +57,7 @@ Status TcpComm::broadcast_bytes(std::span<std::byte> data, int32_t root, const P
   return {};
 }
 
-/// Returns how much comes up from a child.
+/// Returns the number of bytes that a child sends up.
 size_t TcpComm::bytes_from(const Round& round, int32_t child) const {
   if (round.combine != nullptr) return round.mine.size();
   if (round.source == Round::kOfAll)
@@ -65,8 +65,8 @@ size_t TcpComm::bytes_from(const Round& round, int32_t child) const {
   return tree_.at(child).holds(round.source) ? round.out.size() : 0;
 }
 
-/// Sends up what all below have sent, together with this rank's own, once that is there. With that
-/// the root has decided. Returns true if it has been done.
+/// Sends the data of all ranks below and of this rank up, after all of it has arrived. At the root
+/// this decides the exchange. Returns true if it has been done.
 bool TcpComm::rise(const Round& round) {
   if (risen()) return true;
   for (const Peer& child : children())
@@ -101,7 +101,7 @@ bool TcpComm::rise(const Round& round) {
   return true;
 }
 
-/// Returns rows that came up in the order of their places.
+/// Returns rows in rank order, given in the order in which they came up.
 std::vector<std::byte> TcpComm::in_order(std::span<const std::byte> rows) const {
   std::vector<int32_t> places;
   tree_.list(places);
@@ -114,7 +114,7 @@ std::vector<std::byte> TcpComm::in_order(std::span<const std::byte> rows) const 
   return all;
 }
 
-/// Takes the outcome, once that is there, and sends it to all below but those who had it first.
+/// Processes the outcome after it has arrived, and sends it to the ranks below that do not have it.
 /// Returns true if it has been done.
 bool TcpComm::pass_down(const Round& round) {
   if (answered_ == sequence_) return true;
@@ -140,15 +140,15 @@ bool TcpComm::pass_down(const Round& round) {
   return true;
 }
 
-/// Sends a part of the exchange at hand.
+/// Sends a part of the current exchange.
 void TcpComm::send(Peer& peer, FrameKind kind, std::span<const std::byte> payload) {
   traffic().control.sent.add(payload.size());
   peer.link->send(kind, sequence_, payload);
 }
 
-// ---- What comes.
+// ---- Received frames.
 
-/// Takes what has come. Behind the outcome of an exchange nothing counts until that has gone down.
+/// Reads received frames, but none after the outcome of an exchange until that has gone down.
 void TcpComm::pump() {
   for (Peer& peer : peers_) {
     peer.link->flush();
@@ -195,12 +195,11 @@ void TcpComm::handle(Peer& peer, Frame frame) {
   }
 }
 
-/// A cause from below goes on to rank 0, which may have decided otherwise. What comes from above
-/// holds.
+/// Forwards a cause from below to rank 0, which decides. A cause from above is final.
 void TcpComm::hear_cause(const Peer& peer, const Frame& frame) {
   if (is_parent(peer)) return set_cause(unpack(frame.payload), &peer);
   if (!tree_.is_root()) return parent().link->send(frame.kind, frame.sequence, frame.payload);
-  // The deadline passed while the answer was on its way.
+  // The deadline passed while the answer was in transit.
   if (frame.sequence != 0 && frame.sequence <= answered_) return;
   set_cause(unpack(frame.payload));
 }
@@ -213,15 +212,15 @@ Status TcpComm::check() {
   return Comm::check();
 }
 
-// ---- What breaks it.
+// ---- Failures.
 
 void TcpComm::abort(const Failure& cause) {
   const std::lock_guard lock(mutex_);
   set_cause(cause);
 }
 
-/// Sets the cause, unless there is one already, and tells all neighbours but the parent that told
-/// it. A child that told it waits for the answer.
+/// Sets the cause unless there is one, and sends it to all neighbours except the parent that sent
+/// it. A child that sent it waits for the answer.
 void TcpComm::set_cause(const Failure& cause, const Peer* told_by) {
   if (aborted()) return;
   cause_.set(cause);
@@ -230,8 +229,8 @@ void TcpComm::set_cause(const Failure& cause, const Peer* told_by) {
     if (&peer != told_by) peer.link->send(FrameKind::cause, 0, as_payload(packed));
 }
 
-/// Has rank 0 set a cause, or sets it alone if nothing comes of that in `grace_ms`. It is void if
-/// rank 0 has ended exchange `sequence`; 0: in any case it is not.
+/// Asks rank 0 to set a cause. Sets it on this rank alone if there is no answer within `grace_ms`.
+/// The cause is void if rank 0 has completed exchange `sequence`, unless `sequence` is 0.
 void TcpComm::propose(const Failure& cause, uint64_t sequence, int64_t grace_ms) {
   if (aborted() || proposed_) return;
   if (tree_.is_root()) return set_cause(cause);
@@ -241,7 +240,7 @@ void TcpComm::propose(const Failure& cause, uint64_t sequence, int64_t grace_ms)
   parent().link->send(FrameKind::cause, sequence, as_payload(pack(cause)));
 }
 
-/// Breaks the comm for what a neighbour did. Without its parent a rank can ask nobody.
+/// Breaks the comm because of a neighbour. A rank that has lost its parent can ask nobody.
 void TcpComm::break_for(const Peer& peer, const Failure& failure) {
   is_parent(peer) ? set_cause(failure) : propose(failure);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waits in an exchange over the tree. A rank waits for its children first, and then for its parent;
-// each of these tells whom it waits for itself, so all come to know who is late.
+// Waits in an exchange over the tree. A rank waits for its children first, and then for its parent.
+// Each of these reports for whom it waits itself, so that all ranks learn which rank is late.
 #include <algorithm>
 
 #include "base/log.h"
@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kMillisecond = 1'000'000;
 constexpr int64_t kOnTheWayMs = 100;
 
-/// A rank's words about whom it waits for.
+/// A rank's report about the rank for which it waits.
 struct Words {
   int32_t rank, good_for_ms;
   int64_t quiet_ms;
@@ -22,16 +22,16 @@ struct Words {
 
 }  // namespace
 
-/// One wait in an exchange: who is missing, since when, and whether that has been long enough.
+/// One wait in an exchange: which ranks are missing, since when, and whether they are late.
 class TcpComm::Wait {
  public:
   Wait(TcpComm& comm, const Patience& patience)
       : comm_(comm), patience_(patience), watch_(patience) {}
 
-  /// Looks at the clock, before what has come is read.
+  /// Reads the clock, before received frames are read.
   void forgive() { comm_.forgive(watch_.look()); }
-  /// Finds reasons to break the comm: a rank that left, the deadline. Returns a warning once, if
-  /// the wait has become long.
+  /// Looks for reasons to break the comm: a rank that left, or the deadline. Returns a warning
+  /// once, when the wait has become long.
   std::string look();
 
   int slice_ms() const {
@@ -50,7 +50,7 @@ class TcpComm::Wait {
   const Patience& patience_;
   Watch watch_;
   std::vector<Awaited> awaited_;
-  std::vector<Missing> missing_;  // the same
+  std::vector<Missing> missing_;  // for the same ranks
   int32_t told_rank_ = -1;
 };
 
@@ -82,7 +82,7 @@ void TcpComm::Wait::find_missing() {
   for (const Awaited& one : awaited_)
     missing_.push_back({one.rank, watch_.since_ns(one.quiet_since_ns)});
   if (!comm_.risen() || comm_.decided()) return;
-  // The parent tells for whom it waits as soon as this rank has come.
+  // The parent reports for whom it waits as soon as this rank has arrived.
   const int64_t grace_ms = std::min(patience_.limit_ms, kGraceMs);
   int64_t& since_ns = missing_[0].since_ns;
   since_ns = std::max(since_ns, comm_.risen_ns_ + (grace_ms - patience_.limit_ms) * kMillisecond);
@@ -96,8 +96,8 @@ std::string TcpComm::Wait::names_of(std::span<const Missing> missing) const {
   return list_some(names);
 }
 
-/// Tells those who wait for this rank who is missing, so that the one whose deadline comes first
-/// can name that rank. What others tell goes on sooner, so that it does not grow old on its way.
+/// Reports the missing rank to the neighbours that wait for this rank, so that the rank whose
+/// deadline comes first can name it. Forwards reports of others sooner, so that they stay current.
 void TcpComm::Wait::tell_waiting() {
   if (missing_.empty() || comm_.decided()) return;
   const auto quietest = std::ranges::min_element(missing_, {}, &Missing::since_ns);
@@ -134,7 +134,7 @@ Status TcpComm::run(const Round& round, const Patience& patience) {
   ++sequence_;
   records_.reset();
   told_waiting_ns_ = now_ns();
-  (void)(rise(round) && pass_down(round));  // a leaf waits for nobody
+  (void)(rise(round) && pass_down(round));  // a leaf does not wait
   os().reached("exchange.arrived");
   Wait wait(*this, patience);
   for (;;) {
@@ -144,7 +144,7 @@ Status TcpComm::run(const Round& round, const Patience& patience) {
     if (rise(round) && pass_down(round) && (aborted() || !unsent())) return {};
     const std::string warning = wait.look();
     if (aborted() && !decided()) return failure_status();
-    if (!warning.empty()) {  // the callback may call anything
+    if (!warning.empty()) {  // the log callback may call libzero
       lock.unlock();
       log(ZERO_LOG_WARNING, warning);
       lock.lock();
@@ -169,11 +169,10 @@ void TcpComm::sleep(std::unique_lock<std::mutex>& lock, int milliseconds) {
   lock.lock();
 }
 
-// ---- What ranks tell while they wait.
+// ---- Reports of waiting ranks.
 
-/// Returns whom a neighbour keeps this rank waiting for. The time is that of the look which finds
-/// who is late: between two looks at the clock a process may be stopped, and the words would
-/// expire.
+/// Returns the rank for which a neighbour makes this rank wait. `now_ns` is the time of the look
+/// that finds late ranks, because reports could expire between two readings of the clock.
 Awaited TcpComm::awaited_of(const Peer& peer, int64_t now_ns) const {
   const bool told = peer.awaited && peer.awaited->sequence == sequence_;
   if (told && now_ns < peer.awaited->until_ns) return *peer.awaited;
@@ -189,12 +188,12 @@ void TcpComm::hear_waiting(Peer& peer, const Frame& frame) {
                                           peer.sign_ns - quiet_ms * kMillisecond,
                                           peer.sign_ns + words->good_for_ms * kMillisecond});
   const auto moved_ns = [&] { return peer.awaited->quiet_since_ns - before->quiet_since_ns; };
-  // The same again is no news, or all who wait would wake each other for it.
+  // An unchanged report is not news. Otherwise all waiting ranks would wake each other for it.
   news_ = news_ || !before || before->sequence != frame.sequence || before->rank != words->rank ||
           std::abs(moved_ns()) > kOnTheWayMs * kMillisecond;
 }
 
-/// Whoever hears it, and no more of it in two intervals, takes the peer for the one that is late.
+/// If no further report arrives within two intervals, the receiver considers the peer itself late.
 void TcpComm::send_waiting(Peer& peer, const Awaited& awaited, int64_t interval_ns) {
   const auto good_for_ms = static_cast<int32_t>(2 * interval_ns / kMillisecond + kOnTheWayMs);
   Words words{awaited.rank, good_for_ms, (now_ns() - awaited.quiet_since_ns) / kMillisecond, {}};
@@ -206,7 +205,7 @@ int64_t TcpComm::interval_ns() const {
   return std::clamp<int64_t>(options().timeout_ms / 8, 1, 1'000) * kMillisecond;
 }
 
-/// True if it is time again to tell something that keeps deadlines away.
+/// Returns true if a report that extends deadlines is due again.
 bool TcpComm::is_due(int64_t& told_ns) const {
   const int64_t now = now_ns();
   if (now - told_ns < interval_ns()) return false;
@@ -222,7 +221,7 @@ void TcpComm::tell_waiting(int32_t rank, std::string_view name, int64_t quiet_si
     send_waiting(peer, {sequence, rank, std::string(name), quiet_since_ns}, interval_ns());
 }
 
-/// A time in which this process was stopped is held against nobody.
+/// Excludes the time in which this process was stopped from the waits for all neighbours.
 void TcpComm::forgive(int64_t absent_ns) {
   risen_ns_ += absent_ns;
   for (Peer& peer : peers_) {

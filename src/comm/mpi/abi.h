@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The part of MPI's standard ABI (MPI 5.0, chapter 20) that libzero uses. It is declared here, so
- * that a libzero built without an MPI works with whatever MPI a process has.
+ * that a libzero built without an MPI works with any MPI that a process has loaded.
  * tests/mpi/standard_abi_test.py compares it with a header of that ABI. */
 #pragma once
 

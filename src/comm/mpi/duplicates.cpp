@@ -8,8 +8,7 @@
 namespace zero::mpi {
 namespace {
 
-/// All that there are, in the order in which they were made, which is the same on the ranks of
-/// each.
+/// All duplicates in order of creation, which is the same on all ranks of each duplicate.
 struct All : mpi_attached {
   const Library* library = nullptr;
   std::mutex mutex;
@@ -29,7 +28,7 @@ All& all() {
   return duplicates;
 }
 
-/// MPI_Finalize frees it, unless it is broken by then.
+/// MPI_Finalize frees the duplicate, unless it is broken by then.
 Result<Duplicate*> add(const Library& library, mpi_handle handle) {
   const std::lock_guard lock(all().mutex);
   if (all().library == nullptr) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Duplicates of callers' communicators, which carry libzero's messages apart from the program's. A
-// comm has one for itself, and a later comm may have it after that. MPI_Finalize frees them,
-// because to free one is collective, and to free a comm is not.
+// Duplicates of callers' communicators, which separate libzero's messages from those of the
+// program. A comm uses one duplicate exclusively, and a later comm can reuse it. MPI_Finalize frees
+// the duplicates, because freeing one is collective, and freeing a comm is not.
 #pragma once
 
 #include <atomic>
@@ -18,11 +18,11 @@ struct Duplicate {
   enum State {
     idle,
     used,
-    broken,  // MPI may have messages for it that nobody takes: never used again, nor freed
+    broken,  // MPI may have messages for it that were not received; never reused or freed
   };
   mpi_handle handle = 0;
   std::atomic<State> state{idle};
-  Duplicate* next = nullptr;  // of all
+  Duplicate* next = nullptr;  // in the list of all duplicates
 
   void end_use() {
     State now = used;
@@ -30,7 +30,7 @@ struct Duplicate {
   }
 };
 
-/// What MPI has begun on a communicator of the program's. It lies where it is while MPI uses it.
+/// An MPI operation on a communicator of the program. MPI uses the object, which does not move.
 struct Begun {
   mpi_handle request = 0;
 
@@ -41,7 +41,7 @@ struct Begun {
   void end() {
     if (!std::exchange(ended_, true)) --going_on;
   }
-  static inline std::atomic<int64_t> going_on{0};  // how many have not ended
+  static inline std::atomic<int64_t> going_on{0};  // number of operations that have not ended
 
  private:
   bool ended_ = false;
@@ -49,22 +49,22 @@ struct Begun {
 
 struct Meeting;  // of a rendezvous
 
-/// The duplicates of one communicator, numbered alike on all its ranks. Lives for ever, because
+/// The duplicates of one communicator, in the same order on all its ranks. Never freed, because
 /// comms may outlive the communicator.
 class Duplicates : public mpi_attached {
  public:
-  /// That of an earlier call that made no comm.
+  /// The meeting of an earlier call that created no comm.
   std::shared_ptr<Meeting> meeting;
 
-  /// Returns those of `comm`. They are attached to it.
+  /// Returns the duplicates of `comm`, which are attached to it.
   static Result<Duplicates*> of(const Library& library, mpi_handle comm);
 
-  /// Ends the making of one, if an earlier take() has left it unfinished: then it is idle.
+  /// Completes a duplication that an earlier take() left unfinished. The new duplicate is idle.
   Status finish(const Bounds& bounds);
-  /// Returns a bit for each of the first 64 that is idle here.
+  /// Returns a bit mask of the first 64 duplicates, with a bit for each that is idle on this rank.
   uint64_t idle() const;
-  /// Collective, behind finish(). Takes the first one whose bit is set, which is idle on all ranks,
-  /// or makes one.
+  /// Takes the first duplicate whose bit is set, which is idle on all ranks, or creates one.
+  /// Collective, called after finish().
   Result<Duplicate*> take(uint64_t idle_on_all, const Bounds& bounds);
 
  private:
@@ -82,7 +82,7 @@ class Duplicates : public mpi_attached {
   std::unique_ptr<Making> making_;
 };
 
-/// True if MPI has no work of libzero's left, so that MPI_Finalize can end.
+/// Returns true if MPI has no unfinished work of libzero, so that MPI_Finalize can complete.
 bool are_sound();
 
 }  // namespace zero::mpi

@@ -19,16 +19,16 @@
 namespace zero::mpi {
 namespace {
 
-// ---- What is loaded.
+// ---- Loaded libraries.
 
-/// An object of this process that has MPI's functions.
+/// A loaded object of this process that has MPI's functions.
 struct Loaded {
-  void* handle;  // of dlopen's
+  void* handle;  // from dlopen
   std::string path;
   const void* base;
 };
 
-/// Returns where the object that has `address` begins, and its path.
+/// Returns the base address and path of the object that contains `address`.
 Dl_info object_of(const void* address) {
   Dl_info info{};
   if (dladdr(address, &info) == 0) return {};
@@ -45,8 +45,8 @@ std::vector<std::string> paths_of_objects() {
   return paths;
 }
 
-/// Returns every MPI that is loaded, whatever its name: tools may define the functions that
-/// programs call, but not those that begin with P.
+/// Returns every loaded MPI, whatever its name. Tools may define the MPI functions that programs
+/// call, but not those with the prefix PMPI.
 std::vector<Loaded> find_loaded() {
   std::vector<Loaded> all;
   for (const std::string& path : paths_of_objects()) {
@@ -81,9 +81,9 @@ Result<Loaded> find_one() {
   return std::move(all[0]);
 }
 
-// ---- Its functions.
+// ---- Functions.
 
-/// True if handles and constants are those of the standard ABI.
+/// Returns true if handles and constants are those of the standard ABI.
 bool is_standard(const Loaded& loaded) {
   const auto get =
       reinterpret_cast<int (*)(int*, int*)>(dlsym(loaded.handle, "MPI_Abi_get_version"));
@@ -91,9 +91,8 @@ bool is_standard(const Loaded& loaded) {
   return get != nullptr && get(&major, &minor) == 0 && major == 1;
 }
 
-/// Returns the folder of the file that this library lies in, or "". A program's own name is
-/// whatever its caller says, and a relative path may mean another file by now: nothing is loaded by
-/// these.
+/// Returns the folder of the file that contains this library, or "". A program's own name, which
+/// its caller chooses, and relative paths, which may have a new meaning, are not used.
 std::string own_folder() {
   const Dl_info self = object_of(reinterpret_cast<const void*>(&zero_version));
   const Dl_info program = object_of(reinterpret_cast<const void*>(os().getauxval(AT_PHDR)));
@@ -106,12 +105,12 @@ std::string own_folder() {
   return path.starts_with('/') ? path.substr(0, path.rfind('/')) : "";
 }
 
-/// Returns the name by which programs are linked to it, or its file's if it has none. They may
-/// differ: mpi4py loads libmpi.so, which is a link or, in Intel's package, a copy of libmpi.so.12.
+/// Returns the soname of an MPI, or the name of its file if it has none. They may differ: mpi4py
+/// loads libmpi.so, which is a link to libmpi.so.12 or, in Intel's package, a copy of it.
 std::string name_of(const Loaded& loaded) {
   Dl_info info{};
   link_map* object = nullptr;
-  const char* texts = nullptr;  // the loader has put the address in for the offset
+  const char* texts = nullptr;  // the loader has replaced the offset by the address
   size_t place = 0;
   if (dladdr1(loaded.base, &info, reinterpret_cast<void**>(&object), RTLD_DL_LINKMAP) != 0 &&
       object != nullptr && object->l_ld != nullptr) {
@@ -124,7 +123,7 @@ std::string name_of(const Loaded& loaded) {
   return loaded.path.substr(loaded.path.rfind('/') + 1);
 }
 
-/// Returns the places where a shim may be, by the name of the MPI that it is for.
+/// Returns the paths where a shim may be. Its file is named after the MPI that it is for.
 std::vector<std::string> places_of_shim(const Loaded& loaded) {
   const char* const named = secure_getenv("ZERO_MPI_SHIM");
   if (named != nullptr && named[0] != 0) return {named};
@@ -140,14 +139,14 @@ std::vector<std::string> places_of_shim(const Loaded& loaded) {
   return places;
 }
 
-/// Returns the table of a shim that was built for just this MPI.
+/// Returns the table of a shim, if it was built for exactly this MPI.
 Result<const mpi_functions*> take_shim(void* shim, const std::string& place, const Loaded& loaded) {
   const auto get = reinterpret_cast<mpi_shim_function>(dlsym(shim, MPI_SHIM_SYMBOL));
   const mpi_functions* const table = get != nullptr ? get() : nullptr;
   if (table == nullptr || table->version != MPI_SHIM_VERSION)
     return Status(ZERO_ERR_UNSUPPORTED,
                   text(place, " was built for another libzero: run zero-mpi-shim again"));
-  // It comes with the MPI that it was linked to, although its calls may go to another one.
+  // A shim loads the MPI that it was linked to, although its calls may go to another one.
   std::string other;
   for (const Loaded& one : find_loaded()) {
     dlclose(one.handle);
@@ -167,7 +166,7 @@ Result<const mpi_functions*> find_shim(const Loaded& loaded) {
       if (!taken.ok()) dlclose(shim);
       return taken;
     }
-    const char* const words = dlerror();  // begins with the place
+    const char* const words = dlerror();  // begins with the path
     tried += text("; ", words != nullptr ? words : place.c_str());
   }
   return Status(ZERO_ERR_UNSUPPORTED,
@@ -193,7 +192,7 @@ std::atomic<const Library*> opened{nullptr};
 
 bool is_any_loaded() { return !find_loaded().empty(); }
 
-/// Looks once. After a failure the next call looks anew.
+/// The result is kept after success. After a failure, the next call searches again.
 Result<const Library*> loaded_library() {
   if (const Library* const ready = opened.load(std::memory_order_acquire)) return ready;
   const std::lock_guard lock(opening);
@@ -232,7 +231,7 @@ Status outcome(const Library& library, const char* what, int error) {
 }
 
 Status await(const Library& library, const char* what, mpi_handle& request, const Bounds& bounds) {
-  constexpr int64_t kBusyNs = 200'000;  // without a pause: what comes soon comes at once
+  constexpr int64_t kBusyNs = 200'000;  // polls without a pause at first, for low latency
   constexpr int64_t kPauseNs = 200'000;
   constexpr int64_t kLookNs = 2'000'000;
   const Deadline deadline(bounds.limit_ms);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The MPI of this process: never linked, never closed.
+// The MPI library of this process. libzero does not link to it, and never closes it.
 #pragma once
 
 #include <string>
@@ -13,27 +13,27 @@ namespace zero::mpi {
 struct Library {
   const mpi_functions* calls;
   std::string path;
-  std::string shim = {};  // its path; "": none is needed
+  std::string shim = {};  // its path; "" if none is needed
 };
 
-/// Returns the MPI that is loaded in this process, initialized. Fails with ZERO_ERR_UNSUPPORTED if
-/// none is, if two are, or if it has an ABI of its own and no shim for it is found; or as
+/// Returns the MPI that is loaded in this process and initialized. Fails with ZERO_ERR_UNSUPPORTED
+/// if none or two are loaded, or if it has its own ABI and no shim for it is found. Also fails as
 /// check_running() does.
 Result<const Library*> library();
 
-/// Does the same, whether or not it is initialized.
+/// Returns the loaded MPI, whether or not it is initialized.
 Result<const Library*> loaded_library();
-/// True if any is loaded.
+/// Returns true if any MPI is loaded.
 bool is_any_loaded();
 
-/// Returns why MPI cannot be called now: it is not initialized, or no longer.
+/// Fails if MPI cannot be called now, because it is not initialized or has been finalized.
 Status check_running(const Library& library);
 
-/// Returns OK if `error` is none; otherwise ZERO_ERR_COMM with MPI's words.
+/// Returns OK if `error` is MPI_SUCCESS, and otherwise ZERO_ERR_COMM with MPI's message.
 Status outcome(const Library& library, const char* what, int error);
 
-/// Waits until MPI has ended what `request` is of, in a rendezvous. Fails with ZERO_ERR_RENDEZVOUS
-/// at the deadline, or with what `bounds` say; then MPI may still use all that it was given.
+/// Waits until MPI has completed `request`, in a rendezvous. Fails with ZERO_ERR_RENDEZVOUS at the
+/// deadline, or with the failure of `bounds`. MPI may still use the request's buffers then.
 Status await(const Library& library, const char* what, mpi_handle& request, const Bounds& bounds);
 
 }  // namespace zero::mpi

@@ -8,7 +8,7 @@
 namespace zero::mpi {
 namespace {
 
-constexpr int32_t kMostTag = 32'767;  // that every MPI has
+constexpr int32_t kMostTag = 32'767;  // the largest tag that every MPI supports
 
 std::vector<int32_t> first_ranks(int32_t world) {
   std::vector<int32_t> ranks(static_cast<size_t>(world));

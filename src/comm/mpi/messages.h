@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages over MPI, on a duplicate of the caller's communicator. A comm and those that are split
-// off it share one, and have tags of their own.
+// Messages over MPI on a duplicate of the caller's communicator. A comm and the comms split off it
+// share a duplicate, and have different tags.
 #pragma once
 
 #include <atomic>
@@ -14,12 +14,12 @@
 
 namespace zero::mpi {
 
-/// Returns why this thread may not call MPI.
+/// Returns OK, or why this thread must not call MPI.
 Status check_thread(const Library& library);
 
 class MpiMessages final : public hosts::Messages {
  public:
-  /// Takes `own`, which becomes idle when the last of those that share it is gone.
+  /// Takes `own`, which becomes idle when the last of its users is freed.
   MpiMessages(const Library& library, Duplicate& own, int32_t world);
 
   const char* kind() const override { return "mpi"; }
@@ -33,11 +33,11 @@ class MpiMessages final : public hosts::Messages {
                                             std::span<const int32_t> members) const override;
 
  private:
-  /// What comms on one duplicate share.
+  /// State shared by the comms that use one duplicate.
   struct Shared {
     const Library& library;
     Duplicate& duplicate;
-    std::atomic<int32_t> last_tag{0};  // of a comm of this rank
+    std::atomic<int32_t> last_tag{0};  // the highest tag of any comm of this rank
     ~Shared() { duplicate.end_use(); }
   };
 
@@ -48,8 +48,8 @@ class MpiMessages final : public hosts::Messages {
 
   const std::shared_ptr<Shared> shared_;
   const int32_t tag_;
-  const std::vector<int32_t> ranks_;       // of the duplicate, by rank of the comm
-  std::atomic<std::thread::id> caller_{};  // who has sent or received, and may call MPI
+  const std::vector<int32_t> ranks_;       // ranks in the duplicate, by rank of the comm
+  std::atomic<std::thread::id> caller_{};  // last user, which may call MPI
 };
 
 }  // namespace zero::mpi

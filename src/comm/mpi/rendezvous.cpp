@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes a seat: ranks tell each other by MPI where they listen, connect, and then agree on the way
-// of their data.
+// Creates an mpi comm. Ranks exchange through MPI where they listen, connect, and then agree on how
+// their data is transferred.
 #include "comm/tcp/rendezvous.h"
 
 #include <memory>
@@ -19,20 +19,20 @@ namespace zero {
 namespace mpi {
 namespace {
 
-/// Duplicates that no comm uses, a bit each, as ranks agree on them.
+/// A bit mask of the duplicates that no comm uses, combined over the ranks.
 struct Idle {
   uint64_t on_all = 0;
   void add(const Idle& other) { on_all &= other.on_all; }
 };
 
-/// What every rank says first, through MPI.
+/// The first message of every rank, sent through MPI.
 struct Greeting {
   Prefix prefix;
-  int64_t code = ZERO_OK;  // of its listening
+  int64_t code = ZERO_OK;  // result of listening
   tcp::Offer offer;
 };
 
-/// The ranks of a communicator that libzero can use.
+/// Returns the group of a communicator, or a failure if libzero cannot use it.
 Result<mpi_group> group_of(const Library& library, mpi_handle comm, size_t bytes) {
   if (comm == 0)
     return Status(
@@ -58,15 +58,15 @@ Bounds rendezvous(int64_t limit_ms) {
 
 }  // namespace
 
-/// What this rank has told all others through MPI, and what they tell. MPI cannot take that back,
-/// so a call that ends before there is a comm leaves it to the next one, with the place where this
-/// rank listens: ranks that have not come yet, or have left again, may find it then.
+/// The message of this rank to all others through MPI, and theirs. MPI cannot withdraw it, so a
+/// call that ends before there is a comm leaves it to the next call, with the listening socket.
+/// Ranks that arrive late, or left and return, can then find this rank.
 struct Meeting : Begun {
   Result<tcp::Root> own;
   Greeting mine;
   std::vector<Greeting> all;
-  // The second finds ranks that came while this one was in no call. There is no third, so that
-  // ranks whose latest calls have ended differently come to one meeting again.
+  // The second call finds ranks that arrived while this rank was in no call. There is no third
+  // call, so that ranks whose latest calls ended differently meet in one meeting again.
   int joins_left = 2;
 
   explicit Meeting(const tcp::Tree& tree)
@@ -102,7 +102,7 @@ Result<std::shared_ptr<Meeting>> meet(const Library& library, mpi_handle comm,
   return came;
 }
 
-/// Returns why these ranks cannot make a comm, which all of them find out.
+/// Returns why these ranks cannot form a comm, or OK. All ranks get the same result.
 Status check_all(const Meeting& meeting) {
   for (size_t rank = 0; rank < meeting.all.size(); ++rank) {
     const Greeting& one = meeting.all[rank];
@@ -128,7 +128,7 @@ Result<tcp::Neighbours> connect(const Library& library, mpi_handle comm, const m
   return tcp::join(*meeting->own, offers, tree, bounds);
 }
 
-/// Takes a duplicate that is idle on all ranks, or makes one.
+/// Takes a duplicate that is idle on all ranks, or creates one.
 Result<std::unique_ptr<hosts::Messages>> make_messages(Call& call, const Library& library,
                                                        Duplicates& all) {
   const Bounds watched{call.comm().options().rendezvous_ms, [&] { return call.comm().check(); }};
@@ -142,8 +142,7 @@ Result<std::unique_ptr<hosts::Messages>> make_messages(Call& call, const Library
       std::make_unique<MpiMessages>(library, **own, call.world()));
 }
 
-/// Has MPI return errors of what is begun on a communicator of the program's, whose own handler may
-/// end the program.
+/// Makes MPI return errors on a communicator whose own error handler may end the program.
 class ErrorsReturned {
  public:
   ErrorsReturned(const Library& library, mpi_handle comm)
@@ -161,7 +160,7 @@ class ErrorsReturned {
   const bool is_taken_;
 };
 
-/// Makes the comm by one over connections alone, which all ranks have first.
+/// Creates the comm through a tcp comm of all ranks.
 Result<std::shared_ptr<Comm>> create(const Library& library, mpi_handle handle,
                                      const mpi_group& group, const CommOptions& options,
                                      bool local) {

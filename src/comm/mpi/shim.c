@@ -121,7 +121,7 @@ static int get_attached(mpi_handle comm, struct mpi_attached **what) {
 
 static int duplicate(mpi_handle comm, mpi_handle *out, mpi_handle *request) {
   MPI_Request begun;
-  /* MPI may set it as late as the request's end. The rest of its room is 0. */
+  /* MPI may set `out` as late as the end of the request. The rest of its bytes are 0. */
   TRY(MPI_Comm_idup(comm_of(comm), (MPI_Comm *)out, &begun));
   *request = (mpi_handle)begun;
   return MPI_SUCCESS;

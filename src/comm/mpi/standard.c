@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shim.c as it stands, calling what is found at run time: pointers that have MPI's own names. */
+/* Compiles shim.c with function pointers that have MPI's names and are set at run time. */
 #include "comm/mpi/standard.h"
 
 #include <dlfcn.h>
@@ -9,7 +9,7 @@
 
 #define DECLARE(type, name, arguments) static type(*MPI_##name) arguments;
 MPI_FUNCTIONS(DECLARE)
-/* The name that it has in older MPIs. */
+/* Its name in older MPIs. */
 #define MPI_Comm_f2c MPI_Comm_fromint
 
 #include "comm/mpi/shim.c"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of shim.h for an MPI of the standard ABI. */
+/* The table of shim.h for an MPI with the standard ABI. */
 #pragma once
 
 #include "comm/mpi/shim.h"
@@ -8,8 +8,8 @@
 extern "C" {
 #endif
 
-/* Takes the functions of the MPI that `library`, a handle of dlopen's, names. Returns NULL, and the
- * name of a function in `missing`, if it lacks one. */
+/* Looks up the functions of the MPI with the dlopen handle `library`. If one is missing, returns
+ * NULL and stores its name in `missing`. */
 const struct mpi_functions *mpi_standard(void *library, const char **missing);
 
 #ifdef __cplusplus

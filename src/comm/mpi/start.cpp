@@ -19,7 +19,7 @@ namespace {
 constexpr const char* kOpenMpi = "libmpi.so.40";
 constexpr const char* kNames[] = {"libmpi_abi.so.1", "libmpi_abi.so.0", kOpenMpi, "libmpi.so.12"};
 
-/// Opens it for all, as parts that it loads itself may look for it.
+/// Opens an MPI with global symbols, because components that it loads may look for them.
 Status open_one() {
   constexpr int kForAll = RTLD_NOW | RTLD_GLOBAL;
   const char* const named = secure_getenv("ZERO_MPI_PATH");
@@ -37,9 +37,9 @@ Status open_one() {
                 "no MPI was found: link the program to one, or name its library in ZERO_MPI_PATH");
 }
 
-/// Ends what began in process `pid`, of which a child has a copy. MPI would wait for ever for what
-/// a failure has left, and for the other ranks of a program that ends for an error; the launcher
-/// ends the ranks then.
+/// Finalizes MPI in process `pid` only, because a child process has a copy of this handler. After a
+/// failure, MPI_Finalize would wait forever for unfinished work. If the program exits with an
+/// error, it would wait for the other ranks. The launcher ends the ranks in these cases.
 void finish(int exit_status, void* pid) {
   if (reinterpret_cast<intptr_t>(pid) != os().getpid()) return;
   const Result<const Library*> library = loaded_library();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of NCCL's binary interface that libzero uses, as of version 2.27.3. Later versions keep
-// it: they read `bytes` and `version` of a Config and take all beyond that as not set. It is
-// declared here, so that a libzero built without nccl.h works with whatever NCCL a machine has. If
-// nccl.h is found, a test compares the two.
+// The part of NCCL's binary interface that libzero uses, as of version 2.27.3. Later versions are
+// compatible: they read `bytes` and `version` of a Config, and treat all fields beyond them as
+// unset. It is declared here so that a libzero built without nccl.h works with any installed NCCL.
+// If nccl.h is found, a test compares the two.
 #pragma once
 
 #include <climits>
@@ -11,8 +11,7 @@
 namespace zero::nccl {
 
 constexpr int kOldestVersion = 22703;
-// The first version whose windows are used. Before it, groups of small transfers in windows could
-// be corrupted.
+// The first version whose windows are used. Older ones could corrupt groups of small transfers.
 constexpr int kOldestWindows = 22807;
 
 struct OpaqueComm;
@@ -38,9 +37,9 @@ enum Reduction : int { kSum = 0 };
 
 struct OpaqueWindow;
 using Window = OpaqueWindow*;
-constexpr int kSymmetric = 1;  // of a window: every rank uses the same place in its own
+constexpr int kSymmetric = 1;  // window flag: every rank uses the same offset in its own window
 
-constexpr int kZeroCtas = 2;  // a policy: by copy engines where that can be
+constexpr int kZeroCtas = 2;  // policy: use copy engines where possible
 
 constexpr int kNoColor = -1;
 constexpr int kUnset = INT_MIN;

@@ -39,8 +39,7 @@ void end_communicator(const Library& library, Handle handle, bool broken) {
 
 bool end_on(Device& device, const Library& library, Handle handle, bool broken) {
   const auto end = [&] { return end_communicator(library, handle, broken), Status(); };
-  // If the device is lost, its context cannot be entered, but NCCL must hear of the end all the
-  // same.
+  // If the device is lost, its context cannot be entered, but the communicator must still be ended.
   if (!device.run_current(end).ok()) (void)end();
   return true;
 }
@@ -50,7 +49,7 @@ Status still_busy(std::string_view what, const Bounds& bounds) {
                 text(what, ": NCCL was still busy after ", bounds.limit_ms, " ms"));
 }
 
-/// Makes a call on a thread of its own, because it may stay inside NCCL. Returns its outcome.
+/// Makes a call on a separate thread, because it may block inside NCCL. Returns its result.
 Result<int> call_apart(std::string_view what, const Bounds& bounds, std::shared_ptr<Device> device,
                        Handle handle, std::function<int(Handle)> call) {
   Apart<Result<int>> apart;
@@ -75,8 +74,7 @@ Config config() {
   return config;
 }
 
-/// Limits the thread blocks of reductions, because more than fill the links only take from the
-/// backward.
+/// Limits the thread blocks of reductions. More than saturate the links only slow the backward.
 Config reduces_by(const CommOptions& options) {
   Config wanted = config();
   wanted.max_ctas = options.reduce_ctas;
@@ -89,7 +87,7 @@ Config gathers_by(const Library& library, const CommOptions& options) {
   return wanted;
 }
 
-/// Returns `made` once it is ready, or ends it.
+/// Returns `made` when it is ready. Ends it if it does not become ready.
 Result<std::unique_ptr<Channel>> await_made(const Library& library, std::unique_ptr<Channel> made,
                                             std::string_view what, const Bounds& bounds) {
   Status ready = made->await_ready(what, bounds);
@@ -105,13 +103,13 @@ Result<std::unique_ptr<Channel>> split_one(const Library& library, Channel& pare
   const auto channel_of = [&](Handle handle) {
     return std::make_unique<Channel>(library, parent.device(), handle);
   };
-  // The call takes all by value but what stays, because it may last longer than anyone waits.
+  // Everything except `library` is captured by value, because the call may outlast the wait for it.
   const Status split = parent.run(
       "ncclCommSplit", bounds,
       [&library, color = color < 0 ? kNoColor : color, rank, place = slot.place(), wanted](
           Handle handle) mutable { return library.split(handle, color, rank, place, &wanted); });
   if (!split.ok()) {
-    // Another rank's failure may come between what NCCL made and this rank's look at it.
+    // Another rank may fail after NCCL has created the communicator and before this rank sees it.
     const Handle made = slot.look();
     if (made != nullptr) (void)Channels(library, channel_of(made), nullptr).end(true);
     return split;
@@ -121,7 +119,7 @@ Result<std::unique_ptr<Channel>> split_one(const Library& library, Channel& pare
   return await_made(library, channel_of(handle), "ncclCommSplit", bounds);
 }
 
-/// Makes the gathers' communicator beside the reductions'.
+/// Creates the communicator for gathers from the one for reductions.
 Result<std::unique_ptr<Channels>> pair(const Library& library, std::unique_ptr<Channel> reduce,
                                        int rank, const CommOptions& options, const Bounds& bounds) {
   Result<std::unique_ptr<Channel>> gather =
@@ -175,7 +173,7 @@ Status Channel::run_here(std::string_view what, const Bounds& bounds,
         outcome = first ? call(handle_) : poll(handle_);
       if (outcome != kSuccess && outcome != kInProgress)
         return problem(library_, handle_, what, outcome);
-      // Success of the call itself says only that it was begun.
+      // Success of the call itself means only that it has started.
       if (!first && outcome == kSuccess) break;
     }
     ZERO_TRY(bounds.check());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communicators of NCCL. libzero never waits inside NCCL: it polls each call until NCCL has taken
-// it in, under a deadline and a check that may end the wait.
+// NCCL communicators. libzero never blocks inside NCCL. It polls each call until NCCL has accepted
+// it, with a deadline and a check that can end the wait.
 #pragma once
 
 #include <atomic>
@@ -20,8 +20,8 @@
 
 namespace zero::nccl {
 
-/// The place where NCCL puts something that it makes. NCCL may write there until it has told how
-/// that ended, so a place that it may still know is left to it.
+/// Holds a place into which NCCL writes a result. NCCL may write there until it has reported the
+/// outcome, so a place that it may still use is never freed.
 template <class Made>
 class Slot {
  public:
@@ -29,7 +29,7 @@ class Slot {
     if (!known_) keep_for_ever(std::move(place_));
   }
   Made* place() { return place_.get(); }
-  /// Returns what NCCL has put there by now, though it may not have told yet.
+  /// Returns the current value, even if NCCL has not reported the outcome.
   Made look() const { return std::atomic_ref(*place_).load(std::memory_order_acquire); }
   Made take() {
     known_ = true;
@@ -41,12 +41,12 @@ class Slot {
   bool known_ = false;
 };
 
-/// Returns NCCL's own words for what went wrong: with ZERO_ERR_PEER_DEAD if NCCL puts it down to
-/// another rank, otherwise with ZERO_ERR_COMM.
+/// Returns NCCL's message for an error, with ZERO_ERR_PEER_DEAD if NCCL attributes it to another
+/// rank, and otherwise with ZERO_ERR_COMM.
 Status problem(const Library& library, Handle handle, std::string_view what, int outcome);
 
-/// A mutex with a deadline for waits, for std::unique_lock. std::timed_mutex would do, but it waits
-/// by a call of POSIX that some thread sanitizers do not know: they take what follows for a race.
+/// A mutex whose lock has a deadline, for std::unique_lock. It replaces std::timed_mutex, which
+/// uses a POSIX call that some thread sanitizers do not know, so that they report false races.
 class TimedMutex {
  public:
   bool try_lock() { return try_lock_for(std::chrono::milliseconds(0)); }
@@ -62,7 +62,7 @@ class TimedMutex {
   void unlock() {
     const std::lock_guard lock(mutex_);
     taken_ = false;
-    free_.notify_one();  // within: whoever takes it next may end it
+    free_.notify_one();  // under the lock, because the next owner may destroy the mutex
   }
 
  private:
@@ -71,35 +71,33 @@ class TimedMutex {
   bool taken_ = false;
 };
 
-/// One communicator in non-blocking mode. Any thread may use it. NCCL gets one call at a time, on a
-/// thread whose current device is the communicator's, because NCCL restores the device that it
-/// finds, and a thread without one would get a context on device 0.
+/// A communicator in non-blocking mode, usable by any thread. NCCL gets one call at a time, on a
+/// thread whose current device is the communicator's. NCCL restores the current device after a
+/// call, so a thread without a device would get a context on device 0.
 class Channel {
  public:
-  /// `may_block`: the communicator is not known to be in that mode. Then a thread of its own makes
-  /// each call. If it is still inside NCCL at the limit, it is left behind, with what `run` was
-  /// given.
+  /// `may_block` means that the communicator may be in blocking mode. Then a separate thread makes
+  /// each call. If it is still inside NCCL at the limit, it and `run`'s arguments are abandoned.
   Channel(const Library& library, std::shared_ptr<Device> device, Handle handle,
           bool may_block = false)
       : library_(library), device_(std::move(device)), may_block_(may_block), handle_(handle) {}
 
   const std::shared_ptr<Device>& device() const { return device_; }
 
-  /// Makes `call` with the communicator, and waits until that has taken it in. Fails with
-  /// ZERO_ERR_TIMEOUT after the limit. If it may block, a copy of `call` may outlive all that the
-  /// caller has.
+  /// Calls `call` with the communicator, and waits until NCCL has accepted it. Fails with
+  /// ZERO_ERR_TIMEOUT after the limit. If it may block, a copy of `call` can outlive the caller.
   Status run(std::string_view what, const Bounds& bounds, const std::function<int(Handle)>& call);
-  /// Waits until it has taken in what was begun before.
+  /// Waits until NCCL has accepted the previous call.
   Status await_ready(std::string_view what, const Bounds& bounds);
-  /// Makes `call`, which is done when it returns, once nothing else is being taken in. Returns true
-  /// if it succeeded, or if the communicator has been taken; false if it failed, or could not begin
-  /// within `bound_ms`.
+  /// Runs `call`, which is complete when it returns, as soon as NCCL is not busy with another call.
+  /// Returns true if it succeeded, or if the communicator has been taken. Returns false if it
+  /// failed, or could not start within `bound_ms`.
   bool run_alone(int64_t bound_ms, const std::function<int(Handle)>& call);
-  /// Returns what has failed since, as NCCL tells it now.
+  /// Returns the asynchronous error of the communicator, as NCCL reports it now.
   Status error();
 
-  /// Takes the communicator, to end it; later calls fail. Returns nullptr if it has been taken, or
-  /// if a call did not come back within `bound_ms`.
+  /// Takes the communicator in order to end it. Later calls fail. Returns nullptr if it has been
+  /// taken before, or if a call did not return within `bound_ms`.
   Handle take(int64_t bound_ms);
 
  private:
@@ -111,13 +109,12 @@ class Channel {
   const Library& library_;
   const std::shared_ptr<Device> device_;
   const bool may_block_;
-  std::atomic<int64_t> usual_ns_{0};  // until the last call was taken in
+  std::atomic<int64_t> usual_ns_{0};  // how long NCCL took to accept the last call
   TimedMutex mutex_;
   Handle handle_;
 };
 
-/// The two communicators of a seat, so that transfers in opposite directions need not wait for each
-/// other.
+/// The two communicators of a rank, so that opposite transfers need not wait for each other.
 class Channels {
  public:
   Channels(const Library& library, std::unique_ptr<Channel> reduce, std::unique_ptr<Channel> gather)
@@ -127,9 +124,9 @@ class Channels {
   Channel& reduce() { return *reduce_; }
   Channel& gather() { return *gather_; }
 
-  /// Ends both, once. Broken ones are aborted, so that their work on the device ends: both at the
-  /// same time, because each may wait for the other. Returns false if NCCL did not come back in
-  /// time; then threads and communicators are left behind.
+  /// Ends both communicators, once. Broken ones are aborted, so that their work on the device ends.
+  /// Both are aborted at the same time, because each may wait for the other. Returns false if NCCL
+  /// did not return in time. Threads and communicators are leaked then.
   bool end(bool broken) noexcept;
 
  private:
@@ -140,12 +137,11 @@ class Channels {
   std::once_flag ended_;
 };
 
-/// Makes communicators from `parent`, for reductions and for gathers, among the ranks of one
-/// `color`. Returns nullptr for a negative one. Collective on the parent; `rank` is the place among
-/// the new ranks.
+/// Creates communicators for reductions and gathers from `parent`, among the ranks of one `color`.
+/// Returns nullptr for a negative color. Collective on the parent. `rank` is the new rank.
 Result<std::unique_ptr<Channels>> split(const Library& library, Channel& parent, int color,
                                         int rank, const CommOptions& options, const Bounds& bounds);
-/// Makes the communicators of a new group.
+/// Creates the communicators of a new group.
 Result<std::unique_ptr<Channels>> form(const Library& library,
                                        const std::shared_ptr<Device>& device, const UniqueId& id,
                                        int rank, int world, const CommOptions& options,

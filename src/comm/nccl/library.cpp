@@ -67,8 +67,7 @@ Status take_functions(void* handle, Library& out) {
   return {};
 }
 
-/// Takes all functions of a library. The version comes first, because an older library may lack
-/// functions.
+/// Loads all functions of a library. Checks the version first, as old ones may lack functions.
 Result<Library> take_library(void* handle, const std::string& name) {
   Library found;
   found.path = name;
@@ -140,7 +139,7 @@ Result<Library> open_library(std::span<const std::string> names) {
 }
 
 Result<const Library*> library() {
-  // This variable is stronger than any configuration of ours.
+  // This variable overrides any configuration that libzero passes.
   const char* const blocking = secure_getenv("NCCL_COMM_BLOCKING");
   if (blocking != nullptr && std::string_view(blocking) == "1")
     return Status(

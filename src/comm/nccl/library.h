@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL, opened while the program runs: never linked, never closed.
+// The NCCL library, opened at run time. libzero does not link to it, and never closes it.
 #pragma once
 
 #include <span>
@@ -11,8 +11,8 @@
 
 namespace zero::nccl {
 
-/// NCCL's functions. All but those that return words block as the communicator's Config says. No
-/// two threads give them one communicator at the same time.
+/// NCCL's functions. All but those that return texts block according to the communicator's Config.
+/// Two threads must not use one communicator at the same time.
 struct Library {
   int version = 0;
   std::string path;
@@ -43,28 +43,28 @@ struct Library {
   int (*window_register)(Handle comm, void* memory, size_t bytes, Window* out, int flags);
   int (*window_deregister)(Handle comm, Window window);
 
-  /// True if there are windows, and gathers by copy engines, which need them.
+  /// Returns true if NCCL has windows, and gathers with copy engines, which need windows.
   bool has_windows() const { return version >= kOldestWindows; }
 };
 
-/// Returns the NCCL of this process: one that is already loaded or, if none is, the first of
-/// library_names() that opens. It is opened once; after a failure the next call tries anew. Fails
-/// with ZERO_ERR_UNSUPPORTED, which lists every name tried with the loader's words, or both
-/// versions if NCCL is older than 2.27.3, or says that the environment takes its deadlines away.
+/// Returns the NCCL of this process: a loaded one or, if there is none, the first of
+/// library_names() that opens. A success is kept, and after a failure the next call tries again.
+/// Fails with ZERO_ERR_UNSUPPORTED and a list of all names with the loader's messages, or if NCCL
+/// is older than 2.27.3, or if the environment disables non-blocking calls.
 Result<const Library*> library();
 
-/// Returns the names by which NCCL is looked for, by the environment: $ZERO_NCCL_PATH, libnccl.so.2
-/// and libnccl.so as the loader finds them, and the Python package nvidia-nccl of $VIRTUAL_ENV and
+/// Returns the names to try, which depend on the environment: $ZERO_NCCL_PATH, libnccl.so.2 and
+/// libnccl.so in the loader's search path, and the Python package nvidia-nccl in $VIRTUAL_ENV and
 /// $CONDA_PREFIX.
 std::vector<std::string> library_names();
 
-/// Returns the first of `names` that opens, with all its functions.
+/// Opens the first of `names` that can be opened and has all functions.
 Result<Library> open_library(std::span<const std::string> names);
 
-/// Returns "2.27.3" and the like.
+/// Returns a version as text, such as "2.27.3".
 std::string version_text(int version);
 
-/// Sets what library() returns from now on; nullptr for the process's own. For tests.
+/// Replaces the result of library() for tests. nullptr restores the process's own library.
 void replace_library(const Library* replacement);
 
 }  // namespace zero::nccl

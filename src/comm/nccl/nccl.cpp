@@ -9,9 +9,9 @@
 namespace zero::nccl {
 namespace {
 
-constexpr int64_t kWitnessMs = 200;  // for a dead rank's connection to end as well
-constexpr int64_t kLeaveMs = 2'000;  // for a communicator to forget an arena
-constexpr size_t kGroup = 256;       // calls that NCCL is given at once
+constexpr int64_t kWitnessMs = 200;  // until a dead rank's connection ends as well
+constexpr int64_t kLeaveMs = 2'000;  // for a communicator to release an arena
+constexpr size_t kGroup = 256;       // most calls in one NCCL group
 
 int type_of(DType dtype) {
   switch (dtype) {
@@ -30,9 +30,9 @@ int type_of(DType dtype) {
 
 int type_of(const SumTypes& types) { return types.from == types.sum ? type_of(types.sum) : -1; }
 
-/// Maps `arena` for the work of `channel`, so that NCCL reads and writes it where it is. Collective
-/// over its ranks, each with an arena of the same size. The arena gives the window back before its
-/// memory goes. Returns OK also if NCCL has no windows here, because all works without.
+/// Registers `arena` as a window for `channel`, so that NCCL accesses it in place. Collective over
+/// its ranks, which have arenas of the same size. The arena deregisters the window before it frees
+/// its memory. Returns OK even if NCCL has no windows here, because they are optional.
 Status open_window(const Library& library, Channel& channel, PrivateArena& arena,
                    const Bounds& bounds) {
   Slot<Window> slot;
@@ -45,8 +45,8 @@ Status open_window(const Library& library, Channel& channel, PrivateArena& arena
                             " has no windows on these GPUs: transfers go through its buffers"));
     return {};
   }
-  // A communicator that has ended knows no window. As long as one knows this, other memory must not
-  // come to this address, because NCCL would take it for the window. The comm outlives its arenas.
+  // A communicator that has ended has no windows. While one has this window, the address must not
+  // be reused, because NCCL would mistake other memory for it. The comm outlives its arenas.
   arena.attach([&library, &channel, window] {
     const bool left = succeeds([&] {
       return channel.run_alone(
@@ -66,9 +66,9 @@ Status cannot_sum() {
 
 NcclComm::~NcclComm() { (void)channels_->end(aborted()); }
 
-// ---- What breaks it.
+// ---- Failures.
 
-/// Ends the communicators, because work of an aborted comm must not hold up the device's queues.
+/// Ends the communicators, because work of an aborted comm must not block the device's queues.
 void NcclComm::end_channels() {
   if (!channels_->end(true)) left_behind_ = true;
 }
@@ -100,8 +100,8 @@ Status NcclComm::check() {
   return {};
 }
 
-/// Breaks the comm. If NCCL blames another rank, it first waits a little, because that rank's
-/// connection may soon tell which.
+/// Breaks the comm. If NCCL blames another rank, first waits briefly, because that rank's
+/// connection may soon show which rank it is.
 Status NcclComm::broken(Status problem, std::string_view phase) {
   const bool remote = problem.code() == ZERO_ERR_PEER_DEAD;
   for (const Deadline deadline(kWitnessMs); remote && !deadline.passed();) {
@@ -141,7 +141,7 @@ Status NcclComm::queue_all(Channel& channel, const char* what, std::span<const O
       int worst = library_.group_start();
       for (const One& one : group)
         if (worst == kSuccess || worst == kInProgress) worst = call(handle, one);
-      const int ended = library_.group_end();  // always, because a group is the thread's
+      const int ended = library_.group_end();  // always, because the group belongs to the thread
       return worst == kSuccess || worst == kInProgress ? ended : worst;
     }));
   }
@@ -198,7 +198,7 @@ Status NcclComm::map_arena(Use use, const Location& place) {
   if (aborted()) return failure_status();
   mapped_.insert(place.arena);
   const std::shared_ptr<PrivateArena> arena = arena_of(place);
-  if (arena == nullptr) {  // the others wait for this rank inside NCCL
+  if (arena == nullptr) {  // the other ranks wait for this rank inside NCCL
     return broken({ZERO_ERR_INTERNAL, text("arena ", place.arena, " was freed while in use")},
                   "arenas");
   }
@@ -214,7 +214,7 @@ Result<std::shared_ptr<Comm>> NcclComm::make_child(Call&, std::span<const int32_
   const Bounds bounds{options().rendezvous_ms, [&] { return TcpComm::check(); }};
   Result<std::unique_ptr<Channels>> channels = split(
       library_, channels_->gather(), members.empty() ? kNoColor : color, place, options(), bounds);
-  // What became of a split that failed on some ranks is unknown on the others.
+  // If the split failed on some ranks, its result is unknown on the other ranks.
   if (!channels.ok()) return broken(std::move(channels).status(), "zero_comm_split");
   if (*channels == nullptr) return std::shared_ptr<Comm>();
   return take_seat(

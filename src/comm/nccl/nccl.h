@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The comm of ranks that have a GPU each, on any number of hosts: NCCL carries gradients and
-// parameters, a tree of connections carries the rest.
+// The comm of ranks with one GPU each, on any number of hosts. NCCL transfers gradients and
+// parameters, and a tree of connections carries control messages.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@
 
 namespace zero::nccl {
 
-/// The ranks that a comm is formed of, the means, and the options.
+/// The ranks, resources and options for forming a comm.
 struct Formation {
   const Library& library;
   std::shared_ptr<Device> device;
@@ -60,11 +60,11 @@ class NcclComm final : public tcp::TcpComm, private QueuedPlane {
                                            int32_t place, int32_t color) override;
 
  private:
-  /// NCCL begins a thread for each call, which then takes about 0.2 ms of the host. With buckets of
-  /// the usual size this many take longer than that on any link.
+  /// NCCL starts a thread for each call, which then costs about 0.2 ms of host time. With buckets
+  /// of the usual size, this many transfers take longer than that on any link.
   static constexpr size_t kAtOnce = 8;
 
-  using TcpComm::all_gather;  // of the host's memory
+  using TcpComm::all_gather;  // of host memory
   using TcpComm::reduce_scatter;
   Status reduce_scatter(std::span<const Scattered> all, void* stream) override;
   Status reduce(SumTypes types, std::span<const Summed> all, void* stream) override;
@@ -76,7 +76,7 @@ class NcclComm final : public tcp::TcpComm, private QueuedPlane {
   bool was_mapped(uint32_t arena) const override { return mapped_.count(arena) != 0; }
 
   Status queue(Channel& channel, const char* what, const std::function<int(Handle)>& call);
-  /// Makes call(handle, one) for each of them, in groups. Each group is one launch.
+  /// Calls call(handle, one) for each element, in groups. Each group is one launch.
   template <class One, class Call>
   Status queue_all(Channel& channel, const char* what, std::span<const One> all, const Call& call);
   std::shared_ptr<PrivateArena> arena_of(const Location& location) const;
@@ -88,14 +88,14 @@ class NcclComm final : public tcp::TcpComm, private QueuedPlane {
   const Library& library_;
   const std::unique_ptr<Channels> channels_;
   std::atomic<bool> left_behind_{false};
-  std::set<uint32_t> mapped_;  // arenas, whatever came of it
+  std::set<uint32_t> mapped_;  // arenas passed to map_arena(), whether or not it succeeded
 };
 
 inline constexpr const char* kSameId = "passed the same id";
 
-/// Collective over the ranks of `channels`: connects them, by an Offer that travels through NCCL
-/// itself, and returns the seat. A failure has ended the channels. If the channels themselves
-/// failed, the sentence may ask whether all ranks have done what `come` says.
+/// Connects the ranks of `channels` with an Offer that is sent through NCCL itself, and returns the
+/// comm. Collective. A failure ends the channels. If the channels themselves failed, the message
+/// may ask whether all ranks have done what `come` says.
 Result<std::shared_ptr<Comm>> take_seat(const Formation& of,
                                         Result<std::unique_ptr<Channels>> channels,
                                         const char* come = kSameId);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes a seat: NCCL's communicators first, then through them the place where rank 0 listens, then
-// the connections.
+// Creates an nccl comm: first NCCL's communicators, then an exchange through them of the place
+// where rank 0 listens, and then the connections.
 #include "comm/tcp/rendezvous.h"
 
 #include <bit>
@@ -15,18 +15,18 @@ namespace zero {
 namespace nccl {
 namespace {
 
-constexpr uint32_t kMagic = 0x335a636e;  // changes with anything that ranks say to each other
-constexpr int64_t kEndMs = 10'000;       // for what is queued, once its communicator has ended
+constexpr uint32_t kMagic = 0x335a636e;  // changes with every change of the messages
+constexpr int64_t kEndMs = 10'000;       // for queued work after its communicator has ended
 
-/// What every rank says first, through NCCL; the offer is rank 0's.
+/// The first message of every rank, sent through NCCL. The offer is rank 0's.
 struct Greeting {
   uint32_t magic = kMagic;
-  int32_t code = ZERO_OK;  // of rank 0's listening
+  int32_t code = ZERO_OK;  // result of rank 0's listening
   int32_t reduce_ctas = 0, gathers_on_kernels = 0;
   tcp::Offer offer;
 };
 
-/// Returns every rank's greeting, gathered on the device.
+/// Returns the greetings of all ranks, gathered on the device.
 Result<std::vector<Greeting>> gather_greetings(const Formation& of, Channels& channels,
                                                const Greeting& mine) {
   const std::shared_ptr<Device>& device = of.device;
@@ -54,7 +54,7 @@ Result<std::vector<Greeting>> gather_greetings(const Formation& of, Channels& ch
     });
   };
   if (Status status = talk(); !status.ok()) {
-    (void)channels.end(true);  // before the memory that its work may still use goes
+    (void)channels.end(true);  // before the memory that its work may use is freed
     const bool ended = device->record(done.handle(), stream.handle()).ok() &&
                        await(*device, done.handle(), kEndMs, "gathering the ranks' greetings").ok();
     if (!ended) device->give_up();
@@ -65,8 +65,8 @@ Result<std::vector<Greeting>> gather_greetings(const Formation& of, Channels& ch
   return all;
 }
 
-/// Checks that communicators work in the same way: if not, ranks would wait for each other in the
-/// first call.
+/// Checks that communicators are configured in the same way. Otherwise ranks would wait for each
+/// other in the first call.
 Status check_greetings(const std::vector<Greeting>& all, const Status& listening) {
   const auto way = [](const Greeting& one) {
     return text("reduce_ctas ", one.reduce_ctas, ", gather_on_kernels ", one.gathers_on_kernels);
@@ -97,7 +97,7 @@ Result<tcp::Neighbours> connect(const Formation& of, Channels& channels) {
                       : tcp::visit(all[0].offer, of.rank, of.world, of.bounds);
 }
 
-/// Explains why a group never formed. A deadline that passed becomes ZERO_ERR_RENDEZVOUS.
+/// Explains why a comm was not formed. Replaces ZERO_ERR_TIMEOUT by ZERO_ERR_RENDEZVOUS.
 Status never_formed(const Formation& of, Status status, const char* come) {
   if (status.code() == ZERO_ERR_TIMEOUT)
     status = Status(ZERO_ERR_RENDEZVOUS,

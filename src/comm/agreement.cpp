@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What calls can do besides plain exchanges: compare what ranks say or can do, allocate memory of
-// all, and split off groups of some.
+// The parts of Call beyond plain exchanges: comparing what ranks pass or support, allocating arenas
+// on all ranks, and splitting off groups of ranks.
 #include "comm/agreement.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ Status Call::agree(std::string_view phase, std::string_view what, std::string_vi
   const auto differs_from = [&](const Gist& one) {
     return std::find_if(all.begin(), all.end(), [&](const Gist& other) { return other != one; });
   };
-  // The first of the ranks that say what most ranks say.
+  // Find the first rank whose text is the most common one.
   std::map<Gist, int32_t> followers;
   for (const Gist& one : all) ++followers[one];
   const auto usual = std::max_element(all.begin(), all.end(), [&](const Gist& a, const Gist& b) {
@@ -41,7 +41,7 @@ Status Call::agree(std::string_view phase, std::string_view what, std::string_vi
   return Status(ZERO_ERR_MISMATCH, sentence.text());
 }
 
-/// Returns the sentence about ranks `odd` and `usual`, as ZERO_ERR_PEER.
+/// Returns the message about ranks `odd` and `usual`, as ZERO_ERR_PEER.
 Status Call::disagreement(std::string_view what, std::string_view mine, std::string_view verb,
                           std::span<const uint64_t> sizes, int32_t odd, int32_t usual) {
   std::string texts[2];
@@ -100,7 +100,7 @@ Result<std::shared_ptr<Comm>> Call::split(int32_t color, int32_t key) {
   const auto place = static_cast<int32_t>(own - members.begin());
   auto child = ZERO_TRY(vote("seated", comm_->make_child(*this, members, place, color)));
   if (child == nullptr) return child;
-  (void)succeeds([&] {  // the seat is taken, whatever becomes of its trace
+  (void)succeeds([&] {  // the child exists even if its trace cannot start
     child->split_ = text(comm_->split_, "split-", comm_->calls_, "-", color, ".");
     child->start_asked_trace();
     return true;
@@ -111,9 +111,9 @@ Result<std::shared_ptr<Comm>> Call::split(int32_t color, int32_t key) {
 namespace {
 
 constexpr size_t kShownBytes = 200;
-constexpr size_t kShownBeforeBytes = 40;  // of the equal part, if its front is left out
+constexpr size_t kShownBeforeBytes = 40;  // of the equal part, if the start is cut off
 
-/// Takes what stands in front of the next `end` off `rest`, and that `end` with it.
+/// Returns the part of `rest` before the next `end`, and removes that part and `end` from `rest`.
 std::string_view take(std::string_view& rest, char end) {
   const size_t bytes = std::min(rest.find(end), rest.size());
   const std::string_view taken = rest.substr(0, bytes);
@@ -121,8 +121,8 @@ std::string_view take(std::string_view& rest, char end) {
   return taken;
 }
 
-/// Returns the fields in which two lines differ, or nothing if they have one field each, or
-/// different numbers of fields.
+/// Returns the fields in which two lines differ. Returns nothing if the lines have only one field,
+/// or different numbers of fields.
 Difference differing_fields(std::string_view a, std::string_view b) {
   const auto fields = [](std::string_view line) {
     return std::count(line.begin(), line.end(), '\t');
@@ -139,7 +139,7 @@ Difference differing_fields(std::string_view a, std::string_view b) {
   return found;
 }
 
-/// Returns what to show of a line, of which `equal` bytes are the same on both sides.
+/// Returns the text to show for a line whose first `equal` bytes are the same on both sides.
 std::string show(std::string_view line, size_t equal, const char* if_empty) {
   if (line.empty()) return if_empty;
   std::string shown;

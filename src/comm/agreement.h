@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shows where two long texts that should be equal first differ, short enough for a sentence.
+// Finds the first difference of two long, normally equal texts, cut short for error messages.
 #pragma once
 
 #include <string>
@@ -12,9 +12,9 @@ struct Difference {
   std::string b;
 };
 
-/// Returns both sides of the first line that differs, cut to some 200 bytes around the place. If
-/// both lines have as many fields, ended by tabs, it shows only the fields that differ. "nothing"
-/// stands for a missing line.
+/// Returns both sides of the first line that differs, each cut to about 200 bytes around the
+/// difference. If both lines have the same number of tab-separated fields, the result contains only
+/// the fields that differ. A missing line is returned as "nothing".
 Difference first_difference(std::string_view a, std::string_view b);
 
 }  // namespace zero

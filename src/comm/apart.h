@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of other libraries that may never return: a thread makes them, and is left behind if they
-// do not return.
+// Runs calls of other libraries that may never return. A separate thread makes the call, and is
+// abandoned if the call does not return.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace zero {
 template <class Answer>
 class Apart {
  public:
-  /// Runs `body` on a thread. It must throw nothing, and own all that it uses.
+  /// Runs `body` on a thread. `body` must not throw, and must own everything that it uses.
   Status start(std::function<Answer()> body) {
     return start_detached([outcome = outcome_, body = std::move(body)] {
       Answer answer = body();
@@ -30,8 +30,8 @@ class Apart {
     });
   }
 
-  /// Returns the answer of `body`, once, or nothing if there is none within `limit_ms`, or if the
-  /// program interrupts the call.
+  /// Returns the result of `body` once. Returns nothing if `body` does not finish within
+  /// `limit_ms`, or if the program interrupts the call.
   std::optional<Answer> await(int64_t limit_ms) {
     constexpr int64_t kLookMs = 50;
     const Deadline deadline(limit_ms);

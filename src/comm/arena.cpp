@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the claimed arenas of the process by address. Arenas are disjoint, unless ranks that are
-// threads share one.
+// Finds the claimed arenas of the process by address. Arenas do not overlap, except that ranks that
+// are threads can share one.
 #include "comm/arena.h"
 
 #include <algorithm>
@@ -18,14 +18,14 @@ struct Claim {
   std::thread::id thread;
   std::shared_ptr<Arena> arena;
 };
-/// Memory with all claims on it, by comm.
+/// An address range with all claims on it, by comm.
 struct Claimed {
-  uintptr_t last;  // byte
+  uintptr_t last;  // last byte
   std::multimap<const Comm*, Claim> claims;
 };
-using Registry = std::map<uintptr_t, Claimed>;  // by start
+using Registry = std::map<uintptr_t, Claimed>;  // by first byte
 
-// They are never destroyed, because other threads may still use them while the process exits.
+// These are never destroyed, because other threads may still use them while the process exits.
 constinit std::mutex registry_mutex;
 constinit Registry* all_claimed = nullptr;
 
@@ -43,7 +43,7 @@ const char* memory_kind_name(int32_t kind) {
 
 void claim_arena(const std::shared_ptr<Arena>& arena) {
   const auto start = reinterpret_cast<uintptr_t>(arena->data());
-  // Made before the lock, so that nothing is done by half if memory runs out.
+  // Allocate before the lock, so that running out of memory leaves nothing half done.
   std::multimap<const Comm*, Claim> claim;
   claim.emplace(arena->comm().get(), Claim{std::this_thread::get_id(), arena});
   const std::lock_guard lock(registry_mutex);
@@ -53,14 +53,14 @@ void claim_arena(const std::shared_ptr<Arena>& arena) {
 }
 
 Status give_up_arena(const void* data) {
-  std::shared_ptr<Arena> given_up;  // goes after the lock: it may be the last hold on a comm
+  std::shared_ptr<Arena> given_up;  // released after the lock; may be the last reference
   const std::lock_guard lock(registry_mutex);
   const auto found = registry().find(reinterpret_cast<uintptr_t>(data));
   if (found == registry().end())
     return Status(ZERO_ERR_ARGUMENT,
                   "this address is not the start of an arena, or the arena was already freed");
-  // A rank that is a thread gives up its own claim on a shared arena, not that of a rank that goes
-  // on.
+  // A rank that is a thread releases its own claim on a shared arena, not that of a rank that
+  // continues.
   auto& claims = found->second.claims;
   const auto own = std::ranges::find_if(
       claims, [](const auto& claim) { return claim.second.thread == std::this_thread::get_id(); });
@@ -88,7 +88,7 @@ std::shared_ptr<Arena> find_arena(const void* data, size_t bytes, const Comm* co
   auto found = all.upper_bound(last);
   if (found == all.begin() || !touched(--found)) return nullptr;
 
-  // This finds the first memory that the range touches: that in which it begins, if there is one.
+  // Find the first claimed range that overlaps; the given range begins in it, if it begins in any.
   while (found != all.begin() && touched(std::prev(found))) --found;
   const auto& [begin, claimed] = *found;
   if (whole != nullptr) *whole = begin <= start && last <= claimed.last;

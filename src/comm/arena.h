@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arenas: memory that a comm gave out, found again by address anywhere in the process.
+// Arenas: memory allocated by a comm that can be looked up by address anywhere in the process.
 #pragma once
 
 #include <atomic>
@@ -17,8 +17,8 @@ class Comm;
 /// Returns the name of a ZERO_MEMORY_*.
 const char* memory_kind_name(int32_t kind);
 
-/// The place of a rank's memory, in words that other ranks understand. Arena 0: they cannot address
-/// it.
+/// The location of a rank's memory in a form that other ranks can resolve. Arena 0 means that other
+/// ranks cannot address the memory.
 struct Location {
   uint32_t arena = 0;
   uint32_t unused = 0;
@@ -26,7 +26,7 @@ struct Location {
   auto operator<=>(const Location&) const = default;
 };
 
-/// An arena, as one rank sees it. The comm lives as long as its arenas.
+/// An arena as one rank sees it. It keeps its comm alive.
 class Arena {
  public:
   virtual ~Arena() = default;
@@ -34,13 +34,15 @@ class Arena {
   std::byte* data() const { return data_; }
   size_t bytes() const { return bytes_; }
   int32_t kind() const { return kind_; }
-  /// True if the ranks of its comm all have the same bytes in it, not each its own.
+  /// Returns true if all ranks of the comm share the same bytes, and false if each rank has its
+  /// own.
   virtual bool one_copy() const { return false; }
   const std::shared_ptr<Comm>& comm() const { return comm_; }
-  /// Returns its number, which is the same on every rank, from 1 on in order of allocation.
+  /// Returns the arena number, which is the same on every rank. Numbers start at 1, in order of
+  /// allocation.
   uint32_t number() const { return number_; }
 
-  /// Says that its memory is never given back, because queued work may use it for ever.
+  /// Marks the memory as never freed, because queued work may use it indefinitely.
   void stay() { stays_ = true; }
 
  protected:
@@ -58,19 +60,19 @@ class Arena {
   std::atomic<bool> stays_{false};
 };
 
-/// Makes `arena` findable by address, and keeps it until it is given up once for each claim. Ranks
-/// that are threads claim a SHARED arena at the same address, each with its own Arena.
+/// Registers `arena` for lookup by address, and keeps it alive until each claim is released. Ranks
+/// that are threads claim a SHARED arena at the same address, each through its own Arena object.
 void claim_arena(const std::shared_ptr<Arena>& arena);
 
-/// Gives up one claim. Fails with ZERO_ERR_ARGUMENT unless `data` is the start of a claimed arena.
+/// Releases one claim. Fails with ZERO_ERR_ARGUMENT unless `data` is the start of a claimed arena.
 Status give_up_arena(const void* data);
 
 /// Returns the number of claims in the whole process.
 size_t claimed_arenas();
 
-/// Returns the first claimed arena of any comm that [data, data + bytes) touches, or nullptr.
-/// `whole` tells whether the range lies inside. Of several claims on the same address, that of
-/// `comm` comes first.
+/// Returns the first claimed arena of any comm that overlaps [data, data + bytes), or nullptr. Sets
+/// `whole` to whether the range lies inside the arena. If several comms claim the same address, the
+/// arena of `comm` takes precedence.
 std::shared_ptr<Arena> find_arena(const void* data, size_t bytes, const Comm* comm, bool* whole);
 
 }  // namespace zero

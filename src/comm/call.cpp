@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls that every comm shares, each made of exchanges.
+// The calls that all comms share. Each consists of exchanges.
 #include <algorithm>
 #include <cassert>
 #include <cstring>
@@ -16,8 +16,8 @@
 namespace zero {
 namespace {
 
-constexpr size_t kScratchBytes = 4u << 20;  // for chunks, at most; touched only where used
-constexpr size_t kVoteTextBytes = 3500;  // of a failure, for the other ranks: fits zero_last_error
+constexpr size_t kScratchBytes = 4u << 20;  // the most for chunks; pages are touched only when used
+constexpr size_t kVoteTextBytes = 3500;  // of a failure, for the other ranks; fits zero_last_error
 
 size_t chunk_bytes(int32_t world, size_t record_bytes) {
   const size_t share = kScratchBytes / static_cast<size_t>(world) / 64 * 64;
@@ -28,7 +28,7 @@ void copy_bytes(std::byte* to, const std::byte* from, size_t bytes) {
   if (bytes != 0) memcpy(to, from, bytes);
 }
 
-/// Combines an ExchangeRecord whose payload has `bytes` bytes.
+/// Combines two ExchangeRecords with payloads of `bytes` bytes.
 struct CombineRecords {
   size_t bytes;
   Combining combining;
@@ -37,7 +37,7 @@ struct CombineRecords {
     ExchangeRecord& into = *reinterpret_cast<ExchangeRecord*>(to);
     const ExchangeRecord& other = *reinterpret_cast<const ExchangeRecord*>(from);
     into.header.add(other.header);
-    if (into.header.odd.rank >= 0) return;  // payloads may be of any kind
+    if (into.header.odd.rank >= 0) return;  // payloads may have different types
     if (combining.combine != nullptr) combining.combine(into.payload, other.payload, bytes);
     if (other.header.gives == 0) return;
     into.header.gives = 1;
@@ -91,17 +91,18 @@ void Call::abort_out_of_memory() noexcept {
         text("rank ", rank(), " ran out of memory inside ", operation_name(operation_)));
     return true;
   };
-  const auto tell_shortly = [&] {  // strings have room in themselves for words that are this short
+  const auto tell_shortly = [&] {  // short strings need no allocation
     comm_->abort(comm_->steps.fail(ZERO_ERR_MEMORY, rank(), "memory", "out of memory"));
     return true;
   };
-  // If that needs memory as well, the comm is left to its deadlines.
+  // If the short message also fails, the other ranks find out by their deadlines.
   if (!succeeds(tell)) (void)succeeds(tell_shortly);
 }
 
 Call::~Call() {
   if (!comm_) return;
-  // If memory ran out between two exchanges, the other ranks must not find out by their deadline.
+  // Abort now if memory ran out between two exchanges, so that the other ranks do not have to wait
+  // for their deadlines.
   if (std::uncaught_exceptions() > exceptions_) abort_out_of_memory();
   note_part();
   comm_->in_call_.store(false, std::memory_order_release);
@@ -128,8 +129,9 @@ Patience Call::patience() const {
   return exchanges_ == 0 ? first : comm_->later(first);
 }
 
-/// Makes the first exchange of every kind, with what this kind says in `key` and `header`.
-/// Afterwards combined() is that of all ranks, and they agree. `payload` has at most kPayloadBytes.
+/// Runs the first exchange of any kind, with the fields in `key` and `header` that this kind sets.
+/// Afterwards combined() holds the combination over all ranks, which have been found to agree.
+/// `payload` has at most kPayloadBytes.
 Status Call::meet(std::string_view phase, ExchangeKey key, ExchangeHeader header,
                   std::span<const std::byte> payload, Combining combining) {
   log_as(rank());
@@ -160,7 +162,7 @@ Status Call::meet(std::string_view phase, ExchangeKey key, ExchangeHeader header
   if (!comm_->combines()) ZERO_TRY(check_rows());
   ZERO_TRY(compare());
   if (combined().header.ahead != 0)
-    ahead_ = Ahead::some;  // who is ahead has not stamped the next exchange
+    ahead_ = Ahead::some;  // a rank that is ahead has not stamped the next exchange
   else
     comm_->some_trace_ = combined().header.traces != 0;
   if (timed) note_wait();
@@ -169,7 +171,7 @@ Status Call::meet(std::string_view phase, ExchangeKey key, ExchangeHeader header
 
 void Call::come_ahead() { ahead_ = Ahead::asked; }
 
-/// Says in next() what combine(kLast, Sum()) will.
+/// Fills next() with the record that combine(kLast, Sum()) would send.
 void Call::fill_next() {
   next() = own();
   next().header.ahead = 0;
@@ -186,8 +188,8 @@ Status Call::skip_ahead() {
   return {};
 }
 
-/// Sets `data` to what all ranks' combine to. While some rank has a trace, the rows are those of
-/// all ranks afterwards.
+/// Sets `data` to the combination of all ranks' `data`. While some rank traces, rows() holds the
+/// data of each rank afterwards.
 Status Call::combine_bytes(std::span<std::byte> data, const Combine& combine) {
   if (comm_->combines() && !comm_->some_trace_)
     return comm_->combine_bytes(data, combine, patience());
@@ -199,7 +201,7 @@ Status Call::combine_bytes(std::span<std::byte> data, const Combine& combine) {
   return {};
 }
 
-/// Finds out who came last to an exchange.
+/// Finds the rank that arrived last at an exchange, and records the wait.
 void Call::note_wait() {
   const auto* const all = reinterpret_cast<const ExchangeRecord*>(rows());
   std::vector<Stamps>& stamps = comm_->stamps_;
@@ -226,7 +228,7 @@ void Call::note_part() {
                    std::exchange(begin_ns_, end_ns), end_ns);
 }
 
-/// Checks that each rank's record stands in its place.
+/// Checks that each rank's record is in its row.
 Status Call::check_rows() {
   const std::string_view phase = own().header.lowest.key.phase;
   const auto* const all = reinterpret_cast<const ExchangeRecord*>(rows());
@@ -248,7 +250,7 @@ Status Call::check_rows() {
   return {};
 }
 
-/// Looks whether all ranks are in the same exchange. All of them find the same sentence.
+/// Checks that all ranks are in the same exchange. All ranks build the same error message.
 Status Call::compare() {
   const ExchangeHeader& all = combined().header;
   const std::string_view phase = own().header.lowest.key.phase;
@@ -288,7 +290,8 @@ Status Call::combine_all(std::string_view phase, const Status& mine, std::span<s
   return {};
 }
 
-/// Ends a vote in which all ranks have seen that some rank failed. The lowest one says why.
+/// Ends a vote in which some rank failed, as all ranks have seen. The lowest such rank sends its
+/// reason.
 Status Call::failed_vote(const Status& mine) {
   const int32_t failed = combined().header.failed;
   const Code code = combined().header.code;
@@ -305,7 +308,7 @@ Status Call::failed_vote(const Status& mine) {
                      name ? std::string(name) : text("status ", code), ": ", as_utf8(why)));
 }
 
-// ---- What brings something of each rank to all.
+// ---- Functions that send data of each rank to all ranks.
 
 Status Call::exchange(std::string_view phase, std::span<const std::byte> mine,
                       std::span<std::byte> all) {
@@ -315,14 +318,14 @@ Status Call::exchange(std::string_view phase, std::span<const std::byte> mine,
   return collect(mine, bytes, [&](size_t r) { return all.subspan(r * bytes, bytes); });
 }
 
-/// Brings together of each rank as much as its place has room for, `longest` at most.
+/// Gathers from each rank as many bytes as its place has room for, at most `longest`.
 template <class Place>
 Status Call::collect(std::span<const std::byte> mine, size_t longest, const Place& place_of) {
   const size_t ranks = static_cast<size_t>(world());
   for (size_t done = 0, part; done < longest; done += part) {
     part = std::min(longest - done, comm_->chunk_bytes_);
     std::span<const std::byte> rest = mine.subspan(std::min(done, mine.size()));
-    if (rest.size() < part) {  // others send more than this rank
+    if (rest.size() < part) {  // other ranks send more than this rank
       std::byte* const padded = rows() + ranks * part;
       copy_bytes(padded, rest.data(), rest.size());
       memset(padded + rest.size(), 0, part - rest.size());

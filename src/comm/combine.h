@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records by which ranks agree. What those of some ranks combine to depends on no order, so records
-// can go up a tree. A record is trivially copyable, has no padding, and has a function
-// add(const Record& other).
+// Records that are combined over ranks. The result does not depend on the order of the ranks, so
+// records can be combined up a tree. A record is trivially copyable, has no padding, and has a
+// function add(const Record& other).
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 
 namespace zero {
 
-/// A function that combines the `bytes` at `from` into those at `into`. It refers to what it is
-/// made of, and takes no memory.
+/// A function that combines the `bytes` at `from` into those at `into`. It holds a reference to the
+/// function that it is constructed from, and allocates no memory.
 class Combine {
  public:
   template <class Function>
@@ -31,7 +31,7 @@ class Combine {
   void (*call_)(const void* of, std::byte* into, const std::byte* from, size_t bytes);
 };
 
-/// How records of one type do so, any number of them one behind the other.
+/// The function that combines arrays of records of one type, and the size of one record.
 struct Combining {
   void (*combine)(std::byte* into, const std::byte* from, size_t bytes) = nullptr;
   size_t record_bytes = 1;
@@ -46,11 +46,11 @@ void combine_records(std::byte* into, const std::byte* from, size_t bytes) {
 template <class Record>
 inline constexpr Combining combining{combine_records<Record>, sizeof(Record)};
 
-/// What should be the same on all ranks.
+/// A value that should be the same on all ranks.
 template <class Value>
 struct Same {
-  Value value{};         // the least of all
-  uint64_t differs = 0;  // 1: there is another
+  Value value{};         // the smallest value of any rank
+  uint64_t differs = 0;  // 1 if another rank has a different value
 
   Same() = default;
   Same(const Value& own) : value(own) {}
@@ -60,7 +60,7 @@ struct Same {
   }
 };
 
-/// What is added up over ranks.
+/// A value that is summed over ranks.
 struct Sum {
   uint64_t value = 0;
   void add(const Sum& other) { value += other.value; }

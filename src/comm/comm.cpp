@@ -17,7 +17,7 @@
 
 namespace zero {
 
-// ---- Calls that begin.
+// ---- Beginning a call.
 
 Result<Call> Comm::begin(Operation operation, uint32_t object) {
   ZERO_TRY(await_background(operation));
@@ -51,7 +51,7 @@ void Comm::start_asked_trace() {
   if (!started.ok()) log(ZERO_LOG_WARNING, text("ZERO_TRACE: ", started.text()));
 }
 
-// ---- Memory, and the data plane of comms that have none of their own.
+// ---- Memory, and the data plane of comms that do not implement one.
 
 Location Comm::locate(const void* data, size_t bytes) const {
   bool whole = false;
@@ -71,7 +71,7 @@ Result<std::shared_ptr<Arena>> Comm::allocate(Call& call, uint32_t number, size_
 uint32_t Comm::next_arena() {
   const std::lock_guard lock(arenas_mutex_);
   std::erase_if(arenas_, [](const auto& entry) { return entry.second.expired(); });
-  arenas_[++arena_attempts_].reset();  // makes room, before other ranks count on it
+  arenas_[++arena_attempts_].reset();  // allocates the entry before other ranks depend on it
   return arena_attempts_;
 }
 
@@ -133,9 +133,9 @@ Status Comm::reduce_scatter(Call&, std::span<const Scattered>, void*) {
                 text("reduce_scatter of host memory on a comm of kind ", kind()));
 }
 
-// ---- A call that ends on another thread than it began on, and those that come after it.
+// ---- Calls that end on another thread, and the calls after them.
 
-/// Waits for late_ms at most, because the other ranks wait no longer for this one.
+/// Waits at most late_ms, because the other ranks wait no longer for this rank.
 Status Comm::await_background(Operation operation) {
   using std::chrono::milliseconds;
   constexpr int64_t kLookMs = 50;
@@ -160,7 +160,7 @@ Status Comm::await_background(Operation operation) {
 }
 
 void Comm::leave_background() {
-  // This tells it under the lock, because a thread that waits may be the last to hold the comm.
+  // Notifies under the lock, because a waiting thread may release the last reference to the comm.
   const std::lock_guard lock(background_mutex_);
   in_background_ = false;
   background_done_.notify_all();

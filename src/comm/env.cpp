@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the comm that the launcher's variables ask for. Ranks without devices
-// get a local comm on one host, and MPI's on several. Ranks with devices on one host find out
-// together which comm serves them best. On several hosts it is NCCL's, whose id has to reach them.
+// Creates the comm that the launcher's variables describe. Ranks without devices get a local comm
+// on one host, and an mpi comm on several. Ranks with devices on one host first find out together
+// which comm is fastest. On several hosts they get an nccl comm, whose id must reach all ranks.
 #include <stdlib.h>
 
 #include <algorithm>
@@ -26,16 +26,16 @@ namespace {
 
 using Seat = std::shared_ptr<Comm>;
 
-constexpr int64_t kPortMs = 5'000;  // for a job before this one to give up its port
+constexpr int64_t kPortMs = 5'000;  // time for the previous job to release its port
 constexpr int64_t kPortSliceMs = 50;
 
 // ---- The job.
 
 const char* variable(const char* name) { return secure_getenv(name); }
 
-/// Returns a name made from Hydra's proxy, or "" if there is none. Hydra sets no variable that is
-/// the same on all ranks and differs between jobs, but ranks share the proxy that started them. It
-/// is not always their parent, because scripts may stand between.
+/// Returns a name derived from Hydra's proxy, or "" if there is none. Hydra sets no variable that
+/// is the same on all ranks and differs between jobs, but all ranks share the proxy that started
+/// them. The proxy is not always their parent, because scripts may stand in between.
 std::string hydra_job() {
   constexpr int kDeepest = 64;
   int64_t pid = os().getpid();
@@ -48,7 +48,7 @@ std::string hydra_job() {
   return "";
 }
 
-/// Sets `launch.job`. Fails, and tells what to do, if nothing names the job.
+/// Sets `launch.job`. Fails, with advice, if nothing identifies the job.
 Status name_job(Launched& launch) {
   if (launch.hydra) {
     std::string job = hydra_job();
@@ -70,7 +70,7 @@ Result<Seat> join(const Launched& launch, std::string_view how, const CommOption
                       launch.job);
 }
 
-/// Makes a comm of all ranks of MPI, which must be those that the launcher's variables tell of.
+/// Creates a comm of all MPI ranks, which must be the ranks that the launcher's variables describe.
 Result<Seat> create_over_mpi(const Launched& launch, const CommOptions& options) {
   const Status started = mpi::start(launch.brings_mpi);
   if (!started.ok())
@@ -93,15 +93,15 @@ Result<Seat> create_on_host(Launched launch, const CommOptions& options) {
   return join(launch, "", options, nullptr);
 }
 
-/// Returns a rank's own failure, if it has one, because that says more than that others did not
-/// come.
+/// Returns this rank's own failure if there is one, because it says more than that other ranks did
+/// not arrive.
 Status named(const Launched& launch, const Status& own, const Status& all) {
   return Status(own.ok() ? all : own)
       .within(text("rank ", launch.rank, " of ", launch.world, ", started by ", launch.launcher));
 }
 
-/// Returns what a rank brings to NCCL's meeting: a failure if it cannot go on, and from rank 0 the
-/// id.
+/// Returns this rank's contribution to the NCCL rendezvous: the id from rank 0, or a failure if
+/// this rank cannot continue.
 Result<NcclId> bring(int32_t rank, const Status& device) {
   if (!device.ok()) return device;
   if (rank == 0) return nccl_unique_id();
@@ -109,7 +109,7 @@ Result<NcclId> bring(int32_t rank, const Status& device) {
   return NcclId{};
 }
 
-/// Returns a local comm, if no rank's device lacks what it takes; otherwise nothing, on every rank.
+/// Returns a local comm if all ranks' devices support it. Otherwise returns nullptr on every rank.
 Result<Seat> try_direct(Call& call, const Launched& launch, CommOptions options,
                         const std::shared_ptr<Device>& device) {
   options.stages = false;
@@ -117,11 +117,11 @@ Result<Seat> try_direct(Call& call, const Launched& launch, CommOptions options,
   const Status own = local.failure();
   Result<std::string> lacking = call.find_lacking("memory", own);
   if (lacking.ok()) return lacking->empty() ? std::move(*local) : Seat();
-  // A rank returns its own failure, also if the others did not come to hear it.
+  // A rank returns its own failure even if the other ranks did not arrive to receive it.
   return own.ok() || own.code() == ZERO_ERR_UNSUPPORTED ? lacking.failure() : own;
 }
 
-/// Returns NCCL's id, if all ranks are ready.
+/// Returns NCCL's id if all ranks are ready.
 Result<NcclId> broadcast_id(Call& call, Result<NcclId> mine) {
   NcclId id = ZERO_TRY(call.vote("ready", std::move(mine)));
   ZERO_TRY(call.broadcast("id", id, 0));
@@ -134,7 +134,7 @@ struct Found {
   std::optional<NcclId> id = {};
 };
 
-/// Finds one of those by a comm on the host.
+/// Finds one of these through a comm on the host.
 Result<Found> find(const Launched& launch, const CommOptions& options,
                    const Result<std::shared_ptr<Device>>& device) {
   const Seat seat = ZERO_TRY(join(launch, ", on devices", options.patient(), nullptr));
@@ -148,9 +148,10 @@ Result<Found> find(const Launched& launch, const CommOptions& options,
   return found;
 }
 
-/// Makes the comm of the ranks that a launcher started on this host, where they meet by the name of
-/// their job: a local comm if their devices reach each other's memory, or if not all find NCCL;
-/// otherwise an nccl comm. A rank without a device meets them, too, and tells them why.
+/// Creates the comm of the ranks that a launcher started on this host, where they find each other
+/// by the name of their job. It is a local comm if their devices can access each other's memory, or
+/// if some rank does not find NCCL. Otherwise it is an nccl comm. A rank without a device joins the
+/// others too, and reports why it has none.
 Result<Seat> create_here(Result<std::shared_ptr<Device>> device, const Launched& launch,
                          const CommOptions& options) {
   Result<Found> found = find(launch, options, device);
@@ -165,8 +166,8 @@ Result<Seat> create_here(Result<std::shared_ptr<Device>> device, const Launched&
 
 // ---- Ranks of several hosts.
 
-/// Listens at rank 0's port. Waits a while for it, because a job that is just ending may still have
-/// it.
+/// Listens at rank 0's port. Retries for a while, because a job that is just ending may still hold
+/// the port.
 Result<tcp::Root> listen(const tcp::Offer& offer, int64_t limit_ms) {
   const Deadline deadline(std::min(limit_ms, kPortMs));
   for (;;) {
@@ -183,8 +184,8 @@ Result<tcp::Root> listen(const tcp::Offer& offer, int64_t limit_ms) {
 Result<tcp::Neighbours> connect(const Meetpoint& point, const Launched& launch, int64_t limit_ms) {
   const Deadline deadline(limit_ms);
   std::vector<tcp::Address> addresses = ZERO_TRY(tcp::resolve(point.host, limit_ms));
-  // A host may know itself by an address that no other host reaches. Rank 0 drops it, and listens
-  // at every address that it has if no other is left.
+  // A host may resolve its own name to an address that no other host can reach. Rank 0 drops such
+  // addresses, and listens at all of its addresses if none is left.
   if (launch.rank == 0 && !tcp::to_address(point.host))
     std::erase_if(addresses, [](const tcp::Address& one) { return one.is_loopback(); });
   const tcp::Offer offer = tcp::make_offer(addresses, point.port, launch.job_of_all_hosts);
@@ -205,7 +206,7 @@ Result<NcclId> meet_at(const Meetpoint& point, const Launched& launch, const Com
   return broadcast_id(call, mine);
 }
 
-/// Makes an nccl comm of the ranks that meet at `point`.
+/// Creates an nccl comm of the ranks that find each other at `point`.
 Result<Seat> create_at(const Meetpoint& point, Result<std::shared_ptr<Device>> device,
                        const Launched& launch, const CommOptions& options) {
   const Result<NcclId> mine = bring(launch.rank, device.failure());
@@ -214,14 +215,14 @@ Result<Seat> create_at(const Meetpoint& point, Result<std::shared_ptr<Device>> d
   return create_nccl(std::move(*device), *id, launch.rank, launch.world, options);
 }
 
-// ---- All.
+// ---- All ranks.
 
 Result<Seat> create_launched(const Lookup& lookup, Launched launch, const CommOptions& options,
                              const OpenDevice& open) {
   if (launch.world == 1)
     return create_solo(options, open ? ZERO_TRY(open(launch.local_rank)) : nullptr);
   if (!open) return create_on_host(std::move(launch), options);
-  // NCCL joins ranks on any number of hosts; on one there may be a better way.
+  // NCCL works across hosts. On one host there may be a faster comm.
   const std::optional<Meetpoint> point = ZERO_TRY(read_meetpoint(lookup, launch));
   if (point) return create_at(*point, open(launch.local_rank), launch, options);
   ZERO_TRY(name_job(launch));

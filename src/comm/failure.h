@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The failure that broke a comm. It is made in one place, kept by the first that finds it, and told
-// to other ranks.
+// The failure that broke a comm. The first rank that detects it creates it, keeps it, and sends it
+// to the other ranks.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@
 
 namespace zero {
 
-/// A failure as zero_comm_failure tells it.
+/// A failure as zero_comm_failure reports it.
 struct Failure {
   Code code = ZERO_OK;
   int32_t rank = -1;
@@ -26,25 +26,25 @@ struct Failure {
   Status status() const { return Status(code, text); }
 };
 
-/// How far the optimizers of a comm are. A failure tells this.
+/// Progress of the optimizers of a comm, which failures report.
 struct StepsSoFar {
   std::atomic<int64_t> done{0};
-  std::atomic<int32_t> publishing{0};  // optimizers that have written some parameters, not all
-  std::atomic<bool> deciding{false};   // whoever knows how an exchange ended may write
+  std::atomic<int32_t> publishing{0};  // optimizers that have written some parameters but not all
+  std::atomic<bool> deciding{false};   // the exchange in progress allows parameter writes
 
   bool consistent() const { return publishing.load() == 0; }
-  /// Makes a failure with the present progress.
+  /// Makes a failure with the current progress.
   Failure fail(Code code, int32_t rank, std::string phase, std::string text) const;
 };
 class Comm;
 
-/// Counts an optimizer of `comm` among those that publish, for as long as it lives. If the comm
-/// breaks before it is done, that stands.
+/// Counts an optimizer of `comm` as publishing during the lifetime of this object. If the comm
+/// breaks before done(), the optimizer stays counted.
 class Publishing {
  public:
   explicit Publishing(Comm& comm);
   ~Publishing();
-  /// Says that everything is written, on all ranks.
+  /// Records that everything has been written on all ranks.
   void done() { done_ = true; }
   Publishing(const Publishing&) = delete;
   Publishing& operator=(const Publishing&) = delete;
@@ -54,13 +54,13 @@ class Publishing {
   bool done_ = false;
 };
 
-/// For a comm that has no optimizers yet.
+/// Used by comms that have no optimizers yet.
 inline const StepsSoFar kNoSteps;
 
-/// Returns the sentence of a rank whose program ended a call that waited.
+/// Returns the message of a rank whose program interrupted a waiting call.
 std::string interruption_of(int32_t rank);
 
-/// Keeps a cause in this process. The first one stands.
+/// Keeps the first cause that is set in this process.
 class FirstCause {
  public:
   bool is_set() const { return set_.load(std::memory_order_acquire); }
@@ -73,7 +73,7 @@ class FirstCause {
   Failure cause_;
 };
 
-/// A Failure for other ranks, of a size that fits zero_last_error.
+/// A failure in a fixed-size form for other ranks. The text fits zero_last_error.
 struct Cause {
   int32_t code;
   int32_t rank;
@@ -84,7 +84,7 @@ struct Cause {
   char text[4096];
 };
 Cause pack(const Failure& failure);
-/// Reads a Cause. Anything else becomes ZERO_ERR_COMM, which says so.
+/// Reads a Cause. Other bytes give a ZERO_ERR_COMM failure that says that it is unreadable.
 Failure unpack(std::span<const std::byte> bytes);
 
 }  // namespace zero

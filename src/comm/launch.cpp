@@ -13,8 +13,8 @@ struct Source {
   const char* launcher;
   const char* rank;
   const char* world;
-  const char* local_rank;   // among those of this host
-  const char* local_world;  // ranks on this host
+  const char* local_rank;   // among the ranks of this host
+  const char* local_world;  // number of ranks on this host
 };
 
 constexpr Source kZeroRun = {"zero-run", "ZERO_RANK", "ZERO_WORLD_SIZE", "ZERO_LOCAL_RANK",
@@ -26,10 +26,10 @@ constexpr Source kHydra = {"Hydra", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "
 constexpr Source kSlurm = {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr};
 constexpr const Source* kSources[] = {&kZeroRun, &kTorchrun, &kOpenMpi, &kHydra, &kSlurm};
 
-constexpr int64_t kLongestWaitMs = 1'000'000'000'000;  // 31 years: sums of times cannot overflow
+constexpr int64_t kLongestWaitMs = 1'000'000'000'000;  // 31 years; sums cannot overflow
 
-/// Refuses a variable whose other half is missing. Slurm's are allowed, because an allocation has
-/// one or the other outside of its steps.
+/// Rejects a variable whose counterpart is missing. Slurm's variables are exempt, because an
+/// allocation sets some of them outside of its steps.
 Status half_set(const Lookup& lookup) {
   for (const Source* source : kSources) {
     if (source == &kSlurm) continue;
@@ -52,7 +52,7 @@ const Source* first_complete(const Lookup& lookup) {
   return nullptr;
 }
 
-/// Sets `hosts`, and the evidence of several.
+/// Sets `hosts`, and `evidence` if there are several hosts.
 Status read_hosts(const Lookup& lookup, const Source& source, Launched& launch) {
   launch.hosts = Hosts::unknown;
   const auto found = [&](bool one, std::string evidence) {
@@ -65,7 +65,7 @@ Status read_hosts(const Lookup& lookup, const Source& source, Launched& launch) 
     return found(here == launch.world, text(source.local_world, " is ", here, " and ", source.world,
                                             " is ", launch.world));
   }
-  // These count also if a job script hands Slurm's numbers on as RANK and WORLD_SIZE.
+  // These also count if a job script passes Slurm's numbers on as RANK and WORLD_SIZE.
   for (const char* name : {"SLURM_STEP_NUM_NODES", "SLURM_NNODES"}) {
     const char* value = value_of(lookup, name);
     if (value == nullptr) continue;
@@ -75,7 +75,7 @@ Status read_hosts(const Lookup& lookup, const Source& source, Launched& launch) 
 }
 
 Status read_local_rank(const Lookup& lookup, const Source& source, Launched& launch) {
-  // The last one is for job scripts that hand Slurm's numbers on.
+  // The last variable is for job scripts that pass Slurm's numbers on.
   for (const char* name : {"ZERO_LOCAL_RANK", source.local_rank, "SLURM_LOCALID"}) {
     const char* value = value_of(lookup, name);
     if (value == nullptr) continue;
@@ -91,9 +91,10 @@ const char* slurm_step(const Lookup& lookup) {
   return step != nullptr ? step : value_of(lookup, "SLURM_STEPID");
 }
 
-/// Returns a set of variables that says more than one rank, though `source`, which wins, says one:
-/// if `source` was left behind, each rank would be a job of its own. torchrun's numbers are right
-/// inside of other launchers, which start its agents. Slurm's count only within a step.
+/// Returns another set of variables that describes several ranks although `source`, which takes
+/// precedence, describes one. If the variables of `source` are leftovers, each rank would become a
+/// job of its own. torchrun's numbers are right inside other launchers, which start its agents.
+/// Slurm's variables count only within a step.
 const Source* more_ranks(const Lookup& lookup, const Source& source) {
   if (&source == &kZeroRun) return nullptr;
   if (&source == &kTorchrun && value_of(lookup, "TORCHELASTIC_RUN_ID") != nullptr) return nullptr;
@@ -106,7 +107,7 @@ const Source* more_ranks(const Lookup& lookup, const Source& source) {
   return nullptr;
 }
 
-/// Checks that a world of one is meant.
+/// Checks that a world of one rank is intended.
 Status check_alone(const Lookup& lookup, const Source& source) {
   const Source* more = more_ranks(lookup, source);
   if (more == nullptr) return {};
@@ -117,7 +118,7 @@ Status check_alone(const Lookup& lookup, const Source& source) {
                ", or set ZERO_RANK and ZERO_WORLD_SIZE, which take precedence over both")};
 }
 
-/// Returns "torchrun:<value>:<value>" of the variables that are set, or "" if none is.
+/// Returns "torchrun:<value>:<value>" with the variables that are set, or "" if none is set.
 std::string listed_values(const Lookup& lookup, std::string_view prefix,
                           std::initializer_list<const char*> names) {
   std::string out;
@@ -128,8 +129,8 @@ std::string listed_values(const Lookup& lookup, std::string_view prefix,
   return out;
 }
 
-/// Returns what tells jobs apart in the launcher's own variables, or "". Each host counts restarts
-/// for itself, and may have another name for rank 0's host, so both count only `on_this_host`.
+/// Returns the values of the launcher's variables that distinguish jobs, or "". Restart counts and
+/// the name of rank 0's host can differ between hosts, so they are used only `on_this_host`.
 std::string job_of(const Lookup& lookup, const Source& source, bool on_this_host) {
   if (const char* job = value_of(lookup, "ZERO_JOB")) return job;
   std::string job;
@@ -140,7 +141,7 @@ std::string job_of(const Lookup& lookup, const Source& source, bool on_this_host
   } else if (&source == &kTorchrun) {
     job = listed_values(lookup, "torchrun", {"TORCHELASTIC_RUN_ID", "MASTER_PORT"});
   } else if (&source == &kOpenMpi) {
-    // The namespace is made from a process number; Open MPI 4 adds a random key.
+    // The namespace contains a process number. Open MPI 4 adds a random key.
     job = listed_values(lookup, "openmpi",
                         {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid",
                          "OMPI_MCA_orte_precondition_transports"});
@@ -209,16 +210,16 @@ std::string comm_name(const std::string& job) {
   return text("zero-job:", hex(hash128(bytes_of(job))));
 }
 
-// ---- Where the ranks of several hosts find rank 0.
+// ---- The address at which the ranks of several hosts find rank 0.
 
 namespace {
 
 constexpr int64_t kMostPort = 65535;
-// These ports lie below those that systems give to connections.
+// These ports lie below the range from which systems assign ports to connections.
 constexpr uint64_t kFirstPort = 20'000;
 constexpr uint64_t kPorts = 10'000;
 
-/// Sets the host; it stays empty if no variable names it.
+/// Sets the host, which stays empty if no variable names it.
 void read_host(const Lookup& lookup, const Launched& launch, Meetpoint& point) {
   const auto take = [&](const char* name) {
     const char* value = value_of(lookup, name);
@@ -239,7 +240,7 @@ Status read_port(const Lookup& lookup, const Launched& launch, Meetpoint& point)
     point.origin += ", and the port ZERO_MASTER_PORT";
     return {};
   }
-  // MASTER_PORT itself is torch's, whose store may listen there.
+  // MASTER_PORT itself belongs to torch, whose store may listen there.
   if (const char* value = value_of(lookup, "MASTER_PORT")) {
     const int64_t theirs = ZERO_TRY(number("MASTER_PORT", value, 1, kMostPort));
     point.port = static_cast<uint16_t>(theirs < kMostPort ? theirs + 1 : theirs - 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads what a launcher's variables say about this rank. It is a pure function of the variables.
+// Reads what the launcher's variables say about this rank, as a pure function of the variables.
 #pragma once
 
 #include <charconv>
@@ -16,7 +16,7 @@
 
 namespace zero {
 
-// ---- Variables of the environment, looked up so that a test can have its own.
+// ---- Environment variables. Tests can supply their own lookup.
 
 /// Returns the value of a variable, or nullptr.
 using Lookup = std::function<const char*(const char* name)>;
@@ -44,49 +44,50 @@ inline Result<int64_t> number(const char* name, std::string_view value, int64_t 
 enum class Hosts { unknown, one, several };
 
 struct Launched {
-  const char* launcher = nullptr;  // nullptr: nobody launched this
+  const char* launcher = nullptr;  // nullptr if no launcher started this process
   int32_t rank = 0;
   int32_t world = 1;
-  /// Its place among the ranks of its host, 0 with one rank; -1 if unknown.
+  /// Index among the ranks of its host: 0 with one rank, and -1 if unknown.
   int32_t local_rank = 0;
   Hosts hosts = Hosts::one;
   std::string evidence;  // of several hosts: "LOCAL_WORLD_SIZE is 2 and WORLD_SIZE is 4"
-  /// A name that is the same on all ranks of this job on this host, and on no others; "" with one
-  /// rank, or if unknown.
+  /// A name that is the same on all ranks of this job on this host, and differs from all other
+  /// names; "" with one rank, or if unknown.
   std::string job;
-  /// The same if ranks may be on several hosts.
+  /// The same, if ranks may be on several hosts.
   std::string job_of_all_hosts;
-  /// True for Hydra, if no variable tells jobs apart. Then `job` is the second choice.
+  /// True for Hydra if no variable distinguishes jobs. Then the name from Hydra's proxy takes
+  /// precedence over `job`.
   bool hydra = false;
   bool slurm = false;
-  bool brings_mpi = false;  // as a rule
+  bool brings_mpi = false;  // usually
 };
 
-/// Fails with ZERO_ERR_ARGUMENT, which names variable and value, for sets that are half set or
-/// nonsense.
+/// Fails with ZERO_ERR_ARGUMENT, naming the variable and its value, if variables are incomplete or
+/// invalid.
 Result<Launched> read_launch(const Lookup& lookup);
 
-/// Returns `given`; -1 in it is replaced by ZERO_TIMEOUT_MS and the like or, if not set, by the
-/// default.
+/// Returns `given` with each -1 replaced by ZERO_TIMEOUT_MS or a similar variable, or by the
+/// default if the variable is not set.
 Result<CommOptions> read_timeouts(const Lookup& lookup, CommOptions given);
 
 /// Returns `job` as the name of a local comm, which has at most 64 characters.
 std::string comm_name(const std::string& job);
 
-// ---- The place where the ranks of several hosts find rank 0.
+// ---- The address at which the ranks of several hosts find rank 0.
 
 struct Meetpoint {
-  std::string host;  // a name or an address
+  std::string host;  // a name or an IP address
   uint16_t port = 0;
-  std::string origin;  // "MASTER_ADDR is 'node1', and the port follows MASTER_PORT", for texts
+  std::string origin;  // for messages: "MASTER_ADDR is 'node1', and the port follows MASTER_PORT"
 };
 
-/// Returns nothing if no variable names rank 0's host, and the ranks are on one host for all that
-/// is known. Fails with ZERO_ERR_ARGUMENT, which names the variable, if one is no port, or is
-/// needed and not set.
+/// Returns nothing if no variable names rank 0's host and no variable shows that there are several
+/// hosts. Fails with ZERO_ERR_ARGUMENT, naming the variable, if a port is invalid, or if a variable
+/// is required and not set.
 Result<std::optional<Meetpoint>> read_meetpoint(const Lookup& lookup, const Launched& launch);
 
-/// Returns the first host of Slurm's list: "node03" for "node[03-05,9],other".
+/// Returns the first host of a Slurm host list: "node03" for "node[03-05,9],other".
 std::string first_host(std::string_view list);
 
 }  // namespace zero

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kReadBytes = 64u << 10;
 
-/// Room for the descriptors of one message, aligned as the kernel wants it.
+/// A buffer for the descriptors of one message, with the alignment that the kernel requires.
 struct ControlBuffer {
   alignas(cmsghdr) char bytes[CMSG_SPACE(kDescriptorsPerFrame * sizeof(int))];
 };
@@ -48,7 +48,7 @@ Status look(const Bounds& bounds, Watch& watch) {
 struct Link::Header {
   Prefix prefix;
   uint64_t sequence;
-  uint64_t bytes;  // of the payload behind it
+  uint64_t bytes;  // of the payload, which follows
 };
 
 std::string Prefix::version() const {
@@ -56,7 +56,7 @@ std::string Prefix::version() const {
               " (protocol ", protocol, ")");
 }
 
-// ---- Out.
+// ---- Sending.
 
 void Link::send(FrameKind kind, uint64_t sequence, std::span<const std::byte> payload,
                 std::span<const int> descriptors) {
@@ -76,9 +76,10 @@ void Link::flush() {
     const ssize_t sent = send_some(out_.front());
     if (sent < 0) {
       const int error = errno;
-      // ETOOMANYREFS passes: descriptors under way count against a limit until they are received.
+      // ETOOMANYREFS is temporary: descriptors in transit count against a limit until they are
+      // received.
       if (error == EAGAIN || error == ENOBUFS || error == EINTR || error == ETOOMANYREFS) return;
-      error_ = error;  // what the other end said before it went may be read
+      error_ = error;  // the last frames of the other end can still be read
       out_.clear();
       sent_ = 0;
       return;
@@ -109,14 +110,14 @@ ssize_t Link::send_some(const Outgoing& frame) {
   return os().sendmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-// ---- In.
+// ---- Receiving.
 
 void Link::receive() {
   if (taken_ > 0)
     std::copy(in_.begin() + static_cast<ptrdiff_t>(taken_),
               in_.begin() + static_cast<ptrdiff_t>(come_), in_.begin());
   come_ -= std::exchange(taken_, 0);
-  const size_t most = sizeof(Header) + most_bytes_;  // what comes behind waits in the system
+  const size_t most = sizeof(Header) + most_bytes_;  // further bytes wait in the kernel
   while (!ended_ && come_ < most) {
     const size_t part = std::min(kReadBytes, most - come_);
     if (in_.size() < come_ + part) in_.resize(come_ + part);
@@ -126,7 +127,7 @@ void Link::receive() {
   }
 }
 
-/// Returns how many bytes came; 0 if none is there, or if that was the end.
+/// Returns the number of received bytes, or 0 if there are none or the connection has ended.
 size_t Link::receive_some(std::span<std::byte> room) {
   ControlBuffer control;
   iovec part{room.data(), room.size()};
@@ -135,7 +136,7 @@ size_t Link::receive_some(std::span<std::byte> room) {
   message.msg_iovlen = 1;
   message.msg_control = control.bytes;
   message.msg_controllen = CMSG_SPACE(most_descriptors_ * sizeof(int));
-  std::vector<Fd> received;  // makes room first, so that nothing is left open
+  std::vector<Fd> received;  // reserves memory first, so that no descriptor can leak
   received.reserve(most_descriptors_ + 1);
   descriptors_.reserve(descriptors_.size() + most_descriptors_ + 1);
   const ssize_t got = [&] {
@@ -148,7 +149,7 @@ size_t Link::receive_some(std::span<std::byte> room) {
     if (const int error = errno; error != EAGAIN && error != EINTR) end(error);
     return 0;
   }
-  // The system drops descriptors that have no room, or that this process may not open.
+  // The kernel drops descriptors that do not fit, or that this process may not open.
   if ((message.msg_flags & MSG_CTRUNC) != 0 && received.size() < most_descriptors_) {
     end(EMFILE);
   } else if ((message.msg_flags & (MSG_CTRUNC | MSG_TRUNC)) != 0) {
@@ -254,7 +255,7 @@ Result<Frame> hear(Link& link, const Bounds& bounds) {
     if (std::optional<Frame> frame = link.take()) return std::move(*frame);
     if (link.over()) return link.problem();
     if (Status ended = look(bounds, watch); !ended.ok()) {
-      // The other end may have said why before it went.
+      // The other end may have sent its reason before it left.
       if (std::optional<Frame> frame = link.take()) return std::move(*frame);
       return ended;
     }

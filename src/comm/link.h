@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One connection that carries frames, between hosts or between processes of one host. Between
-// processes, descriptors travel with frames. A Link itself never waits: bytes that do not go at
-// once stay queued.
+// A connection that carries frames between hosts or between processes of one host. Between
+// processes, frames can carry descriptors. A Link never waits: bytes that cannot be sent at once
+// stay queued.
 #pragma once
 
 #include <algorithm>
@@ -23,32 +23,32 @@
 namespace zero {
 
 enum class FrameKind : uint32_t {
-  // For a rendezvous; comm/rendezvous.h.
-  hello = 1,  // of a guest: who it is, and a nonce
-  welcome,    // rank 0's answer: who it is, a nonce, and that it knows the word
-  confirm,    // the guest knows it as well
-  seated,     // the guest has its seat, and uses this connection and no other
-  refusal,    // there will be no comm, and why
+  // For a rendezvous; see comm/rendezvous.h.
+  hello = 1,  // from a guest: its identity and a nonce
+  welcome,    // rank 0's answer: its identity, a nonce, and a proof that it knows the secret
+  confirm,    // the guest's proof that it knows the secret
+  seated,     // the guest is accepted on this connection and no other
+  refusal,    // why there will be no comm
 
-  // Between ranks of one host; comm/local.
-  group,      // all ranks are there: the control segment
-  processes,  // some of their processes
-  ready,      // a rank can use what it got
+  // Between ranks of one host; see comm/local.
+  group,      // all ranks have arrived: the control segment
+  processes,  // descriptors of some of the processes
+  ready,      // a rank can use what it received
   arena,      // the memory of an arena
 
-  // For the exchanges between hosts; comm/tcp/tcp.h.
-  record,    // of a rank and all below, to its parent
-  records,   // what all get in return
-  waiting,   // for whom, in the exchange of that number
-  progress,  // a rank is alive and working
-  cause,     // what broke the comm
-  goodbye,   // a rank has freed its comm: its end is no death
+  // For exchanges between hosts; see comm/tcp/tcp.h.
+  record,    // of a rank and all ranks below it, to its parent
+  records,   // the result for all ranks
+  waiting,   // for which rank the sender waits, in the exchange of this number
+  progress,  // the rank is alive and working
+  cause,     // the failure that broke the comm
+  goodbye,   // a rank has freed its comm, so its end is not a failure
 
-  offer,  // where a rank listens, for its children in the tree; comm/tcp/rendezvous.h
+  offer,  // where a rank listens for its children in the tree; see comm/tcp/rendezvous.h
 };
 
-/// Every frame begins with these words, so that versions that differ in everything else still
-/// notice that they differ.
+/// The start of every frame. It never changes its layout, so that versions that differ in
+/// everything else can detect that they differ.
 struct Prefix {
   static constexpr uint64_t kMagic = 0x7a65726f6c6f6361;
   static constexpr uint32_t kProtocol = 9;
@@ -62,55 +62,55 @@ struct Prefix {
   uint32_t unused = 0;
 
   bool same_version() const { return protocol == kProtocol && library == kLibrary; }
-  /// Returns both versions, as errors name them.
+  /// Returns both versions as text for error messages.
   std::string version() const;
 };
 
 struct Frame {
   FrameKind kind;
-  uint64_t sequence;  // of the exchange it belongs to
+  uint64_t sequence;  // of the exchange to which the frame belongs
   std::vector<std::byte> payload;
   std::vector<Fd> descriptors;
 };
 
-/// At most this many descriptors travel with one frame (the kernel's limit is 253).
+/// The most descriptors that one frame carries. The kernel's limit is 253.
 inline constexpr size_t kDescriptorsPerFrame = 200;
 
-/// Says EMFILE in words.
+/// Returns the failure for EMFILE.
 Status too_many_descriptors();
 
 class Link {
  public:
-  /// A frame with more than `most_bytes` or `most_descriptors` ends the connection. It keeps not
-  /// much more than that before frames are taken.
+  /// A frame with more than `most_bytes` or `most_descriptors` ends the connection. Frames that
+  /// have not been taken use little more memory than that.
   explicit Link(Fd fd, size_t most_bytes = kStrangerBytes,
                 size_t most_descriptors = kStrangerDescriptors)
       : fd_(std::move(fd)), most_bytes_(most_bytes), most_descriptors_(most_descriptors) {}
-  /// Allows more, because the other end has shown who it is.
+  /// Raises the limits after the other end has proved its identity.
   void trust(size_t most_bytes) {
     most_bytes_ = most_bytes;
     most_descriptors_ = kDescriptorsPerFrame;
   }
 
-  /// Queues a frame, and sends what goes now. The descriptors must stay open until nothing is
-  /// unsent.
+  /// Queues a frame, and sends what can be sent at once. The descriptors must stay open until
+  /// unsent() is false.
   void send(FrameKind kind, uint64_t sequence = 0, std::span<const std::byte> payload = {},
             std::span<const int> descriptors = {});
-  /// Sends as much of the queue as goes now.
+  /// Sends as much of the queue as can be sent at once.
   void flush();
   bool unsent() const { return !over_ && !out_.empty(); }
 
-  /// Returns the next frame that has come whole, or nothing.
+  /// Returns the next complete frame, or nothing.
   std::optional<Frame> take();
-  /// True if nothing will come any more, and all that came has been taken.
+  /// Returns true if no more data will arrive and everything that arrived has been taken.
   bool over() const { return over_; }
-  /// True if the other end has closed the connection, though frames may still be taken.
+  /// Returns true if the other end has closed the connection, even if frames can still be taken.
   bool ended();
-  /// Returns how the other end begins its frames, if it is of another version. Then nothing is
-  /// taken.
+  /// Returns the prefix of the other end's frames if it has another version. No frame can be taken
+  /// then.
   const std::optional<Prefix>& other_version() const { return other_version_; }
-  /// Returns why it is over, or sends no more: ZERO_ERR_COMM, or ZERO_ERR_SYSTEM if this process
-  /// lacks something. OK if neither is so.
+  /// Returns why the connection is over or can no longer send: ZERO_ERR_COMM, or ZERO_ERR_SYSTEM if
+  /// this process lacks a resource. Returns OK while it works.
   Status problem() const;
 
   int fd() const { return fd_.get(); }
@@ -133,17 +133,17 @@ class Link {
   Fd fd_;
   size_t most_bytes_, most_descriptors_;
   std::deque<Outgoing> out_;
-  size_t sent_ = 0;              // bytes of the first of them
-  std::vector<std::byte> in_;    // room that grows, so that a look in vain writes nothing
-  size_t come_ = 0, taken_ = 0;  // bytes there
-  std::vector<Fd> descriptors_;  // came with it
+  size_t sent_ = 0;              // bytes of the first frame that have been sent
+  std::vector<std::byte> in_;    // never shrinks, so that an empty receive writes nothing
+  size_t come_ = 0, taken_ = 0;  // bytes in in_ that have been received, and taken
+  std::vector<Fd> descriptors_;  // received with in_
   std::optional<Prefix> other_version_;
-  int error_ = 0;       // ended it, or made it unable to send
-  bool ended_ = false;  // nothing more to receive
+  int error_ = 0;       // ended the connection, or stopped it from sending
+  bool ended_ = false;  // no more data to receive
   bool over_ = false;
 };
 
-// ---- Words: what is trivially copyable travels as it lies in memory.
+// ---- Payloads: trivially copyable values are sent as they lie in memory.
 
 template <class Words>
 std::span<const std::byte> as_payload(const Words& words) {
@@ -151,7 +151,7 @@ std::span<const std::byte> as_payload(const Words& words) {
   return std::as_bytes(std::span(&words, 1));
 }
 
-/// Returns what a frame of `kind` holds, or nothing if the frame is of another kind.
+/// Returns the payload of a frame of `kind`, or nothing if the frame has another kind or size.
 template <class Words>
 std::optional<Words> read(const Frame& frame, FrameKind kind) {
   static_assert(std::is_trivially_copyable_v<Words>);
@@ -162,11 +162,11 @@ std::optional<Words> read(const Frame& frame, FrameKind kind) {
   return words;
 }
 
-/// Returns the text of another process's refusal, whatever its bytes are.
+/// Returns the text of another process's refusal as valid UTF-8, whatever bytes it contains.
 std::string text_of(const Frame& frame);
 
-/// Put a text into a place of a fixed size that another process reads, and read what another one
-/// has put there, whatever its bytes are.
+/// Write a text into a fixed-size field that another process reads, and read such a field as valid
+/// UTF-8, whatever bytes it contains.
 template <size_t size>
 void put_text(char (&to)[size], std::string_view from) {
   const std::string_view part = utf8_prefix(from, size - 1);
@@ -181,22 +181,22 @@ std::string text_in(const char (&from)[size]) {
 
 // ---- Waits.
 
-/// Bounds of a wait: how long it may take, and a check that is asked now and then. A failure of the
-/// check ends the wait.
+/// Bounds of a wait: its maximum duration, and a check that runs from time to time. If the check
+/// fails, the wait ends.
 struct Bounds {
   int64_t limit_ms;
   std::function<Status()> check;
 };
 
-/// Sleeps, without using signals. If a signal ends the sleep early, that does no harm.
+/// Sleeps without the use of signals. A signal may end the sleep early, which is harmless.
 void sleep_ms(int milliseconds);
-/// Pauses between two looks at work of another library's, which usually takes `usual_ns`, so that a
-/// wait has few of them and lasts little longer than the work.
+/// Pauses between two polls of another library's work, which usually takes `usual_ns`. The pause is
+/// chosen so that a wait polls rarely and ends shortly after the work does.
 void pause_between_looks(int64_t waited_ns, int64_t usual_ns, int64_t most_ns);
 
-/// deliver() waits until all that is queued has gone, hear() until the next frame is there. They
-/// fail with what Link::problem says, with ZERO_ERR_TIMEOUT at the deadline, or with what `bounds`
-/// say.
+/// deliver() waits until everything queued has been sent, and hear() waits for the next frame. They
+/// fail with Link::problem(), with ZERO_ERR_TIMEOUT at the deadline, or with the failure of the
+/// check in `bounds`.
 Status deliver(Link& link, const Bounds& bounds);
 Result<Frame> hear(Link& link, const Bounds& bounds);
 

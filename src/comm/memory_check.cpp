@@ -13,13 +13,13 @@
 namespace zero {
 namespace {
 
-/// The bytes of one rank below which limits are not read, which takes some 20 files. A process that
-/// starts takes more: 1,024 ranks want at most 64 MiB uncompared.
+/// Limits are not read for fewer bytes than this on one rank, because reading takes about 20 files.
+/// A new process allocates more: 1,024 ranks allocate at most 64 MiB unchecked.
 constexpr uint64_t kWorthReading = 64 * 1024;
 
 uint64_t add(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
 
-/// What all ranks want, and what the tightest limit of any leaves.
+/// The total that all ranks request, and the least that any rank's tightest limit leaves.
 struct Wanted {
   uint64_t bytes;
   uint64_t least_left;
@@ -29,19 +29,19 @@ struct Wanted {
   }
 };
 
-/// One rank's words: what it wants, and one limit of it.
+/// One rank's request, with one of its limits.
 struct Row {
   uint64_t bytes, limit, left;
 };
 
-/// Returns the rows of one rank. Another libzero's words have passed the comparison of calls.
+/// Returns the rows of one rank. Other versions of libzero have failed the comparison of calls.
 std::vector<Row> rows_of(std::string_view words) {
   std::vector<Row> rows(words.size() / sizeof(Row));
   if (!rows.empty()) std::memcpy(rows.data(), words.data(), rows.size() * sizeof(Row));
   return rows;
 }
 
-/// Compares one limit of this rank with what all want that have it.
+/// Compares one limit of this rank with the total request of all ranks that share the limit.
 Status check_limit(const MemoryLimit& limit, std::span<const std::string> all,
                    std::string_view what) {
   uint64_t wanted = 0, left = limit.left;

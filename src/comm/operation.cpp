@@ -7,7 +7,7 @@
 namespace zero {
 
 const char* operation_name(Operation operation) {
-  // In the order of Operation.
+  // In the order of the Operation enumerators.
   constexpr const char* kNames[] = {"zero_comm_create",
                                     "zero_comm_barrier",
                                     "zero_comm_broadcast",

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collective calls, by number and by the names that callers know.
+// Numbers and public names of the collective calls.
 #pragma once
 
 #include <cstdint>
 
 namespace zero {
 
-/// The collective calls. A record carries its operation, so ranks in different calls notice.
+/// The collective calls. Records carry them, so that ranks in different calls are detected.
 enum class Operation : uint32_t {
   create = 1,
   barrier,
@@ -27,13 +27,13 @@ enum class Operation : uint32_t {
   broadcast_buffers,
   join,
   rebalance,
-  roll_call,  // in front of one of the others, with uneven inputs
+  roll_call,  // precedes one of the others if inputs are uneven
   step_begin,
   create_env,
   save_begin,
   save_wait,
 };
-/// Returns "zero_step" and so on, as callers know it.
+/// Returns the public name of the call, such as "zero_step".
 const char* operation_name(Operation operation);
 
 }  // namespace zero

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arenas that no other rank can address: those of comms that share no memory.
+// Arenas of comms that share no memory. No other rank can address them.
 #pragma once
 
 #include <functional>
@@ -16,8 +16,8 @@ namespace zero {
 
 class PrivateArena final : public Arena {
  public:
-  /// Allocates one. On a device it takes memory of the kind that arenas of a local comm are, if
-  /// there is such memory.
+  /// Allocates an arena. On a device it uses shareable memory, like arenas of a local comm, if the
+  /// driver provides it.
   static Result<std::shared_ptr<PrivateArena>> allocate(std::shared_ptr<Comm> comm, uint32_t number,
                                                         size_t bytes, int32_t kind) {
     SharedBlock block = comm->device() != nullptr ? share(comm->device(), bytes) : SharedBlock();
@@ -28,11 +28,11 @@ class PrivateArena final : public Arena {
                                                           std::move(block), std::move(memory)));
   }
 
-  /// True if libraries that join devices may map it on other ranks.
+  /// Returns true if libraries that connect devices can map the arena on other ranks.
   bool shareable() const { return block_.data() != nullptr; }
 
-  /// Says that a library knows the memory. `forget` ends that before the memory goes. If it returns
-  /// false, the memory stays for ever.
+  /// Registers that a library knows this memory. `forget` deregisters it before the memory is
+  /// freed. If `forget` returns false, the memory is never freed.
   void attach(std::function<bool()> forget) { forget_ = std::move(forget); }
 
   ~PrivateArena() override {
@@ -43,7 +43,7 @@ class PrivateArena final : public Arena {
   }
 
  private:
-  /// Returns an empty block if the driver refuses it.
+  /// Returns an empty block if the driver cannot allocate shareable memory.
   static SharedBlock share(const std::shared_ptr<Device>& device, size_t bytes) {
     Result<SharedBlock> made = SharedBlock::allocate_zeroed(device, bytes, "an arena");
     if (made.ok()) return std::move(*made);

@@ -13,19 +13,19 @@
 namespace zero {
 namespace {
 
-constexpr int64_t kLeavingMs = 20;  // for a process that the kernel is still taking down
+constexpr int64_t kLeavingMs = 20;  // for a process that the kernel is still removing
 
-/// Returns the wait status of a process that is leaving and has not been waited for.
+/// Returns the wait status of a process that is ending and has not been reaped.
 std::optional<int> status_of_leaving(pid_t pid) {
   constexpr uint64_t kExiting = 4;  // PF_EXITING
   const std::optional<ProcessStat> stat = read_process_stat(pid);
   if (!stat || (stat->flags & kExiting) == 0) return std::nullopt;
-  // The kernel says 0 also if the status is not set yet, or not for everybody to see.
+  // The kernel also reports 0 if the status is not set yet, or is hidden from this user.
   if (stat->exit_status == 0 && stat->state != 'Z') return std::nullopt;
   return static_cast<int>(stat->exit_status);
 }
 
-/// Returns the wait status of a process that has been waited for. Kernels tell it since 6.15.
+/// Returns the wait status of a process that has been reaped. Kernels report it since 6.15.
 std::optional<int> status_of_left(int pidfd) {
   PidfdInfo info{};
   info.mask = PidfdInfo::kExit;
@@ -37,17 +37,17 @@ std::optional<int> status_of_left(int pidfd) {
 }  // namespace
 
 std::optional<ProcessStat> parse_process_stat(std::string_view text) {
-  // "<pid> (<command>) <state> <parent> ..."; a command may hold ") ".
+  // The format is "<pid> (<command>) <state> <parent> ..."; a command may contain ") ".
   const size_t open = text.find('(');
   const size_t close = text.rfind(')');
   if (open == std::string_view::npos || close == std::string_view::npos || close < open) return {};
-  std::vector<std::string_view> words;  // from the third field on
+  std::vector<std::string_view> words;  // starting with the third field
   for (size_t at = close + 1; (at = text.find_first_not_of(" \n", at)) != std::string_view::npos;) {
     const size_t end = std::min(text.find_first_of(" \n", at), text.size());
     words.push_back(text.substr(at, end - at));
     at = end;
   }
-  const auto number = [&](size_t field, auto& out) {  // as proc(5) counts them
+  const auto number = [&](size_t field, auto& out) {  // numbered as in proc(5)
     if (words.size() + 3 <= field) return false;
     const std::string_view word = words[field - 3];
     return std::from_chars(word.begin(), word.end(), out).ptr == word.end();
@@ -91,7 +91,7 @@ std::string how_it_left(pid_t pid, int pidfd) {
     // Wait: a slice of kLeavingMs.
     if (!status) os().poll(nullptr, 0, 1);
   } while (!status && !deadline.passed());
-  const bool exited = status && (*status & 0x7f) == 0;  // no signal ended it
+  const bool exited = status && (*status & 0x7f) == 0;  // it was not killed by a signal
   if (!exited) return "died";
   if (const int code = *status >> 8 & 0xff; code != 0)
     return text("ended with exit code ", code, ": see its own output for the reason");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks the kernel about another process: for the sentences of errors, and for who started whom.
+// Queries the kernel about other processes, for error messages and to find a process's ancestors.
 #pragma once
 
 #include <sys/types.h>
@@ -11,26 +11,26 @@
 
 namespace zero {
 
-/// One process as /proc/<pid>/stat tells it.
+/// The state of a process from /proc/<pid>/stat.
 struct ProcessStat {
   std::string command;  // at most 15 characters
   char state = '?';
   int64_t parent = 0;
   uint64_t flags = 0;
-  uint64_t started = 0;  // clock ticks after boot: tells processes apart that had the same number
-  int64_t exit_status = 0;  // as waitpid gives it; 0 also if it is not known
+  uint64_t started = 0;     // in clock ticks after boot; tells reused process numbers apart
+  int64_t exit_status = 0;  // as in waitpid; also 0 if unknown
 };
 std::optional<ProcessStat> parse_process_stat(std::string_view text);
 std::optional<ProcessStat> read_process_stat(int64_t pid);
 
-/// Returns "running", "sleeping", "stopped", ...
+/// Returns the state of the process as a word, such as "running", "sleeping" or "stopped".
 const char* process_state(pid_t pid);
 
-/// Returns how a process left that is gone, or going: "died", or "ended" and with which exit code
-/// if the kernel still tells. `pidfd` may be -1.
+/// Describes how a process that has ended, or is ending, left: "died", or "ended" with its exit
+/// code if the kernel still reports it. `pidfd` may be -1.
 std::string how_it_left(pid_t pid, int pidfd);
 
-/// True if a pidfd says that its process has ended. Waits for that up to `timeout_ms`.
+/// Returns true if the process of a pidfd has ended. Waits for this up to `timeout_ms`.
 bool pidfd_ended(int pidfd, int timeout_ms);
 
 }  // namespace zero

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// QueuedPlane: how gradients and parameters travel on a device if ranks do not address each other's
-// memory.
+// QueuedPlane: the transfer of gradients and parameters between devices whose ranks do not address
+// each other's memory.
 #pragma once
 
 #include <cstddef>
@@ -14,19 +14,19 @@
 
 namespace zero {
 
-/// The types of a reduction: it makes f32 or f64 from any floating type.
+/// The types of a reduction. Any floating-point type can be summed in f32 or f64.
 struct SumTypes {
   DType from = DType::f32;
   DType sum = DType::f32;
-  bool adds = false;           // to the values at the sum's place; only if the comm sums_itself()
-  DType travels = DType::f32;  // of the sums of ranks on one host, between hosts
+  bool adds = false;           // accumulates into the destination; requires sums_itself()
+  DType travels = DType::f32;  // type in which the sums of each host are sent between hosts
 };
 
-/// How work of the data plane uses memory in its place.
+/// What the data plane uses a memory range for.
 enum class Use { reduce, gather };
 
-/// Sent: data that one rank sends to all. Summed: a sum of what all ranks have for one rank. Sizes
-/// are equal on every rank.
+/// Sent is data that one rank sends to all ranks. Summed is a sum over all ranks for one rank.
+/// Sizes are equal on every rank.
 struct Sent {
   void* data;
   size_t bytes;
@@ -34,14 +34,14 @@ struct Sent {
 };
 struct Summed {
   const void* send;
-  void* recv;  // of the root
+  void* recv;  // used on the root
   size_t count;
   int32_t root;
 };
 inline constexpr int32_t kAllRanks = INT32_MAX;
 
-/// A sum over ranks of this rank's chunk of `send`: `count` elements of each rank's. Chunks of
-/// others than the first `owners` ranks are padding: a comm need not sum them.
+/// A sum over ranks of this rank's chunk of `send`, which has one chunk of `count` elements for
+/// each rank. Only the first `owners` chunks contain data. A comm need not sum the others.
 struct Scattered {
   SumTypes types;
   const void* send;
@@ -50,8 +50,9 @@ struct Scattered {
   int32_t owners = kAllRanks;
 };
 
-/// Every rank's `bytes`, brought into `recv` in rank order. `send` may be this rank's part of it.
-/// Parts of others than the first `owners` ranks are padding: a comm need not bring them.
+/// A gather of `bytes` from every rank into `recv`, in rank order. `send` may be this rank's part
+/// of `recv`. Only the parts of the first `owners` ranks contain data. The others are padding,
+/// which a comm need not transfer.
 struct Gathered {
   const void* send;
   void* recv;
@@ -59,22 +60,22 @@ struct Gathered {
   int32_t owners = kAllRanks;
 };
 
-/// The data plane of a comm on a device. Its calls queue work on a stream, in the same order on
-/// every rank, inside a call. Their status is about that only; a later failure aborts the comm.
+/// The data plane of a comm on a device. Its functions queue work on a stream, in the same order on
+/// every rank, inside a call. Their status covers the queuing. A later failure aborts the comm.
 class QueuedPlane {
  public:
   virtual ~QueuedPlane() = default;
 
-  // Transfers that are given together begin together, and may end together. None of them is empty.
+  // Transfers passed in one call start together and may end together. None of them is empty.
 
-  /// Sums in the backend's order. If types are the same, `recv` may be this rank's chunk of `send`.
-  /// They must be the same unless the comm sums_itself().
+  /// Sums in the order of the backend. The types must be the same unless the comm sums_itself(). If
+  /// they are the same, `recv` may be this rank's chunk of `send`.
   virtual Status reduce_scatter(std::span<const Scattered> all, void* stream) = 0;
   Status reduce_scatter(SumTypes types, const void* send, void* recv, size_t count, void* stream) {
     const Scattered one{types, send, recv, count};
     return reduce_scatter({&one, count == 0 ? 0u : 1u}, stream);
   }
-  /// Does the same for ranks that own parts of different sizes.
+  /// Sums for ranks that own parts of different sizes.
   virtual Status reduce(SumTypes types, std::span<const Summed> all, void* stream) = 0;
   virtual Status all_gather(std::span<const Gathered> all, void* stream) = 0;
   Status all_gather(const void* send, void* recv, size_t bytes, void* stream) {
@@ -83,33 +84,33 @@ class QueuedPlane {
   }
   virtual Status broadcast(std::span<const Sent> all, void* stream) = 0;
 
-  /// Returns how many transfers should be given together if work could go on behind each of them:
-  /// more if a call costs the host much.
+  /// Returns how many transfers to pass in one call if work can start after each of them. The
+  /// number is larger if a call costs much host time.
   virtual size_t at_once() const { return 1; }
 
-  /// Returns the location of `base` if the backend can map its arena on other ranks, and so move
-  /// data there without copies of its own; if not, arena 0.
+  /// Returns the location of `base` if the backend can map its arena on other ranks, which saves
+  /// internal copies. Otherwise returns arena 0.
   virtual Location mappable(const void*) const { return {}; }
-  /// Maps the arena at `place`, where every rank has mappable memory, for the use that all ranks
-  /// have for it. Collective, in the same order on every rank, once for each arena.
+  /// Maps the arena at `place` for the given use. Every rank has mappable memory there. Collective,
+  /// in the same order on every rank, once for each arena.
   virtual Status map_arena(Use, const Location&) { return {}; }
-  /// True if map_arena() was called for that arena. It is then used at the same place on every rank
-  /// or not at all.
+  /// Returns true if map_arena() was called for that arena. Then either all ranks use it at the
+  /// same offset, or none does.
   virtual bool was_mapped(uint32_t) const { return false; }
 
-  /// The last reductions and the last gathers queued by any optimizer of the comm. The two never
-  /// run at once: each may wait for room on the device that the other holds.
+  /// The last reductions and the last gathers that any optimizer of the comm queued. The two never
+  /// run at the same time, because each may wait for device resources that the other holds.
   Event reduced, gathered;
 };
 
-// ---- Gates: how the streams of ranks that do address each other's memory wait for each other.
+// ---- Gates: how the streams of ranks that address each other's memory wait for each other.
 
-/// Places where the streams of ranks that read and write each other's memory wait for each other. A
-/// call passes some, in the same order on every rank, and never the same one twice in a row.
+/// Points at which the streams of ranks that access each other's memory wait for each other. A call
+/// passes some of them, in the same order on every rank, and never the same gate twice in a row.
 enum class Gate : uint32_t {
-  entered,    // gradients and parameters are as the call must find them
-  reread,     // the last records have been read
-  measured,   // the records of all are there
+  entered,    // gradients and parameters are ready for the call
+  reread,     // all ranks have read the last records
+  measured,   // the records of all ranks are written
   published,  // all parameters are written
 };
 inline constexpr size_t kGates = 4;
@@ -118,11 +119,11 @@ class Gates {
  public:
   virtual ~Gates() = default;
 
-  /// Makes later work on `stream` begin when all that every rank's stream held before this gate is
-  /// done. Inside a call. `rule` as in Device::wait.
+  /// Makes later work on `stream` start only after every rank's stream has finished the work queued
+  /// before this gate. Called inside a call. `rule` has the same meaning as in Device::wait.
   virtual Status pass(Gate gate, StreamHandle stream, const char* rule) = 0;
-  /// Returns a word that queued work behind a gate reads: it is not 0 once the comm is broken, and
-  /// then no gate holds anybody any more. nullptr if pass() itself fails then.
+  /// Returns a word that queued work reads after a gate. It becomes nonzero when the comm breaks,
+  /// and gates no longer block then. Returns nullptr if pass() itself fails in that case.
   virtual const uint32_t* broken() const = 0;
 };
 

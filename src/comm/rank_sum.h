@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums what all ranks, or hosts, have, in their order: for comms that bring it to the rank that it
-// is for.
+// Sums the contributions of all ranks or hosts in rank order, for comms that bring them to the rank
+// that needs the sum.
 #pragma once
 
 #include <cstddef>
@@ -19,19 +19,19 @@ class RankSum {
   explicit RankSum(int32_t count)
       : kernels_(kernel_table(best_isa())), parts_(static_cast<size_t>(count)) {}
 
-  /// Where each one's elements are.
+  /// Pointers to the elements of each part, set by the caller.
   std::span<const void*> parts() { return parts_; }
 
-  /// Sums `count` elements of each part, as Comm::reduce_scatter() says.
+  /// Sums `count` elements of each part as Comm::reduce_scatter() specifies.
   void add(SumTypes types, void* sums, size_t count) {
-    const FloatEnvironment environment;  // others' code may have left another
+    const FloatEnvironment environment;  // code of other libraries may have changed it
     if (types.adds)
       fold(kernels_, types.sum, types.from, sums, parts_, count);
     else
       reduce(types.sum, types.from, sums, count);
   }
 
-  /// Makes sums, and converts them to `to`, a type of sums or a narrower one.
+  /// Computes sums and converts them to `to`, which is the type of the sums or a narrower type.
   void make(DType from, DType to, void* sums, size_t count) {
     const FloatEnvironment environment;
     if (to == DType::f32 || to == DType::f64) return reduce(to, from, sums, count);
@@ -47,7 +47,7 @@ class RankSum {
     }
   }
 
-  /// Sums elements of each part, which lie in `all` one behind the other.
+  /// Sums elements of the parts, which lie one after another in `all`.
   void operator()(SumTypes types, const void* all, void* sums, size_t count) {
     for (size_t r = 0; r < parts_.size(); ++r)
       parts_[r] = static_cast<const std::byte*>(all) + r * count * size_of(types.from);

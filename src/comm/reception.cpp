@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rendezvous as who listens sees it. Whoever comes is a stranger until it has proved to be a
-// rank. Strangers are dropped and end nothing; a rank that disagrees ends the rendezvous for all.
+// The listening side of a rendezvous. A process that connects is a stranger until it has proved to
+// be a rank. A dropped stranger ends nothing. A rank that disagrees ends the rendezvous for all.
 #include <algorithm>
 #include <cerrno>
 
@@ -12,11 +12,11 @@
 namespace zero {
 namespace {
 
-constexpr int64_t kLingerMs = 1'000;  // to tell ranks that come after the rendezvous has failed
+constexpr int64_t kLingerMs = 1'000;  // to inform ranks that arrive after the rendezvous has failed
 constexpr int kSliceMs = 20;          // of a wait
 constexpr int kAcceptsAtOnce = 64;
 constexpr size_t kMostText = 4000;      // of a refusal
-constexpr size_t kMostStrangers = 256;  // beside one for every rank
+constexpr size_t kMostStrangers = 256;  // in addition to one for each rank
 
 }  // namespace
 
@@ -26,7 +26,7 @@ Status Reception::gather() {
     ZERO_TRY(wait_and_look());
     ZERO_TRY(accept());
     ZERO_TRY(hear_strangers());
-    for (Partner& one : guests_)  // a guest says nothing yet that is heard here
+    for (Partner& one : guests_)  // guests send nothing that is read here
       if (one.link != nullptr && one.link->ended()) return gone(one);
     if (seated_ == guests_.size()) break;
     if (deadline_.passed()) return deadline_passed();
@@ -54,7 +54,7 @@ Status Reception::await_ready() {
   return {};
 }
 
-/// Sleeps until something arrives, a slice at most. Then finds out who has died.
+/// Sleeps until something arrives, at most for one slice. Then checks which processes have died.
 Status Reception::wait_and_look() {
   std::vector<pollfd> polls;
   if (listener_.valid()) polls.push_back({listener_.get(), POLLIN, 0});
@@ -83,7 +83,7 @@ Status Reception::accept() {
       const int error = errno;
       if (error == EINTR || error == ECONNABORTED) continue;
       const bool full = error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
-      // The system says that it is full before it looks whether anybody has come.
+      // The system reports that it is full even if no connection is waiting.
       pollfd one{listener_.get(), POLLIN, 0};
       if (!full || os().poll(&one, 1, 0) <= 0) return {};
       if (strangers_.empty())
@@ -108,8 +108,8 @@ Status Reception::accept() {
   return {};
 }
 
-/// Drops one that has said nothing, if there is one, so that many who never do cannot crowd out a
-/// rank.
+/// Drops a stranger that has sent nothing, if there is one, so that silent strangers cannot crowd
+/// out a rank. Otherwise drops the oldest stranger.
 void Reception::drop_a_stranger() {
   const auto silent = std::find_if(strangers_.begin(), strangers_.end(),
                                    [](const Partner& one) { return !one.spoke(); });
@@ -138,15 +138,14 @@ Status Reception::hear_strangers() {
   return {};
 }
 
-/// Welcomes a stranger. Returns false if it is no rank.
+/// Welcomes a stranger. Returns false if it is not a rank.
 Result<bool> Reception::greet(Partner& stranger, Frame frame) {
   std::optional<Introduction> said = read<Introduction>(frame, FrameKind::hello);
   if (!said) return false;
-  if (stranger.pid != 0) said->pid = stranger.pid;  // else it is of another pid name space
+  if (stranger.pid != 0) said->pid = stranger.pid;  // 0 for a process of another pid namespace
   stranger.said = said;
   stranger.descriptors = std::move(frame.descriptors);
-  // Only a process that its descriptors introduce is a rank, and may end the rendezvous by what it
-  // says.
+  // Only a process that its descriptors introduce is a rank, and can end the rendezvous.
   Result<std::shared_ptr<Witness>> witness =
       meeting_.meet(stranger.descriptors, static_cast<pid_t>(said->pid));
   if (witness.failure().code() == ZERO_ERR_COMM) {
@@ -163,7 +162,7 @@ Result<bool> Reception::greet(Partner& stranger, Frame frame) {
   return true;
 }
 
-/// Checks a stranger's proof, and seats it. Returns false if it is no rank, or has its seat.
+/// Checks a stranger's proof, and seats it. Returns false if it is not a rank, or has been seated.
 Result<bool> Reception::confirm(Partner& stranger, const Frame& frame) {
   const Introduction& said = *stranger.said;
   const std::optional<Proof> proof = read<Proof>(frame, FrameKind::confirm);
@@ -185,7 +184,7 @@ Result<bool> Reception::confirm(Partner& stranger, const Frame& frame) {
   return false;
 }
 
-/// Returns what is wrong with what a rank says, or OK.
+/// Returns what is wrong with a rank's introduction, or OK.
 Status Reception::disagreement(const Partner& stranger) const {
   const Introduction& said = *stranger.said;
   if (said.world != meeting_.world)
@@ -206,8 +205,8 @@ Status Reception::disagreement(const Partner& stranger) const {
                               " and as ", said.process()));
 }
 
-/// Fails if a rank has died before it confirmed, because that ends the rendezvous as well. If users
-/// look alike, only those who have confirmed are ranks.
+/// Fails if a rank has died before it confirmed, because this also ends the rendezvous. If users
+/// cannot be distinguished, only strangers that have confirmed are ranks.
 Status Reception::lost(const Partner& stranger) const {
   if (stranger.witness == nullptr || !meeting_.knows_users || !stranger.died()) return {};
   ZERO_TRY(disagreement(stranger));
@@ -222,8 +221,8 @@ void Reception::seat(Partner& stranger) {
     limit_ms_ = said.limit_ms;
   }
   Partner& seated = guest(said.rank);
-  // Ranks of one process have the same witness. What introduced it is kept once, as a process may
-  // not have many descriptors.
+  // Ranks of one process have the same witness. Their descriptors are kept once, because a process
+  // may not have many descriptors.
   const bool known = std::ranges::any_of(guests_, [&](const Partner& one) {
     return one.witness != nullptr && one.witness == stranger.witness;
   });
@@ -247,7 +246,7 @@ Result<Frame> Reception::hear(Partner& guest, FrameKind kind) {
   return frame;
 }
 
-/// Checks what a guest says: a frame of `kind`, or why there never will be one.
+/// Returns OK for a frame of `kind` from a guest that is not ready yet, and otherwise a failure.
 Status Reception::check(const Partner& guest, const Frame& frame, FrameKind kind) const {
   if (frame.kind == kind && !guest.ready) return {};
   return meeting_.failed(frame.kind == FrameKind::refusal
@@ -255,7 +254,7 @@ Status Reception::check(const Partner& guest, const Frame& frame, FrameKind kind
                              : text(guest.said->name(), " sent an invalid reply"));
 }
 
-/// Says that a guest has gone; with its own words, if it had some.
+/// Returns the failure for a guest that has left, with the reason that it sent, if any.
 Status Reception::gone(Partner& guest) const {
   const std::optional<Frame> last = guest.link->take();
   if (last && last->kind == FrameKind::refusal) return check(guest, *last, FrameKind::ready);
@@ -263,7 +262,7 @@ Status Reception::gone(Partner& guest) const {
   return meeting_.failed(text(guest.said->name(), guest.end()));
 }
 
-/// Names the ranks that are not there, or not ready.
+/// Returns the names of the ranks that have not arrived, or are not ready.
 std::string Reception::missing() const {
   std::vector<std::string> late;
   for (size_t i = 0; i < guests_.size(); ++i) {
@@ -280,15 +279,15 @@ Status Reception::deadline_passed() const {
                                  : meeting_.absent(missing(), limit_ms_));
 }
 
-// ---- There will be no comm.
+// ---- Refusals.
 
 std::string Reception::explain(const Status& failure) const {
   if (failure.code() == ZERO_ERR_RENDEZVOUS) return failure.text();
   return meeting_.failed(text(mine_.name(), ": ", failure.text())).text();
 }
 
-/// Sends a refusal, and reads what came, because a connection that is closed over unread messages
-/// loses what was sent on it.
+/// Sends a refusal, and reads what has arrived, because closing a connection with unread messages
+/// discards what was sent on it.
 void Reception::refuse(Link& link, std::string_view why) const {
   link.send(FrameKind::refusal, 0, bytes_of(utf8_prefix(why, kMostText)));
   while (link.take()) {
@@ -306,15 +305,15 @@ void Reception::tell(Partner& one, std::string_view why) {
 void Reception::dismiss(const std::string& why) {
   for (Partner& one : guests_)
     if (one.link != nullptr) tell(one, why);
-  if (!meeting_.one_host) return;  // between hosts a stranger may be anybody
+  if (!meeting_.one_host) return;  // between hosts a stranger may be any process
   for (Partner& one : strangers_)
     if (one.link != nullptr && one.spoke()) tell(one, why);
   std::erase_if(strangers_, [](const Partner& one) { return one.link == nullptr; });
   if (listener_.valid()) linger(why);
 }
 
-/// Tells ranks that have not come yet, which would wait for nothing until their deadline. A rank
-/// that has been told and comes again means to begin anew, so it must try on until this is over.
+/// Informs ranks that arrive late, which would otherwise wait until their deadline. An informed
+/// rank that comes again starts a new rendezvous, so it must retry until this returns.
 void Reception::linger(const std::string& why) {
   const Deadline end = std::min(deadline_, Deadline(kLingerMs));
   while (static_cast<int32_t>(told_.size()) < expected_ - 1 && !end.passed()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What both sides of a rendezvous say of themselves and of each other.
+// Introductions of both sides of a rendezvous, and texts about them.
 #include "comm/rendezvous.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ Proof prove(std::span<const std::byte> word, Role role, int32_t rank, const Nonc
   return hmac_sha256(word, as_payload(said));
 }
 
-/// Returns "process 7 on HOST". What another host says is shown only as far as it is plain.
+/// Returns "process 7 on HOST". Another host's text ends before its first unprintable character.
 std::string Introduction::process() const {
   const std::string all = text_in(host);
   const auto end = std::find_if(all.begin(), all.end(), [](char c) { return c < '!' || c > '~'; });
@@ -53,7 +53,7 @@ Introduction Meeting::introduction() const {
 }
 
 bool Partner::died() const {
-  constexpr int64_t kEndMs = 100;  // between a connection's end and the kernel's word
+  constexpr int64_t kEndMs = 100;  // from the end of a connection to the kernel's report
   const Deadline deadline(kEndMs);
   while (!witness->ask()) {
     if (deadline.passed()) return false;

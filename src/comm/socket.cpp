@@ -18,7 +18,7 @@ namespace {
 constexpr int kBacklog = 4096;
 constexpr int kVanishedMs = 15'000;
 
-/// Opens a socket. Between processes of one host it keeps each message whole.
+/// Opens a socket. Between processes of one host it preserves message boundaries.
 int open_socket(const Place& place, Fd* out) {
   const int family = place.storage.ss_family;
   const int type = family == AF_UNIX ? SOCK_SEQPACKET : SOCK_STREAM;
@@ -26,7 +26,7 @@ int open_socket(const Place& place, Fd* out) {
   return out->valid() ? 0 : errno;
 }
 
-/// Lets a connection between hosts send at once, and notice in 15 s that a host has vanished.
+/// Makes a connection between hosts send at once, and detect within 15 s that a host has vanished.
 void tune(int fd) {
   const struct {
     int level, name, value;
@@ -35,18 +35,18 @@ void tune(int fd) {
       {IPPROTO_TCP, TCP_KEEPIDLE, 5}, {IPPROTO_TCP, TCP_KEEPINTVL, 2},
       {IPPROTO_TCP, TCP_KEEPCNT, 5},  {IPPROTO_TCP, TCP_USER_TIMEOUT, kVanishedMs},
   };
-  // Each makes the connection better, none is needed.
+  // Each option is an improvement, and none is required.
   for (const auto& row : rows)
     (void)os().setsockopt(fd, row.level, row.name, &row.value, sizeof row.value);
 }
 
-/// Lets one socket serve both versions, if it listens at every interface of version 6. Takes a port
-/// that is asked for, even if connections of a job that has ended still have it.
+/// Makes a socket that listens on all interfaces of IPv6 also serve IPv4. Takes a requested port
+/// even if connections of a job that has ended still use it.
 int prepare(const Place& place, int fd) {
   const int on = 1, off = 0;
   const auto* const in = reinterpret_cast<const sockaddr_in6*>(&place.storage);
   if (place.storage.ss_family == AF_UNIX) return 0;
-  if (in->sin6_port != 0)  // at the same place in both versions
+  if (in->sin6_port != 0)  // the port is at the same offset for both versions
     (void)os().setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   const bool both = place.storage.ss_family == AF_INET6 && IN6_IS_ADDR_UNSPECIFIED(&in->sin6_addr);
   if (!both || os().setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) == 0) return 0;

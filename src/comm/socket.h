@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sockets at which ranks find each other, by a name on one host or by an address between hosts.
-// None of these calls waits.
+// Sockets through which ranks find each other, by a name on one host or by an address between
+// hosts. None of these functions waits.
 #pragma once
 
 #include <sys/types.h>
@@ -12,7 +12,7 @@
 
 namespace zero {
 
-/// The place where a socket listens, or to which it connects.
+/// The address at which a socket listens, or to which it connects.
 struct Place {
   sockaddr_storage storage{};
   socklen_t bytes = 0;
@@ -21,24 +21,22 @@ struct Place {
   sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
 };
 
-/// Returns the place of a name that is in no file system. The name goes with the last descriptor of
-/// the process that listens there, kill -9 or not.
+/// Returns the place of an abstract name, which is not in a file system. The name is released with
+/// the last descriptor of the listening process, even after kill -9.
 Place place_of(std::string_view name);
 
 /// Listens at `place`. Returns 0, or the errno.
 int listen_at(const Place& place, Fd* listener);
 
-/// Starts a connection. It becomes writable once it stands or has failed; connect_error() tells
-/// which. Returns 0, or the errno.
+/// Starts a connection, which becomes writable when it is established or has failed.
+/// connect_error() returns which of the two happened. Returns 0, or the errno.
 int start_connect(const Place& place, Fd* connection);
 int connect_error(int fd);
 
-/// Accepts the next guest of a listener. The result is invalid, and errno says why, if there is
-/// none.
+/// Accepts the next connection. If there is none, the result is invalid and errno says why.
 Fd accept_connection(int listener);
 
-/// The process and user that made the other end of a connection on one host. The kernel vouches for
-/// them.
+/// The process and user at the other end of a connection on one host, as the kernel reports them.
 struct Identity {
   pid_t pid;
   uid_t uid;

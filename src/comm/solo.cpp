@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The comm of one rank: every exchange is with itself, so all else runs as on any other comm.
+// The comm of a single rank. Every exchange is with itself, so all other code runs as on any comm.
 #include <cstring>
 
 #include "base/text.h"

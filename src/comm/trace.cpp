@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each write ends the array, and the next one goes over that end. So the file is sound JSON between
-// two writes, whenever its process is killed.
+// Each write closes the JSON array, and the next write overwrites the closing bracket. So the file
+// is valid JSON between two writes, even if its process is killed.
 #include "comm/trace.h"
 
 #include <linux/fs.h>
@@ -27,12 +27,12 @@ namespace {
 
 constexpr size_t kEvents = 16384;
 constexpr std::chrono::milliseconds kPause{50};
-constexpr int64_t kDiskMs = 10'000;                   // for a disk that does not answer
+constexpr int64_t kDiskMs = 10'000;                   // for a disk that does not respond
 constexpr int64_t kMostFileBytes = int64_t{1} << 30;  // of a file
 constexpr size_t kChunkBytes = 65536, kEventBytes = 512, kMarkBytes = 8;
-// A new offset this close to the one in use is not worth events that no longer lie in each other.
+// The offset changes by larger steps only, because a change can break the nesting of events.
 constexpr int64_t kOffsetStepNs = 100'000;
-constexpr int kMostFiles = 1000;  // of one rank in one directory at one time
+constexpr int kMostFiles = 1000;  // of one rank in one directory at a time
 
 constexpr std::string_view kEnd = "\n]\n";
 
@@ -48,8 +48,7 @@ Status refused(const std::string& path, const char* what, int error) {
   return Status(ZERO_ERR_SYSTEM, text("'", path, "': ", what, ": ", errno_text(error)));
 }
 
-/// A file that is an array, an event a line. It keeps nothing of a piece that could not be written
-/// as a whole.
+/// A file with an array, one event per line. Discards a chunk that cannot be written completely.
 class EventLines {
  public:
   EventLines(Fd fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
@@ -57,7 +56,7 @@ class EventLines {
   const std::string& path() const { return path_; }
   bool full() const { return written_ + static_cast<int64_t>(used_) >= kMostFileBytes; }
 
-  /// Adds an event, as printf does, of kEventBytes at most.
+  /// Adds an event of at most kEventBytes, formatted as with printf.
   [[gnu::format(printf, 2, 3)]] Status add(const char* format, ...) {
     if (used_ + kEventBytes + kMarkBytes > kChunkBytes) ZERO_TRY(flush());
     mark(written_ == 0 && used_ == 0 ? "[\n" : ",\n");
@@ -89,7 +88,7 @@ class EventLines {
 
  private:
   void mark(std::string_view between) { used_ += between.copy(chunk_ + used_, kMarkBytes); }
-  /// Puts the end back where the last write left it. That takes no room on the disk.
+  /// Restores the closing bracket after the last complete write. This needs no space on the disk.
   void end_again() {
     used_ = 0;
     const int64_t length = written_ == 0 ? 0 : written_ + static_cast<int64_t>(kEnd.size());
@@ -104,7 +103,7 @@ class EventLines {
   char chunk_[kChunkBytes + kMarkBytes];
 };
 
-/// Makes the file of a seat, locked, under a name that nobody reads.
+/// Creates and locks the file of a rank under a temporary name that no reader looks for.
 Result<std::unique_ptr<EventLines>> make(const std::string& temporary, const std::string& path,
                                          const Trace::Seat& seat) {
   Fd fd = Fd::open([&] {
@@ -114,7 +113,7 @@ Result<std::unique_ptr<EventLines>> make(const std::string& temporary, const std
     });
   });
   if (!fd.valid()) return refused(path, "creating the file", errno);
-  (void)fd.lock();  // some file systems have none
+  (void)fd.lock();  // some file systems have no locks
   auto file = std::make_unique<EventLines>(std::move(fd), path);
   const auto width = static_cast<int>(text(seat.world - 1).size());  // viewers sort names as texts
   ZERO_TRY(
@@ -129,23 +128,24 @@ Result<std::unique_ptr<EventLines>> make(const std::string& temporary, const std
   return file;
 }
 
-/// Locks a file that has a name, so that no other job takes its place. False if a trace is being
-/// written there, or if another job's file has just taken its place.
+/// Locks a file that already has the name, so that no other job replaces it. Returns false if a
+/// trace is being written there, or if another job has just replaced the file.
 bool take_place(Fd& old) {
   struct stat info;
   return (old.lock() == 0 || errno != EWOULDBLOCK) && os().fstat(old.get(), &info) == 0 &&
          info.st_nlink > 0;
 }
 
-/// Gives a file its name, unless something stands there that is not `old`, which may be nothing.
+/// Gives a file its final name, unless a file other than `old` has it. `old` may be invalid.
 int rename_over(const Fd& old, const std::string& temporary, const std::string& path) {
   if (!old.valid()) return rename_to_new(AT_FDCWD, temporary, path);
   return uninterrupted(
       [&] { return os().renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(), 0); });
 }
 
-/// Makes the file of a seat whole, so that nobody reads one that does not say whose it is. It takes
-/// the place of one that an ended job left. The group gets a number if the rank has another there.
+/// Creates the file of a rank and renames it only after it identifies the rank, so that readers
+/// never see it without. Replaces a file that an ended job left. Appends a number to the group if
+/// the rank has another file there.
 Result<std::unique_ptr<EventLines>> create(const std::string& directory, Trace::Seat seat) {
   if (uninterrupted([&] { return os().mkdirat(AT_FDCWD, directory.c_str(), 0777); }) != 0 &&
       errno != EEXIST)
@@ -187,18 +187,18 @@ struct Trace::State {
   std::mutex mutex;
   std::condition_variable wake;
   bool on = false, ends = false;
-  std::vector<Event> events;  // room for kEvents
+  std::vector<Event> events;  // with room for kEvents
   uint64_t dropped = 0;
   int64_t offset_ns = 0;
   int32_t rank = 0;
-  std::unique_ptr<EventLines> file;  // the writer's
+  std::unique_ptr<EventLines> file;  // used by the writer
 
   Status write(const std::vector<Event>& taken, int64_t offset);
   Status write_all();
   Status run();
 };
 
-/// Writes events, and drops those for which the file has no room.
+/// Writes events. Drops those that do not fit in the file.
 Status Trace::State::write(const std::vector<Event>& taken, int64_t offset) {
   uint64_t lost = 0;
   for (const Event& event : taken) {
@@ -253,7 +253,7 @@ Status Trace::State::write_all() {
   return file->flush();
 }
 
-/// The writer's life.
+/// The main function of the writer thread.
 Status Trace::State::run() {
   log_as(rank);
   Status status;
@@ -267,7 +267,7 @@ Status Trace::State::run() {
   const std::lock_guard lock(mutex);
   on = false;
   ended = std::move(file);
-  return status;  // and the file is closed without the lock
+  return status;  // and closes the file after the lock is released
 }
 
 Trace::Trace(Device* device) : device_(device), state_(std::make_shared<State>()) {}
@@ -290,14 +290,14 @@ Status Trace::start(const std::string& directory, const Seat& seat) {
   state.ends = false;
   writer_ = {};
   ZERO_TRY(writer_.start([shared = state_] { return shared->run(); }));
-  state.file = std::move(file);  // the writer has waited for the lock
+  state.file = std::move(file);  // the writer waits for the lock until then
   state.on = true;
   on_.store(true, std::memory_order_relaxed);
   return {};
 }
 
 Status Trace::stop() {
-  Apart<Status> writer;  // as another thread may start the next one
+  Apart<Status> writer;  // another thread may start the next writer
   {
     const std::lock_guard lock(state_->mutex);
     if (!on_.exchange(false)) return wrong_state("no trace is being written");
@@ -316,7 +316,7 @@ void Trace::add(Kind kind, std::string_view name, int64_t begin_ns, int64_t end_
   if (!on()) return;
   Event event{begin_ns, end_ns, value, this_thread(), kind, {}};
   name = name.substr(0, sizeof event.name - 1);
-  // What would end a string of JSON stands in no name of the library's own.
+  // No name in the library contains a character that would end a JSON string.
   std::transform(name.begin(), name.end(), event.name, [](char c) {
     return static_cast<unsigned char>(c) < 0x20 || c == '"' || c == '\\' ? '?' : c;
   });

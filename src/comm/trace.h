@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The trace of one seat: what its threads did, and for whom they waited, as a file of Chrome's
-// Trace Event Format; and, on a device, as ranges for the device's own tools. Threads note events
-// in memory of a fixed size; one more thread writes them, so nobody waits for the disk. What finds
-// no room is dropped and counted.
+// The trace of one rank of a comm. It records what the threads did and which ranks they waited for,
+// in a file in Chrome's Trace Event Format. On a device it also marks ranges for the device's own
+// tools. Threads record events in a fixed amount of memory, and another thread writes them, so that
+// no thread waits for the disk. Events that find no room are dropped and counted.
 #pragma once
 
 #include <sys/types.h>
@@ -25,34 +25,34 @@ class Trace {
  public:
   enum class Kind : uint8_t { call, phase, transfer, wait };
 
-  /// What a file says of its seat.
+  /// What a file says about its rank.
   struct Seat {
-    std::string group;  // tells comms of one rank apart; "" for the first
+    std::string group;  // distinguishes comms of one rank; "" for the first
     int32_t rank;
     int32_t world;
     const char* comm;
   };
 
-  /// `device`: whose tools see ranges, also while there is no file; or null.
+  /// The tools of `device` see ranges even while no file is written. `device` may be null.
   explicit Trace(Device* device);
   ~Trace();
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
 
-  /// Begins a file in `directory`, which is made if it is not there.
+  /// Begins a file in `directory`, which is created if it does not exist.
   Status start(const std::string& directory, const Seat& seat);
-  /// Ends the file. Fails if it lacks something that the disk refused.
+  /// Ends the file. Fails if the file is incomplete because of a disk error.
   Status stop();
   bool on() const { return on_.load(std::memory_order_relaxed); }
 
-  /// Notes what this thread did. `value`: the rank that a wait was for (-1: unknown), the bytes of
-  /// a transfer.
+  /// Records what this thread did. `value` is the rank that a wait was for (-1 if unknown), or the
+  /// number of bytes of a transfer.
   void add(Kind kind, std::string_view name, int64_t begin_ns, int64_t end_ns, int64_t value = 0);
 
   /// Begins a range for the device's tools.
   DeviceRange range(const char* name) const { return {device_, name}; }
 
-  /// From now on `offset_ns` is added to times, to make them rank 0's.
+  /// Sets the offset that is added to later times to convert them to rank 0's clock.
   void set_offset_ns(int64_t offset_ns);
 
  private:
@@ -61,11 +61,11 @@ class Trace {
 
   Device* const device_;
   std::atomic<bool> on_{false};
-  const std::shared_ptr<State> state_;  // also the writer's, which may outlive this
+  const std::shared_ptr<State> state_;  // shared with the writer, which may outlive this object
   Apart<Status> writer_;
 };
 
-/// Notes what a thread does while this lives.
+/// Records what a thread does during the lifetime of this object.
 class Span {
  public:
   Span(Trace& trace, Trace::Kind kind, const char* name, size_t bytes = 0)
@@ -90,7 +90,7 @@ class Span {
   const int64_t begin_ns_;
 };
 
-/// A phase of a call: its time is also added to a counter.
+/// Records a phase of a call, and adds its duration to a counter.
 class TimedSpan {
  public:
   TimedSpan(Trace& trace, const char* name, double& seconds)

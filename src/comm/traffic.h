@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank and the ranks of other hosts have sent each other. Headers of whatever carries it are
-// not in it, nor are signs of life and what breaks a comm.
+// Counts the data that a rank exchanges with ranks of other hosts. Headers of the transport,
+// progress messages and failure messages are not counted.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ struct Traffic {
     Count sent, received;
   };
   Flow data;     // gradients and parameters
-  Flow control;  // what ranks agree on, and broadcasts
+  Flow control;  // control messages and broadcasts
 };
 
 }  // namespace zero

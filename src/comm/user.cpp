@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The comm over an engine's own collectives. Ranks share no memory and no decision word. If a
-// function fails here, nobody knows what it did elsewhere, so this seat breaks by itself.
+// The comm over an engine's own collectives. Ranks share neither memory nor a decision word. If a
+// function fails here, its result on other ranks is unknown, so only this rank's comm breaks.
 #include <cxxabi.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace zero {
 namespace {
 
-constexpr size_t kBroadcastBytes = 256u << 10;  // a rank, in one exchange
+constexpr size_t kBroadcastBytes = 256u << 10;  // of one rank, in one exchange
 
 class UserComm final : public Comm {
  public:
@@ -71,7 +71,7 @@ class UserComm final : public Comm {
 
   Result<std::shared_ptr<Comm>> make_child(Call& call, std::span<const int32_t> members,
                                            int32_t place, int32_t color) override {
-    // A rank without the function must not leave the others inside theirs.
+    // A rank without the function must not leave the other ranks inside it.
     const bool able = functions_.split != nullptr;
     ZERO_TRY(call.vote(
         "able",
@@ -105,13 +105,13 @@ class UserComm final : public Comm {
     return {};
   }
 
-  /// Counts what every rank sends to every other, as if nothing that the engine does made it less.
+  /// Counts the bytes that every rank sends to every other rank, even if the engine sends fewer.
   void count_all(Traffic::Flow& flow, size_t bytes) const {
     flow.sent.add(bytes, world() - 1);
     flow.received.add(bytes, world() - 1);
   }
 
-  /// What the engine made for a child, until a comm has it.
+  /// The context that the engine created for a child, until a comm owns it.
   struct ChildCtx {
     const UserComm& of;
     void* ctx = nullptr;
@@ -120,17 +120,17 @@ class UserComm final : public Comm {
     }
   };
 
-  /// Calls the engine's function. Returns what went wrong, empty if nothing, because an exception
-  /// of the engine's must not unwind libzero.
+  /// Calls an engine's function. Returns what went wrong, or an empty string, because an exception
+  /// of the engine must not unwind libzero.
   template <class Function>
   static std::string stopped(Function&& function) {
-    const FloatEnvironment environment;  // its end undoes what the engine changes
+    const FloatEnvironment environment;  // restores what the engine changes
     try {
       const Code code = function();
       return code == ZERO_OK ? std::string() : text("returned ", code);
 #ifdef __GLIBCXX__
     } catch (const abi::__forced_unwind&) {
-      // The thread is being cancelled: that must go on. libc++ enters no handler then.
+      // The thread is being cancelled, which must continue. libc++ enters no handler in this case.
       throw;
 #endif
     } catch (...) {
@@ -154,8 +154,8 @@ class UserComm final : public Comm {
     return failure_status();
   }
 
-  /// Tells all ranks if the split has failed somewhere. The exchange still works, so all seats
-  /// break at once, with one sentence.
+  /// Reports to all ranks if the split failed on some rank. Exchanges still work, so all ranks'
+  /// comms break at once with the same message.
   Status tell_split(Call& call, const std::string& problem) {
     const std::vector<std::string> problems = ZERO_TRY(call.gather("split", problem));
     for (size_t r = 0; r < problems.size(); ++r)

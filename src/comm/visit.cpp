@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rendezvous as a guest sees it. It visits rank 0, or in a tree another one: its root.
+// The guest's side of a rendezvous. It connects to its root: rank 0, or another rank in a tree.
 #include <algorithm>
 #include <cerrno>
 
@@ -13,13 +13,13 @@ namespace {
 
 constexpr int64_t kFirstRetryMs = 1;
 constexpr int64_t kLastRetryMs = 20;
-constexpr int64_t kNextMs = 250;  // to the next place, while those before may still answer
+constexpr int64_t kNextMs = 250;  // before the next place; earlier ones may still answer
 constexpr const char* kNotTried = "not tried";
-constexpr int kDeathMs = 100;  // until a pidfd tells of a process whose connection is closed
+constexpr int kDeathMs = 100;  // from a connection's end to the report of the pidfd
 
-/// One place, and how far this rank has come there.
+/// One place, and the state of this rank's attempt there.
 struct Door {
-  Deadline pause{0};  // before it is tried
+  Deadline pause{0};  // before the next attempt
   int64_t retry_ms = kFirstRetryMs;
   Fd connecting;
   Partner root;  // the rank that answers there
@@ -31,7 +31,7 @@ std::string name_of(const Partner& root) {
   return root.said && root.pid == 0 ? root.said->name() : text("rank 0 (process ", root.pid, ")");
 }
 
-/// Says in a rendezvous's words that rank 0 is silent, or has ended.
+/// Converts a failure to the message that rank 0 does not answer, or has ended.
 Status explain(const Meeting& meeting, const Partner& root, Status failure) {
   if (failure.code() == ZERO_ERR_COMM) return meeting.failed(text(name_of(root), root.end()));
   if (failure.code() != ZERO_ERR_TIMEOUT) return failure;
@@ -78,7 +78,7 @@ class Visit {
   }
 
  private:
-  /// Tries one place. Returns true once rank 0 has given this rank a seat there.
+  /// Tries one place. Returns true if rank 0 has seated this rank there.
   Result<bool> knock(size_t at) {
     Door& door = doors_[at];
     if (door.root.link != nullptr) return listen_at(at);
@@ -135,7 +135,7 @@ class Visit {
 
   Result<bool> hear(size_t at, Frame frame) {
     Door& door = doors_[at];
-    // Between hosts anybody may answer. On one host it is a process of this user.
+    // Between hosts any process may answer. On one host it is a process of this user.
     if (frame.kind == FrameKind::refusal && (meeting_.one_host || confirmed_))
       return Status(ZERO_ERR_RENDEZVOUS, text_of(frame));
     if (frame.kind == FrameKind::seated && confirmed_) {
@@ -160,13 +160,13 @@ class Visit {
     return false;
   }
 
-  /// Leaves a place where rank 0 is not. Fails on one host, where the name is rank 0's alone.
+  /// Leaves a place that is not rank 0's. Fails on one host, where only rank 0 has the name.
   Result<bool> not_rank_0(size_t at, std::string_view what) {
     if (meeting_.one_host) return meeting_.failed(what);
     return leave(at, text("the process there is not rank ", meeting_.root));
   }
 
-  /// Leaves a place, to come again soon.
+  /// Leaves a place for now, and schedules the next attempt.
   Result<bool> leave(size_t at, std::string obstacle) {
     confirmed_.reset();
     obstacles_[at] = std::move(obstacle);
@@ -209,7 +209,7 @@ class Visit {
   Watch watch_{meeting_.patience()};
   std::vector<Door> doors_;  // by place
   std::vector<std::string> obstacles_ = std::vector<std::string>(places_.size(), kNotTried);
-  std::optional<size_t> confirmed_;  // the one place where this rank asks for its seat
+  std::optional<size_t> confirmed_;  // the only place at which this rank has asked for its seat
 };
 
 }  // namespace
@@ -228,7 +228,7 @@ Result<Frame> hear_root(const Meeting& meeting, Partner& root, FrameKind kind) {
 
 Status deliver_to_root(const Meeting& meeting, Partner& root) {
   Status sent = deliver(*root.link, until_verdict(meeting, root));
-  // Rank 0 may have gone already; what it said before is still here.
+  // Rank 0 may already have left, but its last frames can still be read.
   if (sent.code() == ZERO_ERR_COMM) return hear_root(meeting, root, FrameKind::ready).failure();
   return explain(meeting, root, std::move(sent));
 }

@@ -12,9 +12,9 @@ namespace zero {
 namespace {
 
 constexpr int64_t kAbsenceNs = 1'000'000'000;
-constexpr int64_t kMostLimits = 2;  // of absence in one wait
+constexpr int64_t kMostLimits = 2;  // of absence in one wait, in limits
 constexpr int64_t kLongMs = 10'000;
-constexpr size_t kNamed = 8;  // ranks in one sentence
+constexpr size_t kNamed = 8;  // ranks in one message
 
 }  // namespace
 
@@ -56,7 +56,7 @@ std::vector<Missing> Watch::late_of(std::span<const Missing> missing) const {
 
 int64_t Watch::slice_ms() const {
   constexpr int64_t kShortestMs = 20, kLongestMs = 100;
-  constexpr int64_t kLooks = 50;  // in the time that a wait has taken so far
+  constexpr int64_t kLooks = 50;  // per time waited so far
   return std::clamp((now_ns_ - start_ns_) / 1'000'000 / kLooks, kShortestMs, kLongestMs);
 }
 

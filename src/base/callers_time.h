@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The time that a thread spends in functions of the caller's, which waits must tell from time in
-// which the thread did not run.
+// Measures the time that a thread spends in functions of the caller. Waits must distinguish it from
+// time in which the thread did not run.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@ namespace zero {
 class CallersTime {
  public:
   CallersTime() : begin_ns_(now_ns()), before_ns_(spent_ns_) {}
-  /// A function inside another one counts once.
+  /// Nested functions count once.
   ~CallersTime() { spent_ns_ = before_ns_ + (now_ns() - begin_ns_); }
   CallersTime(const CallersTime&) = delete;
   CallersTime& operator=(const CallersTime&) = delete;
 
-  /// Returns how long this thread has been in such functions so far.
+  /// Returns the total time that this thread has spent in such functions.
   static int64_t spent_ns() { return spent_ns_; }
 
  private:

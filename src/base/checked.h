@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arithmetic on sizes that come from outside: an overflow returns nullopt and never wraps.
+// Arithmetic on sizes from outside. An overflow returns nullopt instead of wrapping.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,7 @@ std::optional<Integer> checked_multiply(Integer a, Integer b) {
   return product;
 }
 
-/// Returns the least multiple of `step` that is at least `value`. Both must be too small to
-/// overflow.
+/// Returns the smallest multiple of `step` that is at least `value`. The result must not overflow.
 template <class Integer>
 constexpr Integer round_up(Integer value, Integer step) {
   return (value + step - 1) / step * step;

@@ -13,9 +13,9 @@
 namespace zero {
 namespace {
 
-constexpr size_t kMountsBytes = 256 * 1024;  // of which the table of mounts has at most so many
+constexpr size_t kMountsBytes = 256 * 1024;  // the most that is read of the table of mounts
 constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
-constexpr uint64_t kNoLimit = uint64_t{1} << 62;  // version 1 has a number for "max"
+constexpr uint64_t kNoLimit = uint64_t{1} << 62;  // version 1 reports a number for "max"
 
 std::vector<std::string_view> split(std::string_view text, char at) {
   std::vector<std::string_view> parts;
@@ -37,7 +37,7 @@ std::optional<uint64_t> number_in(std::string_view text) {
   return value;
 }
 
-/// Returns the number behind a word that begins a line, as in /proc/meminfo and memory.stat.
+/// Returns the number after a word at the start of a line, as in /proc/meminfo and memory.stat.
 uint64_t number_behind(std::string_view text, std::string_view word) {
   for (const std::string_view line : split(text, '\n')) {
     const auto words = split(line, ' ');
@@ -46,10 +46,10 @@ uint64_t number_behind(std::string_view text, std::string_view word) {
   return 0;
 }
 
-/// A folder with the limits of a control group.
+/// A directory with the limits of a control group.
 struct ControlGroup {
   std::string folder;
-  bool second;  // of version 2
+  bool second;  // cgroup version 2
 
   std::string path(const char* first_name, const char* second_name) const {
     return text(folder, "/", second ? second_name : first_name);
@@ -57,7 +57,7 @@ struct ControlGroup {
   std::string read(const char* first_name, const char* second_name) const {
     return read_small_file(path(first_name, second_name).c_str());
   }
-  /// Returns a limit less what is used of it, or kUnlimited.
+  /// Returns the unused part of a limit, or kUnlimited.
   uint64_t left(const char* first_name, const char* second_name, const char* first_used,
                 const char* second_used) const {
     const auto limit = number_in(read(first_name, second_name));
@@ -66,8 +66,8 @@ struct ControlGroup {
   }
 };
 
-/// Returns this process's group by a line of /proc/self/cgroup, "4:memory:/path", or "0::/path" for
-/// version 2.
+/// Returns this process's group from a line of /proc/self/cgroup, which is "4:memory:/path" in
+/// version 1 and "0::/path" in version 2.
 std::string_view path_of_process(std::string_view groups, std::string_view controller,
                                  bool second) {
   for (const std::string_view line : split(groups, '\n')) {
@@ -79,14 +79,14 @@ std::string_view path_of_process(std::string_view groups, std::string_view contr
   return "/";
 }
 
-/// Returns the groups that limit this process by `controller`, from its own upwards. In a container
-/// the path may be one of the host's, of which only a part is mounted.
+/// Returns the groups whose `controller` limits this process, from its own group upwards. In a
+/// container the path may be a path of the host, of which only a part is mounted.
 std::vector<ControlGroup> groups_by(std::string_view controller) {
   const std::string of_process = read_small_file("/proc/self/cgroup");
   const std::string mounts = read_small_file("/proc/self/mountinfo", kMountsBytes);
   std::vector<ControlGroup> found;
   for (const std::string_view line : split(mounts, '\n')) {
-    // "32 31 0:29 /root /mounted/at rw,relatime - cgroup cgroup rw,memory"
+    // The format is "32 31 0:29 /root /mounted/at rw,relatime - cgroup cgroup rw,memory".
     const auto words = split(line, ' ');
     const auto dash = std::ranges::find(words, "-") - words.begin();
     if (words.size() < static_cast<size_t>(dash) + 4 || dash < 5) continue;
@@ -105,12 +105,12 @@ std::vector<ControlGroup> groups_by(std::string_view controller) {
   return found;
 }
 
-/// Returns how much memory a group's limits leave, with the cache that would give way.
+/// Returns how much memory the limits of a group leave, including reclaimable file cache.
 uint64_t memory_left(const ControlGroup& group, uint64_t swap_left) {
   const uint64_t left =
       group.left("memory.limit_in_bytes", "memory.max", "memory.usage_in_bytes", "memory.current");
   if (left == kUnlimited) return kUnlimited;
-  // Of version 1 the limit is that of memory and swap together.
+  // In version 1 this limit is for memory and swap together.
   const uint64_t swap = group.left("memory.memsw.limit_in_bytes", "memory.swap.max",
                                    "memory.memsw.usage_in_bytes", "memory.swap.current");
   const std::string statistics = group.read("memory.stat", "memory.stat");
@@ -136,7 +136,7 @@ std::vector<MemoryLimit> memory_limits() {
     const uint64_t left = memory_left(group, swap);
     if (left == kUnlimited) continue;
     struct stat info;
-    // Containers see one group by several paths, and a process perhaps by several mounts.
+    // Containers see one group under several paths, and one process may see it in several mounts.
     const bool known = os().fstatat(AT_FDCWD, group.folder.c_str(), &info, 0) == 0;
     const uint64_t number = id(known ? text(info.st_dev, " ", info.st_ino) : group.folder);
     if (std::ranges::find(limits, number, &MemoryLimit::id) != limits.end()) continue;

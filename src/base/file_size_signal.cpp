@@ -23,7 +23,7 @@ bool is_pending() {
 }  // namespace
 
 FileSizeSignal::FileSizeSignal() {
-  if (is_pending()) return;  // the caller blocks it already, and this one is the caller's
+  if (is_pending()) return;  // the caller already blocks the signal, and this one is the caller's
   const sigset_t set = only_file_size();
   sigset_t before;
   held_ = pthread_sigmask(SIG_BLOCK, &set, &before) == 0 && sigismember(&before, SIGXFSZ) == 0;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The limit of the size of files (ulimit -f), which also holds for memory that processes share.
+// The file size limit (ulimit -f), which also applies to shared memory.
 #pragma once
 
 namespace zero {
 
-/// Blocks SIGXFSZ on this thread, and takes away one that was raised. So what goes past the
-/// limit is an error, not the signal that ends a program.
+/// Blocks SIGXFSZ on this thread, and discards one that was raised. Exceeding the limit is then an
+/// error instead of a signal that ends the program.
 class FileSizeSignal {
  public:
   FileSizeSignal();
@@ -14,7 +14,7 @@ class FileSizeSignal {
   FileSizeSignal& operator=(const FileSizeSignal&) = delete;
 
  private:
-  bool held_ = false;  // by us, not by the caller before
+  bool held_ = false;  // by this object, not by the caller before
 };
 
 }  // namespace zero

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads and writes the control registers of vector arithmetic. It has a file of its own, so that it
+// Reads and writes the control registers of vector arithmetic. It is in a separate file, so that it
 // is not inlined into arithmetic that must see the change.
 #include "base/float_environment.h"
 
@@ -45,7 +45,7 @@ void write_control(uint64_t control) { std::fesetround(static_cast<int>(control)
 
 FloatEnvironment::FloatEnvironment() : saved_(read_control()) { write_control(kStandard); }
 
-// On x86 this also takes back the sticky exception flags that our arithmetic has raised.
+// On x86 this also restores the sticky exception flags, which libzero's arithmetic may have set.
 FloatEnvironment::~FloatEnvironment() { write_control(saved_); }
 
 }  // namespace zero

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// While it exists, this thread rounds to nearest and keeps denormals, whatever the caller has set.
-// Its destructor restores the caller's settings.
+// While a FloatEnvironment exists, this thread rounds to nearest and keeps denormals, whatever the
+// caller has set. The destructor restores the caller's settings.
 #pragma once
 
 #include <cstdint>

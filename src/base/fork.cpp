@@ -14,17 +14,17 @@
 namespace zero {
 namespace {
 
-// For changes, which a lost file server makes endless, and for forks, whose handlers of others may
-// wait for a thread that is about to make a change.
+// Limits waits for changes, which never end if a file server is lost, and waits for forks, whose
+// fork handlers may wait for a thread that is about to make a change.
 constexpr int64_t kForkMs = 100;
 constexpr int kWordBits = 64;
-constexpr int kMost = 1 << 20;  // what Linux lets a process open, unless it is told to allow more
+constexpr int kMost = 1 << 20;  // the default of Linux's fs.nr_open
 
-// A bit a descriptor. Only pages that are used take memory.
+// One bit for each descriptor. Only pages that are used need memory.
 constinit std::atomic<uint64_t> noted[kMost / kWordBits] = {};
-constinit std::atomic<int> changes{0};           // under way, of all threads
-constinit std::atomic<int> forks{0};             // under way
-constinit thread_local int changes_of_mine = 0;  // a signal's handler may fork in one of them
+constinit std::atomic<int> changes{0};           // in progress, in all threads
+constinit std::atomic<int> forks{0};             // in progress
+constinit thread_local int changes_of_mine = 0;  // a signal handler may fork during one
 
 void before_fork() {
   forks++;
@@ -37,19 +37,20 @@ void before_fork() {
 
 void in_parent() { forks--; }
 
-/// Only closes: to unlock would unlock for the parent, too. It is no call that a test may count.
+/// Only closes the descriptors, because unlocking would also unlock them for the parent. Does not
+/// use os(), so that tests do not count these calls.
 void in_child() {
-  changes = changes_of_mine;  // other threads are not here
+  changes = changes_of_mine;  // other threads do not exist in the child
   forks = 0;
   for (int word = 0; word < kMost / kWordBits; ++word) {
-    if (noted[word].load() == 0) continue;  // a page that nobody wrote stays none
+    if (noted[word].load() == 0) continue;  // do not allocate pages that were never written
     for (uint64_t bits = noted[word].load(); bits != 0; bits &= bits - 1)
       real_system_calls().close(word * kWordBits + std::countr_zero(bits));
     noted[word].store(0);
   }
 }
 
-/// Registers the handlers, at the latest try that finds memory for them.
+/// Registers the handlers. If there is no memory for them, the next call tries again.
 void watch_forks() {
   static constinit std::atomic<bool> registered{false};
   static constinit std::mutex mutex;
@@ -65,7 +66,7 @@ DescriptorChange::DescriptorChange() {
   watch_forks();
   changes_of_mine++;
   const Deadline deadline(kForkMs);
-  // Counted first, so that either this thread sees the fork or the fork sees this change.
+  // Incremented first, so that either this thread sees the fork or the fork sees this change.
   for (changes++; forks > 0 && changes_of_mine == 1 && !deadline.passed(); changes++) {
     changes--;
     // Wait: a slice of kForkMs, in which the other thread forks.

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a forked child must not keep. Descriptors of the library mean that this process lives, or
-// hold locks and names; fork() closes them in the child, whichever thread called it. Children of
+// Closes libzero's descriptors in forked children. The descriptors show that this process is alive,
+// or hold locks and names. fork() closes them in the child, whichever thread calls it. Children of
 // vfork and _Fork keep them until they exec.
 #pragma once
 
 namespace zero {
 
-/// Stands while a descriptor is made or closed. No other thread forks between the system's change
-/// and the note of it, unless one of both takes so long that the other gives up waiting for it.
+/// Exists while a descriptor is opened or closed. No other thread forks between the system call and
+/// the note of it, unless one of the two takes so long that the other stops waiting.
 class DescriptorChange {
  public:
   DescriptorChange();
@@ -16,9 +16,10 @@ class DescriptorChange {
   DescriptorChange& operator=(const DescriptorChange&) = delete;
 };
 
-/// Notes that a descriptor is the library's.
+/// Notes that a descriptor belongs to libzero.
 void note_descriptor(int fd);
-/// Notes that it no longer is. Returns false if it was not: a forked child has closed it.
+/// Removes the note. Returns false if there was none, because a forked child has closed the
+/// descriptor.
 bool forget_descriptor(int fd);
 
 }  // namespace zero

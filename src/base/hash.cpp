@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiles in XXH3 from the system's header, so the library needs no other one at run time.
+// Compiles XXH3 from the system's header, so that the library needs no other library at run time.
 #include "base/hash.h"
 
 #define XXH_INLINE_ALL
@@ -13,7 +13,7 @@ uint64_t hash64(std::span<const std::byte> bytes) {
 
 Digest hash128(std::span<const std::byte> bytes) {
   const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
-  return {hash.high64, hash.low64};  // the order in which xxhsum writes them
+  return {hash.high64, hash.low64};  // the order in which xxhsum prints them
 }
 
 std::string hex(uint64_t value) {

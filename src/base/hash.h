@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// XXH3: finds accidents and disagreement, but does not protect against tampering.
+// XXH3 hashes, which detect accidental differences but do not protect against tampering.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ using Digest = std::array<uint64_t, 2>;
 uint64_t hash64(std::span<const std::byte> bytes);
 Digest hash128(std::span<const std::byte> bytes);
 
-/// Returns 16 or 32 lower-case hexadecimal digits.
+/// Return 16 or 32 lower-case hexadecimal digits.
 std::string hex(uint64_t value);
 std::string hex(const Digest& digest);
 

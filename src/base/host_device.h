@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions that nvcc compiles for devices too. Only headers have them.
+// Macros for functions that nvcc also compiles for devices. Only headers use them.
 #pragma once
 
 #ifdef __CUDACC__
@@ -8,5 +8,5 @@
 #define ZERO_HOST_DEVICE
 #endif
 
-/// A function of one element becomes part of its loop, and so uses that loop's instruction set.
+/// A function of one element. It is inlined into a loop, and so uses the loop's instruction set.
 #define ZERO_ELEMENT ZERO_HOST_DEVICE inline __attribute__((always_inline))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// As for the log, the function is copied under a lock and called outside it.
+// As in log.cpp, the function is copied under a lock and called without it.
 #include "base/interrupt.h"
 
 #include <atomic>
@@ -20,10 +20,10 @@ void* function_ctx = nullptr;
 std::atomic<bool> is_set{false};
 
 struct Thread {
-  int calls = 0;         // that it is inside
-  int64_t asked_ns = 0;  // when it last asked, or began to wait
+  int calls = 0;         // number of calls that the thread is in
+  int64_t asked_ns = 0;  // time of the last query, or of the first poll of a call
   bool interrupted = false;
-  bool told = false;  // in this call
+  bool told = false;  // interrupted() has returned true in this call
 };
 thread_local Thread thread;
 

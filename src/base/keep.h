@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps objects until the process ends, because a device or a library may use them for ever.
+// Keeps objects until the process ends, because a device or a library may always use them.
 #pragma once
 
 #include <atomic>
@@ -9,7 +9,7 @@
 
 namespace zero {
 
-/// Keeps an object and never destroys it; leak checkers can reach it. Any thread may call this.
+/// Keeps an object and never destroys it. Leak checkers can reach it. Any thread may call this.
 template <class Kept>
 void keep_for_ever(Kept kept) noexcept {
   struct Place {
@@ -18,7 +18,7 @@ void keep_for_ever(Kept kept) noexcept {
   };
   static std::atomic<Place*> all{nullptr};
   auto* const place = new (std::nothrow) Place{std::move(kept), nullptr};
-  if (place == nullptr) {  // no memory: lose it rather than destroy it
+  if (place == nullptr) {  // out of memory: leak the object rather than destroy it
     alignas(Kept) std::byte lost[sizeof(Kept)];
     new (lost) Kept(std::move(kept));
     return;

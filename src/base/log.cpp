@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The callback is copied under a lock and called outside it, so one that blocks holds up its own
-// caller only. The level is a variable of its own, so a log that is off costs one load.
+// The callback is copied under a lock and called without it, so a callback that blocks delays only
+// its own caller. The level is a separate variable, so a disabled log costs one load.
 #include "base/log.h"
 
 #include <stdlib.h>
@@ -20,10 +20,10 @@ namespace zero {
 namespace {
 
 constexpr size_t kLongestBytes = 4095;
-constexpr size_t kPipeBytes = 4096;  // PIPE_BUF: longer writes could mix with other ranks'
+constexpr size_t kPipeBytes = 4096;  // PIPE_BUF; longer writes could interleave
 constexpr int kPrintMs = 1'000;
-constexpr int32_t kAsAsked = -1;                                // without a callback, by ZERO_LOG
-constexpr const char* kWords[] = {"error", "warning", "info"};  // for the levels, from 1 on
+constexpr int32_t kAsAsked = -1;                                // use ZERO_LOG
+constexpr const char* kWords[] = {"error", "warning", "info"};  // for the levels, starting at 1
 
 std::mutex sink_mutex;
 zero_log_fn callback = nullptr;
@@ -31,8 +31,8 @@ void* callback_ctx = nullptr;
 std::atomic<int32_t> highest_level{kAsAsked};
 thread_local int32_t speaker = -1;
 
-/// Prints one line, by one write, so that lines of several ranks do not mix. A line that nobody
-/// takes is lost, because no rank may hang, or die by SIGPIPE, for the sake of its log.
+/// Prints one line with one write, so that lines of several ranks do not interleave. A line that
+/// cannot be written is lost, because no rank may hang, or die of SIGPIPE, because of its log.
 void print(int32_t level, std::string_view message) {
   char line[kPipeBytes];
   const char* const word = kWords[level - ZERO_LOG_ERROR];
@@ -40,7 +40,7 @@ void print(int32_t level, std::string_view message) {
       speaker < 0 ? std::snprintf(line, sizeof line, "libzero: %s: ", word)
                   : std::snprintf(line, sizeof line, "libzero: rank %d: %s: ", speaker, word));
   const std::string_view shown = utf8_prefix(message, sizeof line - length - 1);
-  // Names of files and words of other processes must not end the line, or steer a terminal.
+  // File names and texts of other processes must not end the line or control a terminal.
   for (size_t at = 0; at < shown.size();) {
     const size_t control = control_character_bytes(shown.substr(at));
     line[length++] = control > 0 ? '?' : shown[at];
@@ -53,7 +53,7 @@ void print(int32_t level, std::string_view message) {
   if (ready == 1 && out.revents == POLLOUT) (void)os().write(STDERR_FILENO, line, length);
 }
 
-/// Returns the level that ZERO_LOG asks for, 0 for none.
+/// Returns the level in ZERO_LOG, or 0 if it is not set.
 int32_t read_variable() {
   const char* const given = secure_getenv("ZERO_LOG");
   const std::string_view word = given != nullptr ? given : "";
@@ -62,7 +62,7 @@ int32_t read_variable() {
   if (found != std::end(kWords))
     return ZERO_LOG_ERROR + static_cast<int32_t>(found - std::begin(kWords));
   const auto shown = static_cast<int>(utf8_prefix(word, 100).size());
-  char said[200];  // not in a string: memory may have run out
+  char said[200];  // not a string, because memory may have run out
   std::snprintf(said, sizeof said, "ZERO_LOG is '%.*s'; it must be error, warning or info", shown,
                 given);
   print(ZERO_LOG_WARNING, said);
@@ -93,7 +93,7 @@ void log(int32_t level, std::string_view message) {
   const auto [log, ctx] = std::pair(callback, callback_ctx);
   lock.unlock();
   if (log == nullptr) return print(level, message);
-  // Not in a string: destructors log, too, and memory may have run out.
+  // Not a string, because destructors log too, and memory may have run out.
   char terminated[kLongestBytes + 1];
   const std::string_view shown = utf8_prefix(message, kLongestBytes);
   shown.copy(terminated, shown.size());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The process-wide log: the program's callback, or, if it has none, lines on standard error as far
-// as ZERO_LOG asks for them.
+// The process-wide log. It calls the program's callback or, if there is none, prints on standard
+// error up to the level in ZERO_LOG.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@ namespace zero {
 
 void set_log(zero_log_fn log, void* ctx, int32_t max_level);
 
-/// Hands `message` to the callback, if one is set and wants this level, or prints it, if ZERO_LOG
-/// asks for that.
+/// Passes `message` to the callback if there is one, and otherwise prints it, if `level` is
+/// enabled.
 void log(int32_t level, std::string_view message);
 
-/// From now on lines that this thread prints are rank `rank`'s. A process may have several ranks,
-/// and a thread several comms: it speaks as a rank of the one that it used last.
+/// Sets the rank in the lines that this thread prints later. A process may have several ranks, and
+/// a thread several comms, so the rank is that of the comm used last.
 void log_as(int32_t rank);
 
 }  // namespace zero

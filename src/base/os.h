@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every system call of the library goes through this table, so that a test can make the n-th one
-// fail.
+// A table of all system calls that the library makes, so that a test can make the n-th call fail.
 #pragma once
 
 #include <dirent.h>
@@ -34,8 +33,8 @@
 
 #include "base/fork.h"
 
-// Missing from the headers of glibc 2.28 and Linux 4.18 (RHEL 8); a kernel that lacks one of them
-// answers EINVAL or ENOSYS. The numbers are the same on x86-64 and ARM64.
+// Missing from the headers of glibc 2.28 and Linux 4.18 (RHEL 8). A kernel without one of them
+// returns EINVAL or ENOSYS. The numbers are the same on x86-64 and ARM64.
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
@@ -50,16 +49,16 @@ namespace zero {
 
 /// The first version of pidfd_info in linux/pidfd.h.
 struct PidfdInfo {
-  static constexpr uint64_t kExit = 8;  // in the mask: asks for the exit code, or says it is there
+  static constexpr uint64_t kExit = 8;  // mask bit: requests the exit code, or shows it
   uint64_t mask;
   uint64_t cgroup;
   uint32_t ids[11];
-  int32_t exit_code;  // as waitpid gives it
+  int32_t exit_code;  // as in waitpid
 };
 static_assert(sizeof(PidfdInfo) == 64);
 
-/// A call by its number, because the C library's wrapper is younger than the kernels and libraries
-/// that we run on.
+/// Makes a system call by its number, because the C library's wrapper is newer than the oldest
+/// supported C library.
 template <long number>
 struct Numbered {
   template <class Answer, class... Arguments>
@@ -71,8 +70,8 @@ struct Numbered {
   }
 };
 
-/// Members have the meaning, arguments and errno of the calls they are named after. Each starts as
-/// the system's own call.
+/// Members have the meaning, arguments and errno of the calls after which they are named. By
+/// default each is the system's own call.
 struct SystemCalls {
   // Files.
   int (*openat)(int directory, const char* path, int flags,
@@ -89,7 +88,7 @@ struct SystemCalls {
   int (*fallocate)(int fd, int mode, int64_t offset, int64_t bytes) = ::fallocate;
   int (*mkdirat)(int directory, const char* path, unsigned mode) = ::mkdirat;
   int (*unlinkat)(int directory, const char* path, int flags) = ::unlinkat;
-  // Without flags it is renameat, which every system has.
+  // Without flags this is renameat, which every system has.
   int (*renameat2)(int from_directory, const char* from, int to_directory, const char* to,
                    unsigned flags) = [](int from_directory, const char* from, int to_directory,
                                         const char* to, unsigned flags) {
@@ -134,8 +133,8 @@ struct SystemCalls {
   void (*freeaddrinfo)(struct addrinfo* found) = ::freeaddrinfo;
   int (*poll)(struct pollfd* fds, nfds_t count, int timeout_ms) = ::poll;
 
-  // Processes, time, chance.
-  /// Returns the error, as the original does, and leaves errno alone.
+  // Processes, time and randomness.
+  /// Returns the error, like the original, and does not set errno.
   int (*pthread_create)(pthread_t* thread, const pthread_attr_t* attributes, void* (*start)(void*),
                         void* argument) = ::pthread_create;
   int (*futex)(uint32_t* word, int operation, uint32_t value,
@@ -155,22 +154,22 @@ struct SystemCalls {
   int (*clock_gettime)(clockid_t clock, struct timespec* time) = ::clock_gettime;
   ssize_t (*getrandom)(void* data, size_t bytes, unsigned flags) = ::getrandom;
 
-  /// Is called when the protocol passes a numbered point ("vote.before"). Does nothing, except in
-  /// tests that stop or kill a rank there.
+  /// Called when the protocol passes a named point, such as "vote.before". Does nothing by default.
+  /// Tests stop or kill a rank there.
   void (*reached)(const char* point) = [](const char*) {};
 };
 
-/// Returns the table in force: the system's own, unless a test has put in another.
+/// Returns the current table: the system's own, unless a test has replaced it.
 const SystemCalls& os();
 
-/// Uses `calls` (which must outlive its use) from now on; nullptr restores the system's own. For
-/// tests.
+/// Sets the current table for tests. `calls` must outlive its use. nullptr restores the system's
+/// own.
 void replace_system_calls(const SystemCalls* calls);
 
-/// Returns the system's own table, for a test to copy and change.
+/// Returns the system's own table, which tests copy and change.
 const SystemCalls& real_system_calls();
 
-/// Return milliseconds and nanoseconds on the monotonic clock.
+/// Return the time on the monotonic clock in milliseconds and nanoseconds.
 int64_t now_ms();
 int64_t now_ns();
 
@@ -179,10 +178,10 @@ class Deadline {
  public:
   explicit Deadline(int64_t limit_ms) : at_ns_(now_ns() + limit_ms * 1'000'000) {}
 
-  /// True once it passed `grace_ms` ago.
+  /// Returns true if the deadline passed at least `grace_ms` ago.
   bool passed(int64_t grace_ms = 0) const { return now_ns() >= at_ns_ + grace_ms * 1'000'000; }
-  /// Returns 0 once it has passed. A part of a millisecond counts as one, so that nobody who sleeps
-  /// for that long wakes before it.
+  /// Returns the time left, or 0 if the deadline has passed. Rounds up to whole milliseconds, so
+  /// that a sleep of that time does not end before the deadline.
   int64_t left_ms() const {
     return std::max<int64_t>((at_ns_ - now_ns() + 999'999) / 1'000'000, 0);
   }
@@ -192,11 +191,11 @@ class Deadline {
   int64_t at_ns_;
 };
 
-/// The limit of uninterrupted() for calls that take no time.
+/// The limit of uninterrupted() for calls that take little time.
 constexpr int64_t kInterruptedMs = 1'000;
 
-/// Makes `call` again while signals interrupt it, for at most `limit_ms`, because some timers fire
-/// faster than a call takes. After that returns -1 (or null) with EINTR.
+/// Repeats `call` while signals interrupt it, for at most `limit_ms`, because some timers fire
+/// faster than a call completes. Then returns -1 (or null) with EINTR.
 template <class Call>
 auto uninterrupted(const Call& call, int64_t limit_ms = 60'000) {
   const auto interrupted = [](auto answer) {
@@ -213,22 +212,22 @@ auto uninterrupted(const Call& call, int64_t limit_ms = 60'000) {
   return answer;
 }
 
-/// Returns the content of a file of the system, up to `most` bytes of it; "" if it cannot be read.
+/// Returns up to `most` bytes of a system file, or "" if it cannot be read.
 std::string read_small_file(const char* path, size_t most = 4096);
 
-/// Renames a file within a directory to a name that nobody has: -1 with EEXIST if somebody does. A
-/// file system without such a rename replaces what is there, so look there before.
+/// Renames a file within a directory to a name that does not exist. Returns -1 with EEXIST if it
+/// exists. A file system without such a rename replaces the existing file, so check for it before.
 int rename_to_new(int directory, const std::string& from, const std::string& to);
 
-/// Returns this process's directory, for texts about relative paths, or "unknown" if the system
-/// does not name it.
+/// Returns this process's directory, for messages about relative paths, or "unknown" if the system
+/// cannot name it.
 std::string working_directory();
 
-/// Owns a file descriptor, and closes it in forked children.
+/// Owns a file descriptor. Forked children close it.
 class Fd {
  public:
   Fd() = default;
-  /// Takes over what another thread's child may have got: open() leaves no time for that.
+  /// Does not protect against a fork between the creation of `fd` and this call. open() does.
   explicit Fd(int fd) : fd_(fd) { note_descriptor(fd); }
   Fd(Fd&& other) noexcept
       : fd_(std::exchange(other.fd_, -1)), locked_(std::exchange(other.locked_, false)) {}
@@ -240,7 +239,7 @@ class Fd {
   }
   ~Fd() { reset(); }
 
-  /// Makes a call that returns a new descriptor, or -1 and errno.
+  /// Runs a call that returns a new descriptor, or -1 and errno.
   template <class Call>
   static Fd open(const Call& call) {
     const DescriptorChange change;
@@ -250,20 +249,20 @@ class Fd {
   int get() const { return fd_; }
   bool valid() const { return fd_ >= 0; }
 
-  /// Locks the file against other descriptors of it. Returns 0, or -1 and errno.
+  /// Locks the file against its other descriptors. Returns 0, or -1 and errno.
   int lock() {
     const int answer = uninterrupted([&] { return os().flock(fd_, LOCK_EX | LOCK_NB); });
     locked_ = locked_ || answer == 0;
     return answer;
   }
 
-  /// Gives up the lock, also for children of vfork and _Fork, which have a copy of the descriptor.
+  /// Releases the lock, also for children of vfork and _Fork, which share the descriptor.
   void unlock() {
     if (std::exchange(locked_, false)) (void)os().flock(fd_, LOCK_UN | LOCK_NB);
   }
 
   void reset() { (void)close(os().close); }
-  /// Closes it by `call`, and returns the answer.
+  /// Closes the descriptor with `call`, and returns the result.
   template <class Call>
   int close(const Call& call) {
     if (!valid()) return 0;

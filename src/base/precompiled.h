@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The standard headers that most files include. The compiler reads them once. A file still includes
-// what it uses: it is also built without this (-Db_pch=false).
+// The standard headers that most files include, precompiled. A file must still include what it
+// uses, because builds with -Db_pch=false do not use this header.
 #include <algorithm>
 #include <array>
 #include <atomic>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The commonest refusals, each with the parts of its sentence.
+// The most common failures, with messages made of parts.
 #pragma once
 
 #include "base/status.h"
@@ -7,7 +7,7 @@
 
 namespace zero {
 
-/// refusal<code>(parts...) returns the failure `code`, which says the sentence of those parts.
+/// refusal<code>(parts...) returns a failure with `code` and the message made of `parts`.
 template <Code code>
 inline constexpr auto refusal = [](const auto&... parts) { return Status(code, text(parts...)); };
 

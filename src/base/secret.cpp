@@ -16,8 +16,8 @@ namespace {
 constexpr size_t kSha256BlockBytes = 64;
 constexpr size_t kRounds = 64;
 
-// The first 32 bits of the fractional parts of the roots of the first primes: square roots for the
-// state, cube roots for the rounds.
+// The first 32 bits of the fractional parts of roots of the first primes: square roots for the
+// state, and cube roots for the rounds.
 constexpr std::array<uint32_t, 8> kStart = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                                             0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
 constexpr std::array<uint32_t, kRounds> kConstants = {
@@ -70,8 +70,8 @@ void compress(std::array<uint32_t, 8>& state, const std::byte* block) {
 }  // namespace
 
 Sha256 sha256(std::span<const std::byte> message) {
-  // The digest covers the message, one bit, zeros up to a whole block, and the message's length in
-  // bits.
+  // The digest covers the message, a one bit, zeros up to a whole block, and the length of the
+  // message in bits.
   std::vector<std::byte> padded(message.begin(), message.end());
   padded.push_back(std::byte{0x80});
   padded.resize((padded.size() + 8 + kSha256BlockBytes - 1) / kSha256BlockBytes *

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names of the status constants.
+// Names of the status constants.
 #include "base/status.h"
 
 #include <iterator>
@@ -7,7 +7,7 @@
 namespace zero {
 namespace {
 
-/// The names of the codes from -1 down.
+/// Names of the codes, starting at -1 and counting down.
 constexpr const char* kErrorNames[] = {
     "ZERO_ERR_ARGUMENT",     "ZERO_ERR_STATE",         "ZERO_ERR_BUSY",
     "ZERO_ERR_FORKED",       "ZERO_ERR_UNSUPPORTED",   "ZERO_ERR_MEMORY",

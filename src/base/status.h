@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Status and Result<T>: every function inside the library that can fail returns one of them.
+// Status and Result<T>. Every function in the library that can fail returns one of them.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +23,13 @@ class [[nodiscard]] Status {
   Code code() const { return code_; }
   const std::string& text() const { return text_; }
 
-  /// Returns the same failure, with the caller's work in front of its text: "loading 'x': " + text.
+  /// Returns the same failure with a context before its text: "loading 'x': " + text.
   Status within(std::string_view context) && {
     if (!ok()) text_.insert(0, std::string(context) + ": ");
     return std::move(*this);
   }
 
-  // ZERO_TRY takes a Status and a Result<T> alike.
+  // These make ZERO_TRY accept a Status like a Result<T>.
   Status status() && { return std::move(*this); }
   void value() && {}
 
@@ -62,7 +62,7 @@ class [[nodiscard]] Result {
 };
 
 /// Returns the result of `body`, or false if it throws. For destructors and other functions that
-/// must not throw when memory has run out.
+/// must not throw when memory runs out.
 template <class Body>
 bool succeeds(const Body& body) noexcept {
   try {
@@ -72,13 +72,14 @@ bool succeeds(const Body& body) noexcept {
   }
 }
 
-/// Returns the name of a status constant, or nullptr if the number is none.
+/// Returns the name of a status constant, or nullptr if the number is not one.
 const char* code_name(Code code);
 
 }  // namespace zero
 
-/// Gives the value of a Result (nothing, for a Status), or returns its failure from this function.
-/// Do not use it in braces behind another member: a return from there leaks that member.
+/// Evaluates to the value of a Result (to nothing for a Status), or returns its failure from the
+/// function. Do not use it in braces after another member, because its return would leak that
+/// member.
 #define ZERO_TRY(expression)                                               \
   (__extension__({                                                         \
     auto zero_try_result = (expression);                                   \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names of errno values: strerrorname_np is too young for the systems we run on.
+// Names of errno values. strerrorname_np is newer than the oldest supported C library.
 #include "base/text.h"
 
 #include <cerrno>
@@ -48,13 +48,13 @@ std::string errno_name(int error) {
   return text("errno ", error);
 }
 
-// strerror_r answers with the text (GNU) or with a status and the text in `buffer` (POSIX).
+// strerror_r returns the text (GNU), or a status with the text in `buffer` (POSIX).
 [[maybe_unused]] const char* words(const char* answer, const char*) { return answer; }
 [[maybe_unused]] const char* words(int status, const char* buffer) {
   return status == 0 ? buffer : "Unknown error";
 }
 
-/// Returns the length of the character that `text` begins with, or 0 if it begins with none.
+/// Returns the length of the first character of `text`, or 0 if it is not valid.
 size_t character_bytes(std::string_view text) {
   const auto lead = static_cast<unsigned char>(text[0]);
   const size_t length = lead < 0x80       ? 1

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sentences for errors and logs, put together from their parts.
+// Builds messages for errors and logs from parts.
 #pragma once
 
 #include <concepts>
@@ -16,7 +16,7 @@ void append_text(std::string& out, Number part) {
 }
 void append_text(std::string& out, double part);  // the shortest text that reads back the same
 
-/// Puts the parts together: text("rank ", 2, " registered ", 1000, " elements").
+/// Concatenates the parts: text("rank ", 2, " registered ", 1000, " elements").
 template <class... Parts>
 std::string text(const Parts&... parts) {
   std::string out;
@@ -24,34 +24,33 @@ std::string text(const Parts&... parts) {
   return out;
 }
 
-/// Returns the exact bits of a double as "0x1.8p+1", "inf", "-inf" or "nan"; the same in every
-/// locale.
+/// Returns the exact value of a double as "0x1.8p+1", "inf", "-inf" or "nan", in every locale.
 std::string hex_double(double value);
-/// Returns "0x1.8p+1 (3)", in which a difference of one bit shows.
+/// Returns a text like "0x1.8p+1 (3)", which shows a difference of one bit.
 std::string exact(double value);
 
-/// Returns the system's words for an errno: "No space left on device (ENOSPC)".
+/// Returns the system's text for an errno: "No space left on device (ENOSPC)".
 std::string errno_text(int error);
 
-// ---- Names travel in JSON, and messages between ranks, so they must be UTF-8.
+// ---- UTF-8. Names are written to JSON and sent to other ranks, so they must be valid UTF-8.
 
-/// True if `text` is well-formed UTF-8: shortest forms, no surrogates, nothing above U+10FFFF.
+/// Returns true if `text` is well-formed: shortest forms, no surrogates, nothing above U+10FFFF.
 bool is_utf8(std::string_view text);
 
-/// Returns `text` with a question mark for each byte that is not part of well-formed UTF-8. For
-/// texts that another process sent.
+/// Returns `text` with a question mark in place of each byte that is not part of well-formed UTF-8.
+/// For texts from other processes.
 std::string as_utf8(std::string_view text);
 
-/// True for all bytes of a character but its first.
+/// Returns true for all bytes of a character except the first.
 constexpr bool continues_character(char c) {
   return (static_cast<unsigned char>(c) & 0xc0) == 0x80;
 }
 
-/// Returns the longest prefix of `text` that has at most `bytes` bytes and cuts no character.
+/// Returns the longest prefix of `text` with at most `bytes` bytes that ends between characters.
 std::string_view utf8_prefix(std::string_view text, size_t bytes);
 
-/// Returns how many bytes of a control character, which could steer a terminal, `text` begins with:
-/// 0 if it begins with another one.
+/// Returns the number of bytes of the control character at the start of `text`, or 0 if there is
+/// none. Control characters could control a terminal.
 inline size_t control_character_bytes(std::string_view text) {
   const auto byte = [&](size_t at) {
     return at < text.size() ? static_cast<unsigned char>(text[at]) : 0u;
@@ -61,7 +60,7 @@ inline size_t control_character_bytes(std::string_view text) {
   return byte(0) == 0xc2 && byte(1) >= 0x80 && byte(1) < 0xa0 ? 2 : 0;  // U+0080 to U+009F
 }
 
-/// Takes `prefix` off the front of `words`, if it stands there.
+/// Removes `prefix` from the start of `words`. Returns false if it is not there.
 inline bool take_prefix(std::string_view& words, std::string_view prefix) {
   if (!words.starts_with(prefix)) return false;
   words.remove_prefix(prefix.size());

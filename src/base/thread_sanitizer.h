@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether this build watches for races.
+// Whether this build uses the thread sanitizer.
 #pragma once
 
 namespace zero {

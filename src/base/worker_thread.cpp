@@ -29,7 +29,7 @@ Status WorkerThread::start(std::string_view what, Body body) {
   pthread_t thread;
   sigset_t all, before;
   sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // the new thread inherits it
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // the new thread inherits the mask
   const int error = os().pthread_create(&thread, nullptr, run, owned.get());
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (error != 0) return Status(ZERO_ERR_SYSTEM, text("starting ", what, ": ", errno_text(error)));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes a Device of CUDA's runtime. The runtime is linked statically, so everything but open_cuda
-// works on a machine without a driver.
+// The Device that uses the CUDA runtime. The runtime is linked statically, so everything except
+// open_cuda works on a machine without a driver.
 #include <cuda_runtime_api.h>
 #include <nvtx3/nvToolsExt.h>
 
@@ -20,16 +20,16 @@ namespace {
 cudaStream_t stream_of(StreamHandle stream) { return static_cast<cudaStream_t>(stream); }
 cudaEvent_t event_of(EventHandle event) { return static_cast<cudaEvent_t>(event); }
 
-/// Says whether any Device has given up the GPU of that number. Numbers of 63 and more share one
-/// place.
+/// Returns the flag that records whether any Device has given up the GPU with this number. Numbers
+/// of 63 and more share one flag.
 std::atomic<bool>& given_up_of(int32_t ordinal) {
   static std::array<std::atomic<bool>, 64> all{};
   return all[std::min(static_cast<size_t>(ordinal), all.size() - 1)];
 }
 
-/// Returns how many bytes are mapped from `start` on; it looks no further than `wanted`. An
+/// Returns how many bytes are mapped from `start` on, but looks no further than `wanted`. An
 /// allocator may map memory in many parts, and each part is a range of its own. Returns `wanted` if
-/// the driver does not tell.
+/// the driver cannot answer.
 size_t mapped_bytes(const CudaDriver& driver, CUdeviceptr start, size_t wanted) {
   CUdeviceptr base = 0;
   size_t size = 0;
@@ -42,7 +42,7 @@ size_t mapped_bytes(const CudaDriver& driver, CUdeviceptr start, size_t wanted) 
   return known;
 }
 
-/// Does the work of CudaDevice::check. The context must be current.
+/// Implements CudaDevice::check. The context must be current.
 Status check_pointer(const CudaContext& context, const void* data, size_t bytes,
                      std::string_view what) {
   if (data == nullptr) return bad_argument(what, " is NULL");
@@ -71,8 +71,8 @@ Status check_pointer(const CudaContext& context, const void* data, size_t bytes,
   return bad_argument(what, " has ", bytes, " bytes, but its memory ends after ", room);
 }
 
-/// libzero's ranges, apart from those of the program. A tool that watches is found at the first
-/// use.
+/// The NVTX domain of libzero's ranges, which separates them from those of the program. An attached
+/// tool is found at the first use.
 nvtxDomainHandle_t ranges() {
   static const nvtxDomainHandle_t domain = nvtxDomainCreateA("libzero");
   return domain;
@@ -135,11 +135,12 @@ class CudaDevice final : public Device {
           "cudaStreamPerThread is a different stream on each thread: pass a stream that you "
           "created");
     }
-    // A stream's capture ends if it is asked for its device, not if for its context.
+    // Asking a stream for its device ends a capture. Asking for its context does not.
     if (ZERO_TRY(capturing(stream)) == 0) ZERO_TRY(check_owner(stream));
     if (stream_of(stream) == nullptr || stream_of(stream) == cudaStreamLegacy) return {};
     CUcontext context = nullptr;
-    // The driver does not tell the context of some streams, such as a green context's. They pass.
+    // Some streams, such as those of green contexts, have a context that is not reported. They
+    // pass.
     if (context_.driver.stream_context(stream_of(stream), &context) != CUDA_SUCCESS ||
         context == nullptr || context == context_.handle)
       return {};
@@ -207,7 +208,7 @@ class CudaDevice final : public Device {
   }
   void end_range() noexcept override { nvtxDomainRangePop(ranges()); }
 
-  // An error here is one that earlier work left behind. The next done() reports it, too.
+  // An error here comes from earlier work. The next done() also reports it.
   void release(void* memory) noexcept override {
     give_back([&] { return cudaFree(memory); });
   }
@@ -240,7 +241,7 @@ class CudaDevice final : public Device {
   Status here(std::string_view doing, const Body& body) {
     return current([&] { return cuda_status(body(), ordinal(), doing); });
   }
-  /// Fails if the stream is another device's, as far as the runtime tells.
+  /// Fails if the stream belongs to another device. Passes if the runtime cannot tell.
   Status check_owner([[maybe_unused]] StreamHandle stream) {
 #if CUDART_VERSION >= 12080
     int owner = ordinal();
@@ -329,8 +330,8 @@ Result<std::shared_ptr<Device>> open_cuda_of(int32_t local_rank) {
   return open_cuda(count == 1 ? 0 : local_rank);
 }
 
-// Asks only for the version, because counting devices would start CUDA, and no child of a fork
-// could use CUDA then.
+// Only asks for the version. Counting devices would start CUDA, and forked children could not use
+// CUDA then.
 std::string cuda_info() {
   int version = 0;
   if (cudaDriverGetVersion(&version) != cudaSuccess || version == 0) return "no driver";

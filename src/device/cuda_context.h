@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes a device's context current for one call, and then restores the caller's own.
+// Makes a device's context current for one call, and then restores the caller's context.
 //
-// cudaSetDevice is enough on a thread that has a device. On a thread that has none yet, restoring
-// the default creates a context, and takes memory, on a device that the caller never asked for. So
-// the driver pushes and pops contexts. Its calls are found through the runtime.
+// On a thread that has a device, cudaSetDevice would be enough. On a thread that has none yet,
+// restoring the default would create a context, and take memory, on a device that the caller never
+// asked for. Therefore this uses the driver's functions for pushing and popping contexts, which it
+// finds through the runtime.
 #pragma once
 
 #include <cuda.h>
@@ -16,27 +17,26 @@
 
 namespace zero {
 
-// ---- CUDA's errors in libzero's words (cuda_error.cpp)
+// ---- Conversion of CUDA errors (cuda_error.cpp)
 
 /// Returns OK, ZERO_ERR_MEMORY, ZERO_ERR_UNSUPPORTED or ZERO_ERR_SYSTEM. The text is "CUDA device
-/// 0, copying 16 bytes: ..." with CUDA's name and words, and says if the device cannot be used any
-/// more.
+/// 0, copying 16 bytes: ..." with CUDA's name and text. It says if the device is now unusable.
 Status cuda_status(cudaError_t error, int32_t ordinal, std::string_view doing);
 
-/// Does the same for a call that lets one device reach another's memory. It fails with
-/// ZERO_ERR_UNSUPPORTED, unless memory is short or the device has ended.
+/// Does the same for a call that lets one device access another's memory. Such a call fails with
+/// ZERO_ERR_UNSUPPORTED, unless memory is short or the device has become unusable.
 Status cuda_unreached(cudaError_t error, int32_t ordinal, std::string_view doing);
 
-/// Returns ZERO_ERR_UNSUPPORTED, whose text says why no device can be opened at all.
+/// Returns ZERO_ERR_UNSUPPORTED with the reason why no device can be opened.
 Status cuda_unavailable(cudaError_t error);
 
-// ---- Calls of the driver
+// ---- Driver functions
 
-/// Calls of the driver, found through the runtime. A class that inherits this has them as members.
+/// Driver functions found through the runtime. Derived classes hold them as members.
 class DriverCalls {
  public:
-  /// Returns OK, or the failure of the first call that was not found: ZERO_ERR_UNSUPPORTED if the
-  /// driver does not have it.
+  /// Returns OK, or the failure for the first function that was not found, which is
+  /// ZERO_ERR_UNSUPPORTED if the driver does not have it.
   const Status& found() const { return found_; }
 
  protected:
@@ -47,15 +47,15 @@ class DriverCalls {
       return reinterpret_cast<Function>(address);
     }
   };
-  /// Finds a call. `version`: the first version of CUDA whose driver has the call in the form of
-  /// our headers.
+  /// Finds a function. `version` is the first CUDA version whose driver has the function with the
+  /// signature in the headers.
   Call find(const char* name, unsigned version);
 
  private:
   Status found_;
 };
 
-/// Converts an error. Driver and runtime give the same name to each number that both have.
+/// Converts an error. Driver and runtime use the same numbers for the errors that both have.
 inline cudaError_t as_runtime_error(CUresult error) { return static_cast<cudaError_t>(error); }
 
 struct CudaDriver : DriverCalls {
@@ -69,8 +69,8 @@ struct CudaDriver : DriverCalls {
 
 // ---- Contexts
 
-/// The primary context of a device: the one that the runtime, and every engine on top of it, uses.
-/// It stays until the process ends, as the runtime's does.
+/// The primary context of a device, which the runtime and all engines on top of it use. It is never
+/// released, as in the runtime.
 struct CudaContext {
   int32_t ordinal = 0;
   CudaDriver driver;
@@ -86,7 +86,7 @@ class OnDevice {
   OnDevice(const OnDevice&) = delete;
   OnDevice& operator=(const OnDevice&) = delete;
 
-  /// Returns OK if the context is current. If not, nothing else may be called.
+  /// Returns OK if the context is current. Otherwise no CUDA function may be called.
   Status entered() const;
 
  private:

@@ -13,7 +13,7 @@ bool is_one_of(std::initializer_list<cudaError_t> errors, cudaError_t error) {
   return std::ranges::find(errors, error) != errors.end();
 }
 
-/// True if every later call of this process on that device fails with the same error.
+/// Returns true if every later call of this process on that device fails with the same error.
 bool ends_device(cudaError_t error) {
   return is_one_of(
       {cudaErrorECCUncorrectable, cudaErrorNvlinkUncorrectable, cudaErrorIllegalAddress,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Puts threads and blocks around the bodies of kernels/launch_*.h. This file is compiled without
-// contraction to fma, with IEEE division and square root, and with denormals, so its bits are the
-// host's.
+// Kernels that distribute the functions of kernels/launch_*.h over threads and blocks. This file is
+// compiled without contraction to fma, with IEEE division and square root, and with denormals, so
+// its results are bitwise identical to the host's.
 #include <cuda_runtime.h>
 
 #include <utility>
@@ -16,12 +16,12 @@ namespace {
 
 using namespace launch;
 
-// Launch bounds say how many blocks of a kernel a multiprocessor is to hold: more if a thread waits
-// for less at a time.
+// Launch bounds give the number of blocks of a kernel that a multiprocessor should hold. It is
+// larger for kernels whose threads have fewer loads in flight.
 constexpr uint32_t kThreads = 256;
 
-/// A rule that always has three slots or more reads so much of a group at a time that the registers
-/// of two blocks do not hold it.
+/// A rule that always has three or more slots loads so much of a group at a time that its registers
+/// do not fit two blocks.
 template <class Of>
 constexpr int kUpdateBlocks = kSlotsAlways<Of> < 3 ? 2 : 1;
 
@@ -34,8 +34,8 @@ __global__ void __launch_bounds__(kThreads, kUpdateBlocks<Of>) update_kernel(con
   if (found != 0 && launch.nonfinite != nullptr) AddShared()(*launch.nonfinite, found);
 }
 
-/// Combines the findings of a piece's lanes, which are neighbours in a warp. The whole warp must
-/// call this.
+/// Combines the findings of a piece's lanes, which are adjacent in a warp. The whole warp must call
+/// this.
 __device__ Found of_all_lanes(Found found) {
   for (int further = kLanes / 2; further > 0; further /= 2) {
     constexpr unsigned all = 0xFFFFFFFF;
@@ -100,11 +100,11 @@ __global__ void __launch_bounds__(kThreads) clamp_kernel(const Clamp launch) {
     clamp_lane<Real>(launch, piece, threadIdx.x % kLanes);
 }
 
-// ---- From the host
+// ---- Host side
 
-/// What a launch runs: a kernel for `count` things, of which a block takes `each` at a time.
+/// The work of a launch: a kernel, and `count` items of which a block processes `each` at a time.
 struct Work {
-  const void* kernel = nullptr;  // null: no launch updates by the rule
+  const void* kernel = nullptr;  // null if no launch implements the rule
   uint32_t count = 0, each = 1, threads = kThreads;
 };
 
@@ -133,7 +133,7 @@ Work work_in(const Clamp& launch) {
   return work(clamp_kernel<Real>, launch.count, kThreads / kLanes);
 }
 
-/// Returns the work in the type of the sums.
+/// Returns the work with the type of the sums.
 template <class Record>
 Work work_in(DType sum, const Record& launch) {
   return sum == DType::f64 ? work_in<double>(launch) : work_in<float>(launch);
@@ -148,14 +148,14 @@ struct WorkOf {
   Work operator()(const Prepare& launch) const {
     return work(prepare_kernel, launch.count, kThreads);
   }
-  /// Takes one block at least, because the state advances even if there is no parameter.
+  /// Uses at least one block, because the state advances even if there are no parameters.
   Work operator()(const Advance& launch) const {
     return work(advance_kernel, launch.count == 0 ? 1 : launch.count, kThreads);
   }
   Work operator()(const Decide&) const { return work(decide_kernel, 1, 1, 1); }
 };
 
-/// Visits a launch of every kernel.
+/// Calls `visit` with a launch of every kernel.
 template <class Visit>
 void for_each_kernel(const Visit& visit) {
   visit(Moves());
@@ -184,7 +184,7 @@ Work work_of(size_t index, const void* record, std::index_sequence<each...>) {
 
 }  // namespace
 
-/// Loads each kernel by asking how many of its blocks fit.
+/// Loads each kernel by querying how many of its blocks fit.
 int load_on_cuda(int multiprocessors, CudaKernels* kernels) {
   cudaError_t error = cudaSuccess;
   for_each_kernel([&](const auto& launch) {
@@ -199,8 +199,8 @@ int load_on_cuda(int multiprocessors, CudaKernels* kernels) {
   return error;
 }
 
-/// Starts no more blocks than the device holds at once. A block goes on until nothing is left for
-/// it.
+/// Starts at most as many blocks as the device holds at once. Each block loops until no work is
+/// left for it.
 int launch_record_on_cuda(void* stream, size_t index, const void* record,
                           const CudaKernels& kernels) {
   const Work work =

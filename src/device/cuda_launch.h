@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The launches of kernels/launches.h as kernels of CUDA.
+// The launches of kernels/launches.h as CUDA kernels.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@
 
 namespace zero {
 
-// Between what nvcc compiles and the rest only plain types pass, because the two may be compiled
-// with different C++ libraries.
+// Only plain types cross the boundary to code compiled by nvcc, because the two sides may be
+// compiled with different C++ libraries.
 
-/// For each kernel, how many blocks of it a device holds at once.
+/// The number of blocks of each kernel that a device holds at once.
 struct CudaKernels {
   struct Kernel {
     const void* function;
@@ -24,17 +24,17 @@ struct CudaKernels {
   int count = 0;
 };
 
-/// Loads all kernels on the current device. A launch that had to load one could wait for work that
-/// waits for it. Returns a cudaError_t.
+/// Loads all kernels on the current device. If a launch had to load a kernel, it could wait for
+/// work that waits for the launch. Returns a cudaError_t.
 int load_on_cuda(int multiprocessors, CudaKernels* kernels);
 
-/// Does launch_on_cuda() for the alternative `index` of Launch.
+/// Implements launch_on_cuda() for the alternative `index` of Launch.
 int launch_record_on_cuda(void* stream, size_t index, const void* record,
                           const CudaKernels& kernels);
 
-/// Queues a launch on a stream of the current device; `kernels` must be of that device. Neither
-/// allocates nor waits, and may be captured. Returns a cudaError_t: cudaErrorNotSupported if no
-/// launch updates by the rule.
+/// Queues a launch on a stream of the current device, to which `kernels` must belong. Does not
+/// allocate or wait, and may be captured. Returns a cudaError_t, which is cudaErrorNotSupported if
+/// no launch implements the rule.
 inline int launch_on_cuda(void* stream, const Launch& launch, const CudaKernels& kernels) {
   const auto address = [](const auto& record) -> const void* { return &record; };
   return launch_record_on_cuda(stream, launch.index(), std::visit(address, launch), kernels);

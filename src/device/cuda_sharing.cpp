@@ -13,8 +13,8 @@ namespace {
 
 constexpr CUmemAllocationHandleType kDescriptor = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
-/// The pages that are open, with the number of their users, and the sizes of mappings. They are
-/// never destroyed, because other threads may still use them while the process exits.
+/// The open pages with their numbers of users, and the sizes of mappings. They are never destroyed,
+/// because other threads may still use them while the process exits.
 constinit std::mutex mutex;
 constinit std::map<void*, int>* opened = nullptr;
 constinit std::map<void*, size_t>* mapped = nullptr;
@@ -43,7 +43,7 @@ bool CudaSharing::can(CUdevice_attribute what) const {
   return attribute_(&answer, what, ordinal_) == CUDA_SUCCESS && answer != 0;
 }
 
-/// Returns `bytes`, rounded up. Every process of the machine gets the same, whatever its device.
+/// Returns `bytes` rounded up, with the same result in every process and on every device.
 Result<size_t> CudaSharing::rounded(size_t bytes, const CUmemAllocationProp& wanted) const {
   size_t unit = 0;
   ZERO_TRY(status(granularity_(&unit, &wanted, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
@@ -67,7 +67,7 @@ Result<Fd> CudaSharing::create(size_t bytes, std::string_view what) const {
   });
   release_(memory);
   ZERO_TRY(Status(exported));
-  (void)os().fcntl(made.get(), F_SETFD, FD_CLOEXEC);  // not every driver does
+  (void)os().fcntl(made.get(), F_SETFD, FD_CLOEXEC);  // not every driver sets it
   return made;
 }
 
@@ -96,14 +96,14 @@ Result<void*> CudaSharing::allocate(size_t bytes, std::string_view what) const {
     made = create_(&memory, size, &both, 0);
   }
 #endif
-  // A machine may have a fabric that is not set up.
+  // A machine may have a fabric that is not configured.
   if (made == CUDA_ERROR_NOT_SUPPORTED || made == CUDA_ERROR_NOT_PERMITTED)
     made = create_(&memory, size, &wanted, 0);
   ZERO_TRY(status(made, doing));
   return place(memory, size, doing);
 }
 
-/// Maps `memory` at an address of its own. Gives the handle back, also on failure.
+/// Maps `memory` at a new address. Releases the handle, even on failure.
 Result<void*> CudaSharing::place(CUmemGenericAllocationHandle memory, size_t size,
                                  std::string_view doing) const {
   CUdeviceptr place = 0;
@@ -136,7 +136,7 @@ void CudaSharing::unmap(void* memory) const {
 
 Status CudaSharing::words(cudaStream_t stream, std::span<const WordStep> steps,
                           std::string_view doing) const {
-  constexpr size_t kMost = 255;  // the driver takes no more at once
+  constexpr size_t kMost = 255;  // the driver's limit for one call
   ZERO_TRY(words_.found());
   std::array<CUstreamBatchMemOpParams, kMost> batch;
   for (size_t begin = 0; begin < steps.size(); begin += kMost) {
@@ -170,7 +170,7 @@ Status open_host_pages(void* memory, size_t bytes, int32_t ordinal) {
     const unsigned flags = cudaHostRegisterPortable | cudaHostRegisterMapped;
     Status status = cuda_status(cudaHostRegister(memory, bytes, flags), ordinal,
                                 text("registering ", bytes, " bytes of host memory"));
-    void* seen = nullptr;  // by queued work; it must be the host's own address
+    void* seen = nullptr;  // by queued work; must equal the host's address
     if (status.ok()) {
       status = cuda_status(cudaHostGetDevicePointer(&seen, memory, 0), ordinal,
                            "inspecting host memory");

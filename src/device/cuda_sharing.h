@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of a device that other processes map, and words of the host's memory that streams wait
-// for: calls of the driver, which the runtime does not have.
+// Device memory that other processes map, and words of host memory for which streams wait. This
+// uses driver functions, because the runtime has no equivalents.
 #pragma once
 
 #include <span>
@@ -12,24 +12,23 @@
 
 namespace zero {
 
-/// For one device. Its context must be current in every call.
+/// The functions for one device, whose context must be current in every call.
 class CudaSharing : public DriverCalls {
  public:
   explicit CudaSharing(int32_t ordinal) : ordinal_(ordinal) {}
 
   Result<Fd> create(size_t bytes, std::string_view what) const;
   Result<void*> map(int fd, size_t bytes, std::string_view what) const;
-  /// Allocates and maps memory that could have a descriptor, but has none. Other hosts can reach
-  /// it, too, if the machines have such links.
+  /// Allocates and maps memory of a shareable type without a descriptor. Other hosts can access it
+  /// too if the machines have suitable links.
   Result<void*> allocate(size_t bytes, std::string_view what) const;
   void unmap(void* memory) const;
-  /// Fails with ZERO_ERR_UNSUPPORTED if the driver or the device cannot.
+  /// Fails with ZERO_ERR_UNSUPPORTED if the driver or the device does not support this.
   Status words(cudaStream_t stream, std::span<const WordStep> steps, std::string_view doing) const;
 
  private:
   Status status(CUresult result, std::string_view doing) const;
-  /// Returns the status of calls that make a device's memory accessible; it may be another
-  /// device's.
+  /// Returns the status of calls that make memory accessible, possibly of another device.
   Status reached(CUresult result, std::string_view doing) const;
   bool can(CUdevice_attribute what) const;
   CUmemAllocationProp properties() const;
@@ -55,8 +54,8 @@ class CudaSharing : public DriverCalls {
   } words_;  // everything else works without it
 };
 
-/// Let queued work of every device use pages of the host's memory. Ranks that are threads share
-/// their pages: they are closed when each rank has closed them.
+/// Give the queued work of every device access to pages of host memory. Ranks that are threads
+/// share their pages, which are closed after each rank has closed them.
 Status open_host_pages(void* memory, size_t bytes, int32_t ordinal);
 cudaError_t close_host_pages(void* memory);
 

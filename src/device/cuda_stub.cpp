@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes the place of cuda.cpp in builds without CUDA.
+// Replaces cuda.cpp in builds without CUDA.
 #include "base/refusals.h"
 #include "device/device.h"
 

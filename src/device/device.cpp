@@ -13,8 +13,7 @@ Status clear(const std::shared_ptr<Device>& device, void* memory, size_t bytes,
   const Stream stream = ZERO_TRY(make_stream(device));
   const Event filled = ZERO_TRY(make_event(device));
   ZERO_TRY(device->fill(stream.handle(), memory, 0, bytes));
-  // A record that fails is tried once more, because whoever gives the memory back does not wait for
-  // queued work.
+  // Record again after a failure, because the release of the memory does not wait for queued work.
   Status done = device->record(filled.handle(), stream.handle());
   if (!done.ok()) (void)device->record(filled.handle(), stream.handle());
   for (int tries = 0; tries < 2; tries++) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device: memory, streams, events and launches of a processor with queues of its own. A call queues
-// work, and its status is about that only. The next wait reports failures of the work.
+// Device: memory, streams, events and launches of a processor with queues. Functions queue work,
+// and their status covers only the queuing. The next wait reports failures of the work.
 #pragma once
 
 #include <atomic>
@@ -19,23 +19,23 @@
 
 namespace zero {
 
-/// A queue whose work is done in order: a cudaStream_t. nullptr is the device's default stream.
+/// A queue that executes work in order, such as a cudaStream_t. nullptr is the default stream.
 using StreamHandle = void*;
 using EventHandle = void*;
 
-/// A step of queued work on a word of the host's memory, which other processes see, too.
+/// A queued operation on a word of host memory that other processes may share.
 struct WordStep {
   enum Kind { write, wait };
   Kind kind;
   uint32_t* word;
-  uint32_t value;  // to write; or the least value for which the stream waits
+  uint32_t value;  // the value to write, or the least value that ends the wait
 };
 
 class Device : public std::enable_shared_from_this<Device> {
  public:
   virtual ~Device() = default;
 
-  /// "cuda"
+  /// For example "cuda".
   virtual const char* kind() const = 0;
   virtual int32_t ordinal() const = 0;
 
@@ -45,64 +45,61 @@ class Device : public std::enable_shared_from_this<Device> {
   virtual Status fill(StreamHandle stream, void* to, int byte, size_t bytes) = 0;
   virtual Status launch(StreamHandle stream, const Launch& launch) = 0;
 
-  /// Makes `event` done when all that is queued on `stream` so far is done.
+  /// Makes `event` complete when the work queued on `stream` so far is complete.
   virtual Status record(EventHandle event, StreamHandle stream) = 0;
-  /// Makes later work of `stream` begin when `event`, as last recorded, is done; at once if it was
-  /// never recorded. `rule` names the order that this keeps, because a test device can forget one.
+  /// Makes later work on `stream` wait until `event`, as last recorded, is complete. Does nothing
+  /// if it was never recorded. `rule` names the ordering that this enforces, because a test device
+  /// can omit one.
   virtual Status wait(StreamHandle stream, EventHandle event, const char* rule) = 0;
-  /// Does steps in their order, on words in an OpenedHost. Others see a write after all that the
-  /// stream did before. No processor is busy while a stream waits. `rule` is as above, for the
-  /// waits. Fails with ZERO_ERR_UNSUPPORTED if the device cannot do this.
+  /// Executes operations in order on words in an OpenedHost. Others see a write only after all
+  /// earlier work of the stream. A waiting stream occupies no processor. `rule` applies to the
+  /// waits. Fails with ZERO_ERR_UNSUPPORTED if the device does not support this.
   virtual Status words(StreamHandle stream, std::span<const WordStep> steps, const char* rule) = 0;
 
-  // ---- The host looks, and never blocks.
+  // ---- Queries by the host, which never block.
 
-  /// Returns whether an event, as last recorded, is done, or an error if the work before it failed.
+  /// Returns whether an event, as last recorded, is complete, or the failure of the work before it.
   virtual Result<bool> done(EventHandle event) = 0;
 
-  /// Returns OK if [data, data + bytes) is memory that this device's work can read and write where
-  /// it is. If not, ZERO_ERR_ARGUMENT, whose text says what it is instead. `what` names it:
-  /// "gradient of 'wte'".
+  /// Returns OK if this device's work can access [data, data + bytes) in place. Otherwise returns
+  /// ZERO_ERR_ARGUMENT and says what memory it is. `what` names it, as in "gradient of 'wte'".
   virtual Status check(const void* data, size_t bytes, std::string_view what) = 0;
-  /// Returns OK if `stream` is one of this device.
+  /// Returns OK if `stream` belongs to this device.
   virtual Status check_stream(StreamHandle stream) = 0;
-  /// Returns the number of the capture that takes the work queued on `stream` now, or 0 if that
-  /// work is simply done. Launches of the capture's graph do captured work. In a capture, copies
-  /// may use only this device's memory, and waits only events that were recorded in it; a stream
-  /// that waits for one takes part in the capture.
+  /// Returns the number of the capture that records the work queued on `stream`, or 0 if the work
+  /// is executed. Captured work is executed by launches of the capture's graph. In a capture,
+  /// copies may use only this device's memory. Waits may use only events that were recorded in the
+  /// capture. A stream that waits for such an event joins the capture.
   virtual Result<uint64_t> capturing(StreamHandle stream) = 0;
-  /// Runs `body` on this thread with the device as the thread's current one, for libraries that use
-  /// the current device.
+  /// Runs `body` with the device as this thread's current one, for libraries that need it.
   virtual Status run_current(const std::function<Status()>& body) { return body(); }
 
-  /// Says that work of this device may never end. From then on nothing of it is given back, because
-  /// CUDA would wait for all work, also that of other users. Any thread may call it.
+  /// Records that work of this device may never end. From then on none of its resources are freed,
+  /// because CUDA would wait for all work, including that of other users. Any thread may call it.
   void give_up() noexcept { given_up_->store(true); }
   bool given_up() const noexcept { return given_up_->load(); }
 
-  /// Begins a range of this thread's time for tools that watch the device (NVTX). The last one
-  /// that began ends first.
+  /// Begins a range on this thread for tools that watch the device (NVTX). Ranges must be nested.
   virtual void begin_range(const char* name) noexcept = 0;
   virtual void end_range() noexcept = 0;
 
-  // ---- Handles that the classes below own. Memory is aligned to 256 bytes or more, and not
+  // ---- Handles that the classes below own. Memory is aligned to at least 256 bytes and not
   // cleared.
 
   virtual Result<void*> allocate(size_t bytes, std::string_view what) = 0;
   virtual void release(void* memory) noexcept = 0;
   virtual Result<void*> allocate_host(size_t bytes, std::string_view what) = 0;
   virtual void release_host(void* memory) noexcept = 0;
-  /// Creates memory of the device, of `bytes` rounded up, as a descriptor. It lives as long as the
-  /// descriptor or any mapping. Any process may map it if its device can reach this one; otherwise
+  /// Creates device memory of at least `bytes` as a descriptor. It exists as long as the descriptor
+  /// or any mapping. Any process may map it if its device can access this one. Otherwise
   /// map_shared() fails with ZERO_ERR_UNSUPPORTED.
   virtual Result<Fd> create_shared(size_t bytes, std::string_view what) = 0;
   virtual Result<void*> map_shared(int fd, size_t bytes, std::string_view what) = 0;
-  /// Allocates and maps memory of the same kind, which libraries that join devices can hand out.
+  /// Allocates and maps memory of the same type, which communication libraries can share.
   virtual Result<void*> allocate_shared(size_t bytes, std::string_view what) = 0;
-  /// Unmaps either kind. No queued work may use it any more, because unlike release() it does not
-  /// wait.
+  /// Unmaps either kind. No queued work may use it, because unlike release() this does not wait.
   virtual void unmap_shared(void* memory) noexcept = 0;
-  /// Lets queued work read and write whole pages of the host's memory.
+  /// Gives queued work access to whole pages of host memory.
   virtual Result<void*> open_host(void* memory, size_t bytes) = 0;
   virtual void close_host(void* memory) noexcept = 0;
   virtual Result<void*> make_stream() = 0;
@@ -112,7 +109,7 @@ class Device : public std::enable_shared_from_this<Device> {
 
  protected:
   Device() = default;
-  /// For one of several objects of the same hardware, which share whether it is given up.
+  /// For several objects of the same hardware, which share the flag `given_up`.
   explicit Device(std::atomic<bool>& given_up) : given_up_(&given_up) {}
 
  private:
@@ -120,7 +117,7 @@ class Device : public std::enable_shared_from_this<Device> {
   std::atomic<bool>* const given_up_ = &own_given_up_;
 };
 
-/// A range of this thread's time that ends with this object. `device` may be null: there is none.
+/// A range on this thread that ends with this object. `device` may be null, which makes no range.
 class DeviceRange {
  public:
   DeviceRange(Device* device, const char* name) : device_(device) {
@@ -136,7 +133,7 @@ class DeviceRange {
   Device* device_;
 };
 
-/// Something of a device that is given back at the end; move-only.
+/// A device resource that the destructor frees. Move-only.
 template <void (Device::*give_back)(void*) noexcept>
 class Owned {
  public:
@@ -166,10 +163,10 @@ class Owned {
 
 using Stream = Owned<&Device::free_stream>;
 using Event = Owned<&Device::free_event>;
-/// Pages of the host's memory while queued work may use them. It does not own the pages.
+/// Access of queued work to pages of host memory. Does not own the pages.
 using OpenedHost = Owned<&Device::close_host>;
 
-/// These make what they are named after, or fail. Streams do not wait for the default stream.
+/// Create what they are named after, or fail. Streams do not wait for the default stream.
 inline Result<Stream> make_stream(const std::shared_ptr<Device>& device) {
   return Stream(device, ZERO_TRY(device->make_stream()));
 }
@@ -181,11 +178,11 @@ inline Result<OpenedHost> open_host(const std::shared_ptr<Device>& device, void*
   return OpenedHost(device, ZERO_TRY(device->open_host(memory, bytes)));
 }
 
-/// Fills memory of the device with zeros, and waits for that.
+/// Fills device memory with zeros, and waits until this is complete.
 Status clear(const std::shared_ptr<Device>& device, void* memory, size_t bytes,
              std::string_view what);
 
-/// Memory that is given back at the end.
+/// Memory that the destructor frees.
 template <Result<void*> (Device::*take)(size_t bytes, std::string_view what),
           void (Device::*give_back)(void*) noexcept>
 class OwnedMemory : public Owned<give_back> {
@@ -194,7 +191,7 @@ class OwnedMemory : public Owned<give_back> {
   OwnedMemory(std::shared_ptr<Device> device, void* data, size_t bytes)
       : Owned<give_back>(std::move(device), data), bytes_(bytes) {}
 
-  /// Fails with ZERO_ERR_MEMORY, which names `what` and the bytes. Zero bytes are an empty block.
+  /// Fails with ZERO_ERR_MEMORY, naming `what` and the size. An allocation of zero bytes is empty.
   static Result<OwnedMemory> allocate(const std::shared_ptr<Device>& device, size_t bytes,
                                       std::string_view what) {
     if (bytes == 0) return OwnedMemory();
@@ -215,11 +212,11 @@ class OwnedMemory : public Owned<give_back> {
   size_t bytes_ = 0;
 };
 
-/// Memory of the device.
+/// Device memory.
 using DeviceMemory = OwnedMemory<&Device::allocate, &Device::release>;
-/// Memory of the host that the device can copy from and to while the host goes on.
+/// Host memory that the device can copy from and to asynchronously.
 using HostBuffer = OwnedMemory<&Device::allocate_host, &Device::release_host>;
-/// A mapping of memory that other processes may map, too.
+/// A mapping of memory that other processes may also map.
 using SharedBlock = OwnedMemory<&Device::allocate_shared, &Device::unmap_shared>;
 
 inline Result<SharedBlock> map_shared(const std::shared_ptr<Device>& device, int fd, size_t bytes,
@@ -227,23 +224,23 @@ inline Result<SharedBlock> map_shared(const std::shared_ptr<Device>& device, int
   return SharedBlock(device, ZERO_TRY(device->map_shared(fd, bytes, what)), bytes);
 }
 
-/// Waits until `event` is done. After `timeout_ms` it only fails with ZERO_ERR_TIMEOUT, which names
-/// `what` it waited for. It asks `stop`, which may be empty, in between, and ends with its error.
+/// Waits until `event` is complete. Fails with ZERO_ERR_TIMEOUT, naming `what`, after `timeout_ms`,
+/// but does not give up the device. Calls `stop`, which may be empty, and returns its failure.
 Status await(Device& device, EventHandle event, int64_t timeout_ms, std::string_view what,
              const std::function<Status()>& stop = {});
-/// Does the same, for use before memory of the work is given back. It gives up the device if the
-/// work has not ended: at the timeout or, if anything else ends the wait, 10 seconds later.
+/// Does the same before memory used by the work is freed. Gives up the device if the work has not
+/// ended at the timeout, or 10 seconds after any other failure.
 Status await_end(Device& device, EventHandle event, int64_t timeout_ms, std::string_view what,
                  const std::function<Status()>& stop = {});
 
-/// Opens the CUDA device of that number. Fails with ZERO_ERR_UNSUPPORTED if this build has no CUDA,
-/// or the machine has no driver or one that is too old; with ZERO_ERR_ARGUMENT, which says how many
-/// devices there are, if there is none of that number.
+/// Opens the CUDA device with this number. Fails with ZERO_ERR_UNSUPPORTED if this build has no
+/// CUDA, or if the driver is missing or too old. Fails with ZERO_ERR_ARGUMENT, which says how many
+/// devices there are, if there is no device with this number.
 Result<std::shared_ptr<Device>> open_cuda(int32_t ordinal);
-/// Opens the only CUDA device that this process sees, or of several the one of that number. Fails
-/// with ZERO_ERR_ARGUMENT if there are several and the number is -1 (unknown).
+/// Opens the only CUDA device that this process sees, or the one with number `local_rank` if there
+/// are several. Fails with ZERO_ERR_ARGUMENT if there are several and the number is -1 (unknown).
 Result<std::shared_ptr<Device>> open_cuda_of(int32_t local_rank);
-/// Says in a few words what open_cuda finds: "not built in", "no driver", "driver 13.0".
+/// Describes the available CUDA: "not built in", "no driver" or "driver 13.0".
 std::string cuda_info();
 
 }  // namespace zero

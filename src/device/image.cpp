@@ -17,18 +17,18 @@ namespace {
 
 constexpr size_t kRegionAlignment = 64;
 
-/// Makes pages together, which costs half of what it does when each is made as it is touched. Where
-/// they are there from an earlier save that would cost as much as the copy.
+/// Populates the pages of a block in one call, which costs half as much as page faults. If an
+/// earlier save left the pages in place, this would cost as much as the copy, so it is skipped.
 void populate_block(std::byte* data, size_t bytes) {
   const auto page = static_cast<size_t>(os().getpagesize());
   const size_t into_page = reinterpret_cast<uintptr_t>(data) % page;
   unsigned char there = 0;
   os().mincore(data - into_page + bytes / 2 / page * page, 1, &there);
   if ((there & 1) != 0) return;
-  os().madvise(data - into_page, bytes + into_page, MADV_POPULATE_WRITE);  // a wish
+  os().madvise(data - into_page, bytes + into_page, MADV_POPULATE_WRITE);  // only a hint
 }
 
-/// Joins ranges that overlap or touch.
+/// Merges ranges that overlap or touch.
 std::vector<Image::Bytes> merged(std::vector<Image::Bytes> ranges) {
   std::ranges::sort(ranges, {}, [](Image::Bytes range) { return range.data(); });
   std::vector<Image::Bytes> regions;
@@ -77,7 +77,7 @@ Result<std::shared_ptr<Image>> Image::create(std::vector<Bytes> ranges, HostMemo
   return image;
 }
 
-/// Returns the first block that ends behind `data`.
+/// Returns the first block that ends after `data`.
 size_t Image::block_at(const std::byte* data) const {
   const auto found = std::ranges::partition_point(
       blocks_, [data](const Block& block) { return block.data + block.bytes <= data; });
@@ -90,7 +90,7 @@ void Image::keep_block(Block& block) {
     while (part == Part::being_kept) std::this_thread::yield(), part = block.part;
     return;
   }
-  if (kThreadSanitizer) await_reader();  // or it reports the reading that is dropped
+  if (kThreadSanitizer) await_reader();  // otherwise it reports the discarded read as a race
   if (block.bytes == kBlockBytes) populate_block(block.copy, block.bytes);
   copy_past_caches(block.copy, block.data, block.bytes);
   block.part = Part::kept;
@@ -121,9 +121,9 @@ Status Image::keep_all(Window& window) {
   return {};
 }
 
-/// Copies bytes of a block to shown_, and returns whether they are what the image has. Its order
-/// with whoever keeps: either that finds `reading_`, or this finds that the block is no longer
-/// live; and who has overwritten it has changed `part` before.
+/// Copies bytes of a block to shown_, and returns whether they belong to the image. Either a thread
+/// that keeps the block sees `reading_`, or this function sees that the block is no longer live. A
+/// thread that has overwritten the block has changed `part` before.
 bool Image::read_live(Block& block, const std::byte* from, size_t bytes) {
   reading_ = true;
   bool live = !closed_ && block.part == Part::live;
@@ -139,7 +139,7 @@ bool Image::read_live(Block& block, const std::byte* from, size_t bytes) {
 }
 
 void Image::await_reader() const {
-  while (reading_) std::this_thread::yield();  // for the copy of one block
+  while (reading_) std::this_thread::yield();  // lasts for the copy of one block
 }
 
 Status Image::show_all(const std::byte* from, size_t bytes,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory as it was at one moment, for a reader that takes its time: whoever is about to overwrite a
-// part of it keeps that part first. Who keeps a part does not wait for the reader, which may have
-// lost its core at any moment: the reader copies without a lock, and drops what was kept meanwhile.
-// Only who lets the memory go waits for its copy of one block.
+// A copy-on-write snapshot of memory for a slow reader. A thread that is about to overwrite a part
+// first keeps a copy of it. It does not wait for the reader, which may be descheduled at any
+// moment. The reader copies without a lock, and discards the copy if the part was kept meanwhile.
+// Only a thread that frees the memory waits, for the reader's copy of one block.
 #pragma once
 
 #include <atomic>
@@ -22,28 +22,29 @@ class Image {
  public:
   using Bytes = std::span<const std::byte>;
 
-  /// Makes the image of all that will be read, of each range as often as it is listed. Ranges may
-  /// overlap. Copies nothing yet. Copies go to `memory`, if that is enough, else to address space
-  /// that is reserved instead. Fails with ZERO_ERR_MEMORY if copies of all of it could not be kept.
+  /// Creates a snapshot of everything that will be read. A range is listed once for each time that
+  /// it will be read. Ranges may overlap. Copies nothing yet. Copies use `memory` if it is large
+  /// enough, and otherwise newly reserved address space. Fails with ZERO_ERR_MEMORY if there is no
+  /// room for copies of everything.
   static Result<std::shared_ptr<Image>> create(std::vector<Bytes> ranges, HostMemory& memory);
 
-  /// Keeps what the image has of these bytes, unless it is kept or read already. Any thread may
-  /// call it, before it overwrites them.
+  /// Keeps these bytes of the image, unless they have been kept or read. Any thread may call it,
+  /// before it overwrites the bytes.
   void keep(const std::byte* data, size_t bytes);
   void keep_all();
-  /// Keeps all, and nobody reads the memory behind it: it may go.
+  /// Keeps everything, so that the memory can be freed: it is not read after this call.
   void let_go();
   /// Does the same for memory of a device.
   Status keep_all(Window& window);
-  /// True if nothing is left to keep.
+  /// Returns true if nothing is left to keep.
   bool whole() const { return live_.load(std::memory_order_acquire) == 0; }
 
-  /// Shows bytes as they were, part by part, for one reader. The range must be a part of one that
-  /// was listed.
+  /// Calls `visit` with the bytes as they were, part by part. For one reader at a time. The range
+  /// must be a part of a listed one.
   Status show_all(const std::byte* from, size_t bytes, const std::function<Status(Bytes)>& visit);
-  /// From now on nobody reads the memory, and show_all() fails.
+  /// Makes show_all() fail from now on, and stops reading the memory.
   void close();
-  /// Gives the memory of the copies away. Nothing may be used behind it.
+  /// Returns the memory of the copies. The image must not be used after this call.
   HostMemory release() { return std::move(copies_); }
 
  private:
@@ -53,8 +54,8 @@ class Image {
   struct Block {
     const std::byte* data;
     size_t bytes;
-    std::byte* copy;      // its place
-    uint64_t unread = 0;  // bytes that will be shown still
+    std::byte* copy;      // its place in copies_
+    uint64_t unread = 0;  // bytes that show_all() has yet to return
     std::atomic<Part> part{Part::live};
     Block(const std::byte* data, size_t bytes, std::byte* copy)
         : data(data), bytes(bytes), copy(copy) {}
@@ -69,7 +70,7 @@ class Image {
 
   std::vector<Block> blocks_;  // by address
   HostMemory copies_, shown_;
-  std::atomic<size_t> live_{0};  // blocks
+  std::atomic<size_t> live_{0};  // number of live blocks
   std::atomic<bool> reading_{false}, closed_{false};
 };
 

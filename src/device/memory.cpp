@@ -23,17 +23,17 @@ Status out_of_memory(size_t bytes, std::string_view what) {
                 text("no memory for ", bytes, " bytes of ", what, ": ", errno_text(errno)));
 }
 
-// Parts of the driver's interface. They stand here because builds without CUDA need them, too.
+// Parts of the driver's interface, declared here because builds without CUDA need them.
 using GetAttribute = int (*)(void* value, int attribute, uint64_t pointer);
 constexpr int kMemoryType = 2, kIsManaged = 8;
 constexpr unsigned kOfDevice = 2;
 
-/// Makes zeroed memory be there. It looks before each part whether the rest can be had, because
-/// touching more than a container is granted ends processes. Other ranks take memory at the same
-/// time: so many of them may take a part of what is left at once.
+/// Populates zeroed memory. Checks before each part whether the rest is available, because
+/// exceeding a container's limit gets processes killed. Other ranks allocate at the same time, so a
+/// part is at most 1/64 of what is left.
 Status populate(std::byte* data, size_t bytes, std::string_view what) {
   constexpr uint64_t kRanks = 64;
-  constexpr uint64_t kLeast = 64 * 1024;  // the largest page: a part begins where one does
+  constexpr uint64_t kLeast = 64 * 1024;  // the largest page size, at which parts are aligned
   for (size_t at = 0; at < bytes;) {
     uint64_t part = bytes - at;
     if (bytes >= kHugePage) {
@@ -42,17 +42,17 @@ Status populate(std::byte* data, size_t bytes, std::string_view what) {
     }
     if (os().madvise(data + at, part, MADV_POPULATE_WRITE) != 0) {
       if (errno != EINVAL) return out_of_memory(bytes, what);
-      std::memset(data + at, 0, part);  // kernels before 5.14
+      std::memset(data + at, 0, part);  // for kernels before 5.14
     }
     at += part;
   }
   return Status();
 }
 
-// Between looks for a driver, which take longer than the question.
+// Minimum time between searches for a driver, because a search costs more than the query.
 constexpr int64_t kDriverLookMs = 20;
 
-/// Returns the driver's function, or nullptr while no driver is loaded. Never loads one.
+/// Returns the driver's function, or nullptr while no driver is loaded. Never loads a driver.
 GetAttribute loaded_driver() {
   static std::atomic<GetAttribute> found{nullptr};
   static std::atomic<int64_t> looked_ms{INT64_MIN / 2};
@@ -73,7 +73,7 @@ bool is_gpu_memory(const void* data) {
   if (ask == nullptr || data == nullptr) return false;
   const auto pointer = reinterpret_cast<uint64_t>(data);
   unsigned type = 0, managed = 0;
-  // An error says that the driver does not know the memory, for example if it is malloc's.
+  // An error means that the driver does not know the memory, such as memory of malloc.
   if (ask(&type, kMemoryType, pointer) != 0 || type != kOfDevice) return false;
   return ask(&managed, kIsManaged, pointer) != 0 || managed == 0;
 }
@@ -104,7 +104,7 @@ Result<HostMemory> HostMemory::map(size_t bytes, std::string_view what, Children
                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapping == MAP_FAILED) return out_of_memory(bytes, what);
   if (children == Children::do_not)
-    os().madvise(mapping, memory.mapping_bytes_, MADV_DONTFORK);  // refusal costs memory only
+    os().madvise(mapping, memory.mapping_bytes_, MADV_DONTFORK);  // a failure costs only memory
   memory.mapping_ = static_cast<std::byte*>(mapping);
   const auto start = reinterpret_cast<uintptr_t>(mapping);
   memory.data_ = memory.mapping_ + (huge ? round_up(start, uintptr_t{kHugePage}) - start : 0);
@@ -115,7 +115,7 @@ Result<HostMemory> HostMemory::map(size_t bytes, std::string_view what, Children
 Result<HostMemory> HostMemory::allocate(size_t bytes, std::string_view what, Children children) {
   HostMemory memory = ZERO_TRY(map(bytes, what, children));
   if (bytes >= kHugePage)
-    os().madvise(memory.data_, bytes, MADV_HUGEPAGE);  // advice: refusal costs speed only
+    os().madvise(memory.data_, bytes, MADV_HUGEPAGE);  // a failure costs only speed
   ZERO_TRY(populate(memory.data_, bytes, what));
   return memory;
 }

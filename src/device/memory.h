@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory where the tensors of a comm are: of its device, or the host's.
+// Memory for the tensors of a comm, on its device or on the host.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +11,12 @@
 
 namespace zero {
 
-/// True if `data` is memory of a GPU, as far as a CUDA driver knows that the process has loaded,
-/// for whatever use. If the host touched it, the process would end.
+/// Returns true if a loaded CUDA driver knows `data` as memory of a GPU. An access by the host
+/// would crash the process.
 bool is_gpu_memory(const void* data);
 
-/// Returns OK if a comm whose tensors are on `device` (null: on the host) can use `data` where it
-/// is. If not, ZERO_ERR_ARGUMENT says what it is instead. `what` makes the words that name it.
+/// Returns OK if a comm with tensors on `device` (null for the host) can use `data` in place. If
+/// not, returns ZERO_ERR_ARGUMENT and says what memory it is. what() names the memory.
 template <class What>
 Status check_memory(Device* device, const void* data, size_t bytes, const What& what) {
   if (device != nullptr) return device->check(data, bytes, what());
@@ -26,7 +26,7 @@ Status check_memory(Device* device, const void* data, size_t bytes, const What& 
                       "create the comm with ZERO_DEVICE_CUDA");
 }
 
-/// Returns OK if the host itself can touch `data`, wherever a comm's tensors are; if not,
+/// Returns OK if the host itself can access `data`, wherever a comm's tensors are, and otherwise
 /// ZERO_ERR_ARGUMENT.
 inline Status check_host_memory(const void* data, std::string_view what) {
   if (!is_gpu_memory(data)) return Status();
@@ -35,9 +35,9 @@ inline Status check_host_memory(const void* data, std::string_view what) {
 
 enum class Children { see_it, do_not };
 
-/// Memory of the host that is zeroed and reserved at once, so that it is there when it is needed.
-/// Blocks of 2 MiB and more are aligned to 2 MiB. Forked children do not have it, unless it is said
-/// that they do: what this process writes would be copied for them.
+/// Zeroed host memory that is populated at once, so that later use cannot fail. Blocks of at least
+/// 2 MiB are aligned to 2 MiB. By default forked children do not map it, because otherwise writes
+/// by this process would copy pages for them.
 class HostMemory {
  public:
   HostMemory() = default;
@@ -45,12 +45,12 @@ class HostMemory {
   HostMemory& operator=(HostMemory&& other) noexcept;
   ~HostMemory();
 
-  /// Fails with ZERO_ERR_MEMORY, which names `what` and the bytes. Zero bytes are an empty block.
+  /// Fails with ZERO_ERR_MEMORY, naming `what` and the size. An allocation of zero bytes is empty.
   static Result<HostMemory> allocate(size_t bytes, std::string_view what,
                                      Children children = Children::do_not);
 
-  /// Does the same, but takes what the machine and its containers plainly have only when it is
-  /// touched, without huge pages: to make one then can take long while files fill the memory.
+  /// Does the same, but populates the memory only when it is touched, without huge pages, after a
+  /// check of what is available. Making huge pages can be slow while files fill the memory.
   static Result<HostMemory> reserve(size_t bytes, std::string_view what);
 
   std::byte* data() const { return data_; }
@@ -67,8 +67,8 @@ class HostMemory {
 
 class Memory {
  public:
-  /// Allocates zeroed memory on `device`, or on the host if that is null. Fails with
-  /// ZERO_ERR_MEMORY, which names `what` and the bytes. Zero bytes are an empty block.
+  /// Allocates zeroed memory on `device`, or on the host if it is null. Fails with ZERO_ERR_MEMORY,
+  /// naming `what` and the size. An allocation of zero bytes is empty.
   static Result<Memory> allocate(const std::shared_ptr<Device>& device, size_t bytes,
                                  std::string_view what, Children children = Children::do_not) {
     Memory memory;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two words carry the work: `round_` starts it, `unfinished_` ends it. A thread that waits on one
-// spins a little, says that it sleeps, looks again, and then sleeps on a futex of that word. A
-// thread that changes the word looks for sleepers afterwards. Both orders are sequentially
-// consistent, so one of the two sees the other.
+// Two words control the work: `round_` starts it, and `unfinished_` ends it. A thread that waits
+// for a word spins briefly, registers as a sleeper, checks the word again, and then sleeps on its
+// futex. A thread that changes the word then checks for sleepers. Both orders are sequentially
+// consistent, so at least one of the two threads sees the other.
 #include "device/thread_pool.h"
 
 #include <linux/futex.h>
@@ -16,7 +16,7 @@
 namespace zero {
 namespace {
 
-constexpr int kSpins = 500;  // some microseconds: a pause takes 10 to 150 cycles
+constexpr int kSpins = 500;  // some microseconds, because a pause takes 10 to 150 cycles
 
 void relax() {
 #if defined(__x86_64__)
@@ -39,7 +39,7 @@ void FutexWord::wait_while(uint32_t old) {
     relax();
   }
   sleepers.fetch_add(1);
-  constexpr timespec kLook{0, 100'000'000};  // in case waking is refused
+  constexpr timespec kLook{0, 100'000'000};  // in case the wake call fails
   // Wait: until the work of a round is done, which waits for nothing, or there is a new one.
   while (word.load() == old) os().futex(address(), FUTEX_WAIT_PRIVATE, old, &kLook);
   sleepers.fetch_sub(1);

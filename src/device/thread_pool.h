@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host's workers: a few threads of one rank that share its part of a step.
+// The worker threads of one rank, which share its part of a step.
 #pragma once
 
 #include <atomic>
@@ -15,8 +15,8 @@
 
 namespace zero {
 
-/// A function of the caller's, work(int thread). Nothing is copied, because the caller waits until
-/// it is done.
+/// A reference to the caller's function work(int thread). It is not copied, because the caller
+/// waits until it returns.
 struct ThreadWork {
   template <class Function>
   ThreadWork(const Function& called) : function(&called), call(call_of<Function>) {}
@@ -31,10 +31,10 @@ struct ThreadWork {
   }
 };
 
-/// A word that threads wait on.
+/// A word for which threads wait.
 struct FutexWord {
   void wake_all();
-  /// Returns once the word differs from `old`.
+  /// Returns after the word differs from `old`.
   void wait_while(uint32_t old);
   uint32_t* address() { return reinterpret_cast<uint32_t*>(&word); }
 
@@ -46,15 +46,15 @@ struct FutexWord {
 
 class ThreadPool {
  public:
-  /// Starts the workers, which block all signals. `threads` counts the caller: 1 starts no thread.
+  /// Starts the workers, which block all signals. `threads` includes the caller, so 1 starts none.
   static Result<std::unique_ptr<ThreadPool>> create(int threads);
-  ~ThreadPool();  // joins
+  ~ThreadPool();  // joins the workers
 
   int threads() const { return static_cast<int>(threads_.size()); }
 
   /// Runs work(0) ... work(threads - 1), one on each thread, with the standard FloatEnvironment.
-  /// When all are done, it returns, or throws the first exception that one of them threw. Not
-  /// reentrant. Workers spin for some microseconds, then sleep.
+  /// Returns after all have finished, or throws the first exception that one of them threw. Not
+  /// reentrant. Workers spin for some microseconds before they sleep.
   template <class Work>
   void run(const Work& work) {
     const FloatEnvironment environment;
@@ -76,10 +76,10 @@ class ThreadPool {
   void work(int thread);
   void keep_first(std::exception_ptr thrown);
 
-  std::vector<WorkerThread> threads_;  // the first stands for the caller's own
-  const ThreadWork* work_ = nullptr;   // null in the last round: leave
+  std::vector<WorkerThread> threads_;  // the first stands for the calling thread
+  const ThreadWork* work_ = nullptr;   // null in the last round, which ends the workers
   std::mutex mutex_;
-  std::exception_ptr thrown_;  // by the first that did, in this round
+  std::exception_ptr thrown_;  // the first exception of this round
   alignas(64) FutexWord round_;
   alignas(64) FutexWord unfinished_;
 };

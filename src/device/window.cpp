@@ -35,7 +35,7 @@ Result<const std::byte*> Window::show(const std::byte* from, size_t bytes) {
 
 Result<std::byte*> Window::room(std::byte* to) {
   if (device_ == nullptr) return to;
-  // A call that gave up may have left a copy that still reads the buffer.
+  // A call that failed may have left a copy that still reads the buffer.
   ZERO_TRY(await(*device_, done_.handle(), timeout_ms_, "copying tensors"));
   return buffer_.data();
 }

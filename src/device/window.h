@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lets the host read and write tensors wherever they are: in place on the host, and in parts
-// through a buffer on a device.
+// Gives the host access to tensors: in place on the host, or in parts through a device's buffer.
 #pragma once
 
 #include <cstddef>
@@ -13,26 +12,26 @@
 
 namespace zero {
 
-/// Every call waits until it is done. On a device it uses its own stream, so work that others
-/// queued on the same memory must have ended before.
+/// Every call waits until it is complete. On a device it uses its own stream, so other work queued
+/// on the same memory must have ended before.
 class Window {
  public:
-  /// Makes a window on the host's memory.
+  /// Creates a window on host memory.
   Window() = default;
-  /// Makes a window on a device's memory, or on the host's if `device` is null.
+  /// Creates a window on a device's memory, or on host memory if `device` is null.
   static Result<Window> create(const std::shared_ptr<Device>& device, int64_t timeout_ms);
 
-  /// Returns how many elements of so many bytes it shows at once. On the host there is no limit.
+  /// Returns how many elements of the given size fit at once. There is no limit on the host.
   int64_t most(size_t element_bytes) const;
 
   /// Returns the bytes at `from`, at most as many as most() allows. They are valid until the next
   /// call.
   Result<const std::byte*> show(const std::byte* from, size_t bytes);
-  /// Returns the place to write the bytes that the next store() takes to `to`.
+  /// Returns the place at which to write the bytes for the next store() to `to`.
   Result<std::byte*> room(std::byte* to);
   Status store(std::byte* to, size_t bytes);
 
-  // For any size, part by part: between this memory and the host's, or within this memory.
+  // For any size, in parts: between this memory and host memory, or within this memory.
   Status show_all(const std::byte* from, size_t bytes,
                   const std::function<Status(std::span<const std::byte>)>& visit);
   Status fill_all(std::byte* to, size_t bytes,

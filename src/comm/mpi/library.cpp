@@ -110,16 +110,20 @@ std::string own_folder() {
 std::string name_of(const Loaded& loaded) {
   Dl_info info{};
   link_map* object = nullptr;
-  const char* texts = nullptr;  // the loader has replaced the offset by the address
+  uintptr_t texts = 0;
   size_t place = 0;
   if (dladdr1(loaded.base, &info, reinterpret_cast<void**>(&object), RTLD_DL_LINKMAP) != 0 &&
       object != nullptr && object->l_ld != nullptr) {
     for (const ElfW(Dyn)* entry = object->l_ld; entry->d_tag != DT_NULL; entry++) {
-      if (entry->d_tag == DT_STRTAB) texts = reinterpret_cast<const char*>(entry->d_un.d_ptr);
+      if (entry->d_tag == DT_STRTAB) texts = entry->d_un.d_ptr;
       if (entry->d_tag == DT_SONAME) place = entry->d_un.d_val;
     }
   }
-  if (texts != nullptr && place != 0) return texts + place;
+  if (texts != 0 && place != 0) {
+    // Some loaders, such as glibc's, replace the offset by the address.
+    if (texts < object->l_addr) texts += object->l_addr;
+    return reinterpret_cast<const char*>(texts + place);
+  }
   return loaded.path.substr(loaded.path.rfind('/') + 1);
 }
 

@@ -27,12 +27,12 @@ const uint16_t* halves(const std::byte* memory) {
 
 constexpr size_t kMasters = 1024;  // joined or split at once
 
-/// Returns how many elements windows show at once.
+/// Returns how many elements a window can show at once.
 int64_t most_at_once(const Optimizer& optim, const Windows& windows, const Segment& of) {
   return windows.values.most(element_bytes(optim, of.param));
 }
 
-/// Rounds values to what a parameter holds of them, and writes that into the parameter.
+/// Rounds values to the dtype of a parameter, and writes them into the parameter.
 Status write_rounded(const Optimizer& optim, Windows& windows, const Segment& part,
                      const std::byte* values) {
   const DType dtype = param_of(optim, part.param).dtype;
@@ -68,8 +68,8 @@ Status copy_in(const Optimizer& optim, Windows& windows, const StateTensor& tens
   return write_rounded(optim, windows, part, values);
 }
 
-/// Gives a slot to a parameter that had none. The slot holds zeros, because nothing writes a slot
-/// that is not live, and a load clears it.
+/// Makes a slot of a parameter live. The slot holds zeros, because only live slots are written and
+/// a load clears the others.
 Status make_live(Optimizer& optim, const StateTensor& tensor) {
   if (tensor.slot == kMasterSlot || tensor.slot == kParameterItself) return {};
   uint32_t& live = optim.progress[static_cast<size_t>(tensor.param)].live_slots;
@@ -84,8 +84,8 @@ Status check_settable(const Optimizer& optim) {
   return optim.check_open();
 }
 
-/// Where ranks have one copy of a parameter, another rank may read it for a save that has begun. It
-/// does not hear of a local call.
+/// Fails with ZERO_ERR_BUSY if ranks share one copy of the parameter and another rank may still
+/// read it for a save in progress. That rank does not learn of this local call.
 Status check_not_saved_elsewhere(const Optimizer& optim, const StateTensor& tensor) {
   if (optim.saving == nullptr || optim.world() == 1) return {};
   if (tensor.slot != kParameterItself && tensor.slot != kMasterSlot) return {};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies one tensor of the state at a time into and out of the caller's memory: the part that this
-// rank owns, as fp32, or as fp64 for parameters of fp64.
+// Copies the part of a state tensor that this rank owns to and from the caller's memory, as fp32,
+// or as fp64 if the parameter is fp64.
 #pragma once
 
 #include <algorithm>
@@ -15,13 +15,13 @@
 
 namespace zero {
 
-/// Returns the bytes of an element as callers see it. It has no more anywhere else.
+/// Returns the size of an element in bytes as callers see it. No stored form is larger.
 inline size_t element_bytes(const Optimizer& optim, int64_t param) {
   return size_of(sum_dtype(optim.params[static_cast<size_t>(param)].dtype));
 }
 
-/// Calls visit(chunk, elements before it) for all of a segment, with at most `most` elements at
-/// once.
+/// Calls visit(chunk, elements before it) for consecutive chunks of a segment, of at most `most`
+/// elements each.
 template <class Visit>
 Status in_chunks(const Segment& all, int64_t most, const Visit& visit) {
   for (int64_t done = 0; done < all.count;) {
@@ -32,7 +32,7 @@ Status in_chunks(const Segment& all, int64_t most, const Visit& visit) {
   return {};
 }
 
-/// Elements [first, first + count) of a parameter.
+/// The elements [first, first + count) of a parameter.
 struct Range {
   int64_t param, first, count;
 };
@@ -43,38 +43,38 @@ struct StateTensor {
   int slot = 0;
 };
 
-/// True for masters that are kept as values and remainders.
+/// Returns true if the slot holds master weights that are stored as 16-bit values and remainders.
 inline bool keeps_remainders(const Optimizer& optim, int64_t param, int slot) {
   return slot == kMasterSlot && master_of(optim.params[static_cast<size_t>(param)].dtype,
                                           optim.options) == Master::remainder;
 }
 
-/// Returns the tensor `name` of a registered parameter; null names the values that are updated.
-/// Fails with ZERO_ERR_ARGUMENT if there is none.
+/// Returns the tensor `name` of a registered parameter. Null means the values that steps update:
+/// the master weights or the parameter. Fails with ZERO_ERR_ARGUMENT if there is no such tensor.
 Result<StateTensor> find_tensor(const Optimizer& optim, int64_t param, const char* name);
 /// Fails with ZERO_ERR_STATE if the tensor holds nothing yet.
 Status check_live(const Optimizer& optim, const StateTensor& tensor);
 Status check_sealed(const Optimizer& optim, int64_t param);
-/// Checks that there are such elements, and memory of the host for them.
+/// Checks that the elements exist, and that `values` is aligned host memory.
 Status check_range(const Optimizer& optim, const Range& range, const void* values);
 
 /// Copies a part of the tensor to `out`. This rank must own `part`.
 Status copy_out(const Optimizer& optim, Windows& windows, const StateTensor& tensor,
                 const Segment& part, std::byte* out);
 
-/// Masters that are kept as values and remainders, a few at once, by rising element: visit(masters)
-/// gets them joined; fill(masters) gives those to split. This rank must own `part`.
+/// Read and write master weights that are stored as values and remainders, a few at a time: visit()
+/// receives joined master weights; fill() provides those to split. This rank must own `part`.
 Status join_masters(const Optimizer& optim, Windows& windows, const Segment& part,
                     const std::function<Status(std::span<const float>)>& visit);
 Status split_masters(const Optimizer& optim, Windows& windows, const Segment& part,
                      const std::function<Status(std::span<float>)>& fill);
 
-/// Returns the parts of a range that this rank owns, by rising element.
+/// Returns the parts of a range that this rank owns, in ascending order.
 std::vector<Segment> owned_parts(const Optimizer& optim, const Range& range);
 /// Fails with ZERO_ERR_ARGUMENT if this rank does not own all of the range.
 Status check_owned(const Optimizer& optim, const Range& range);
 
-/// Calls visit(part, its place in `values`) for the parts of a range that this rank owns.
+/// Calls visit(part, address of the part in `values`) for each part of a range that this rank owns.
 template <class Byte, class Visit>
 Status for_each_owned(const Optimizer& optim, const Range& range, Byte* values,
                       const Visit& visit) {

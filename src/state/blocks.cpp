@@ -14,13 +14,13 @@
 namespace zero {
 namespace {
 
-/// Bytes between syncs of a file that is being written, so that the last one does not take longer
-/// than the other ranks' deadline.
+/// The bytes between two syncs of a file that is being written. They limit how long the last sync
+/// takes, for which the other ranks wait with a deadline.
 constexpr uint64_t kSyncBytes = 256 * kBlockBytes;
 
-constexpr unsigned kFileMode = 0666;  // the umask decides
+constexpr unsigned kFileMode = 0666;  // the umask applies
 
-/// Reserves the file's space, so that a full disk shows before anything is written.
+/// Reserves space for the file, so that a full disk is detected before anything is written.
 Status reserve(const OpenFile& file, uint64_t bytes) {
   if (bytes == 0) return {};
   const int answer = uninterrupted(

@@ -15,8 +15,7 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return out + "]";
 }
 
-/// The differences between a checkpoint and an optimizer, in as many sentences as an error text
-/// holds.
+/// Collects the differences between a checkpoint and an optimizer, as many as an error text holds.
 class Differences {
  public:
   Differences(const Manifest& saved, const Optimizer& optim)
@@ -60,11 +59,11 @@ class Differences {
  private:
   struct Saved {
     const ManifestBuffer& tensor;
-    const ManifestParam* param;  // nullptr: it is a buffer
+    const ManifestParam* param;  // nullptr for a buffer
     bool used = false;
   };
 
-  /// Returns what is saved by the name of a registered tensor, or nullptr.
+  /// Returns the saved tensor with this tensor's name, or adds a difference and returns nullptr.
   template <class Tensor>
   Saved* find(std::unordered_map<std::string_view, Saved>& saved, const char* kind,
               const Tensor& tensor) {
@@ -120,7 +119,7 @@ class Differences {
     count_++;
   }
 
-  /// Compares declarations, because another rule of the caller's may have the same name.
+  /// Compares what custom rules declare, because different custom rules may have the same name.
   void compare_declared() {
     for (const std::string& slot : saved_.slots)
       if (std::ranges::find(rule_.slots, slot) == rule_.slots.end())
@@ -152,7 +151,7 @@ class Differences {
           registered);
   }
 
-  /// Compares what parameters and buffers both have.
+  /// Compares the properties that parameters and buffers share.
   template <class Tensor>
   void compare_tensor(const char* kind, const Tensor& tensor, const ManifestBuffer& saved) {
     if (saved.dtype != dtype_code(tensor.dtype))
@@ -176,7 +175,7 @@ class Differences {
     }
   }
 
-  static constexpr size_t kLongest = 2800;  // what a vote carries, less one sentence
+  static constexpr size_t kLongest = 2800;  // what a vote can carry, minus one sentence
   const Manifest& saved_;
   const Optimizer& optim_;
   const Rule& rule_;
@@ -201,7 +200,7 @@ Result<std::vector<Group>> saved_settings(const Manifest& manifest, const Rule& 
     for (const Setting& setting : rule.settings) group.settings.push_back(setting.initial);
     for (const auto& [name, value] : saved) {
       const int at = find_setting(rule, name);
-      if (at < 0) continue;  // match_registered tells this difference
+      if (at < 0) continue;  // match_registered() reports it
       const Setting& setting = rule.settings[static_cast<size_t>(at)];
       if (!setting.range.allows(value))
         return invalid("group ", groups.size() - 1, ": setting '", name, "' is ", value,

@@ -45,8 +45,8 @@ Status name_differing_copy(Call& call, const Optimizer& optim, uint64_t own) {
 
 }  // namespace
 
-/// The first instance adds its checksum once for each other copy, which takes its own away. So the
-/// sum is 0 if all are alike, and one exchange of a number tells.
+/// Adds the first instance's checksum once for each other copy, and subtracts the checksum of each
+/// other copy. The sum is 0 if all checksums are equal, so the ranks exchange only one number.
 Status vote_alike(Call& call, Optimizer& optim, std::string_view phase, Status mine) {
   const auto others = static_cast<uint64_t>(optim.options.instances) - 1;
   uint64_t own = 0;

@@ -12,10 +12,10 @@
 namespace zero {
 namespace {
 
-// After a load every rank holds what all ranks saved, so a rank may not set much.
+// The limits are low because every rank holds the extras of all ranks after a load.
 constexpr size_t kMostExtras = 256;
 constexpr size_t kLongestExtraName = 255;
-constexpr size_t kMostExtraBytes = 16u << 20;  // of all names of a rank
+constexpr size_t kMostExtraBytes = 16u << 20;  // of all extras of a rank
 static_assert(kMostExtraBytes + kMostExtras * 8 * (kLongestExtraName + 1) < kLongestExtrasFile);
 
 Status check_extra_name(std::string_view name) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes of the caller's own in checkpoints: random states, positions in the data, configurations.
-// Each rank has one file of them, with a tensor of U8 for each name.
+// Keeps the caller's own bytes in checkpoints as extras, such as random states, positions in the
+// data and configurations. Each rank has one file of extras, with a U8 tensor for each name.
 #pragma once
 
 #include <map>
@@ -15,30 +15,30 @@
 
 namespace zero {
 
-/// Sets what the next saves hold under that name; removes it if `bytes` is null.
+/// Sets the extra `name`, which the next saves write. Removes it if `bytes` is null.
 Status set_extra(Optimizer& optim, std::string_view name, const void* bytes, size_t count);
 
-/// Returns what `rank` saved under that name in the checkpoint that was loaded.
+/// Returns the extra `name` that `rank` saved in the loaded checkpoint.
 Result<std::string_view> find_extra(const Optimizer& optim, int32_t rank, std::string_view name);
 
-/// Returns the file of what `rank` of `world` has set.
+/// Returns the extras file of `rank` of `world`.
 Result<std::string> extras_file(const Extras& extras, const Digest& save_id, int32_t rank,
                                 int32_t world);
 
-/// Returns how many bytes all files of extras have.
+/// Returns the total size of all extras files in bytes.
 uint64_t extras_bytes(const Manifest& manifest);
 
-/// Reads all files of extras, one after the other, to `to`, and verifies them.
+/// Reads all extras files into `to`, one after the other, and verifies them.
 Status read_extras(const BlockFiles& files, const Manifest& manifest, std::span<std::byte> to);
 
-/// Checks the header of a file of extras.
+/// Checks the header of an extras file.
 Status check_extras_header(const SafetensorsHeader& header, const Manifest& manifest);
 
-/// Returns what one rank saved.
+/// Returns the extras that one rank saved.
 Result<Extras> read_extras_of(const BlockFiles& files, const Manifest& manifest,
                               const ManifestExtras& extras);
 
-/// Returns what such files hold, by the ranks that saved it.
+/// Returns the extras in the concatenated `files`, by the rank that saved them.
 Result<std::map<int32_t, ExtraViews>> parse_extras(std::string_view files,
                                                    const Manifest& manifest);
 

@@ -13,7 +13,7 @@
 namespace zero {
 namespace {
 
-/// Opens the directory `name` in `parent`. Makes it if it is missing.
+/// Opens the directory `name` in `parent`, and makes it if it is missing.
 Result<Directory> enter_or_make(const Directory& parent, const std::string& name) {
   Directory entered = enter(parent, name, Links::followed);
   if (entered.fd.valid()) return entered;
@@ -24,7 +24,7 @@ Result<Directory> enter_or_make(const Directory& parent, const std::string& name
   return open_directory(parent, name, Links::followed);
 }
 
-/// Returns false if writes go through the page cache already.
+/// Makes writes go through the page cache. Returns false if they already do, or if that fails.
 bool write_through_cache(const OpenFile& file) {
   const int flags = os().fcntl(file.fd.get(), F_GETFL, 0);
   return flags != -1 && (flags & O_DIRECT) != 0 &&
@@ -83,12 +83,12 @@ Result<Directory> open_directory(const Directory& parent, const std::string& nam
 }
 
 int make_directory(const Directory& parent, const std::string& name) {
-  constexpr unsigned kMode = 0777;  // the umask decides, as in mkdir -p
+  constexpr unsigned kMode = 0777;  // the umask applies, as in mkdir -p
   return uninterrupted([&] { return os().mkdirat(parent.fd.get(), name.c_str(), kMode); });
 }
 
 Result<std::vector<std::string>> list_directory(const Directory& directory) {
-  // Reading moves the descriptor's position, so it needs a descriptor of its own.
+  // Reading moves the descriptor's position, so this opens another descriptor.
   Directory own = enter(directory, ".", Links::followed);
   if (!own.fd.valid()) return io_error(directory.path, "open", errno);
   const auto close = [&](DIR* open) { own.fd.close([&](int) { return os().closedir(open); }); };
@@ -141,22 +141,21 @@ std::optional<bool> is_same_directory(const Directory& parent, const std::string
 }
 
 Status sync(const OpenFile& file) {
-  // Only EINTR is repeated, because it says that nothing was synced. After any other failure the
-  // kernel may have dropped the pages, and a second fsync would lie.
+  // Only EINTR is retried, because it means that nothing was synced. After any other failure the
+  // kernel may have dropped the pages, and a second fsync would wrongly succeed.
   if (uninterrupted([&] { return os().fsync(file.fd.get()); }) == 0) return {};
   return io_error(file.path, "fsync", errno);
 }
 
 Status close_checked(OpenFile file) {
-  // Linux gives up the descriptor whatever close answers, so EINTR is no failure and is not
-  // repeated.
+  // Linux releases the descriptor whatever close returns, so EINTR is not a failure and is not
+  // retried.
   if (file.fd.close(os().close) == 0 || errno == EINTR) return {};
   return io_error(file.path, "close", errno);
 }
 
 Result<InputFile> open_input(const Directory& directory, const std::string& name, Links links) {
-  // O_NONBLOCK is needed because opening a pipe that somebody put there must not wait for its
-  // writer.
+  // Without O_NONBLOCK, opening a pipe that somebody put there would wait for its writer.
   constexpr int kFlags = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
   const int no_link = links == Links::refused ? O_NOFOLLOW : 0;
   InputFile file{{directory.path_of(name), open_at(directory, name, kFlags | no_link)}};
@@ -209,7 +208,7 @@ Status write_fully(const OpenFile& file, std::span<const std::byte> data, uint64
 }
 
 void write_past_cache(const OpenFile& file) {
-  (void)os().fcntl(file.fd.get(), F_SETFL, O_DIRECT);  // a wish
+  (void)os().fcntl(file.fd.get(), F_SETFL, O_DIRECT);  // best effort
 }
 
 }  // namespace zero

@@ -9,10 +9,10 @@ namespace zero {
 namespace {
 
 constexpr std::string_view kTensorEnding = ".safetensors";
-/// Another one, so that readers of the model's files, and of older versions, pass them over.
+/// Differs from kTensorEnding, so that readers of model files and older versions ignore such files.
 constexpr std::string_view kExtraEnding = ".st";
 
-/// Takes at least five digits off the front, as "%05d" writes a number above zero.
+/// Removes a number of at least five digits from the front, in the form that "%05d" writes.
 bool take_number(std::string_view& text) {
   size_t digits = 0;
   while (digits < text.size() && text[digits] >= '0' && text[digits] <= '9') digits++;

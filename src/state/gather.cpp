@@ -21,7 +21,7 @@ class Gather {
         receives_(to == ZERO_ALL_RANKS || to == call.rank()),
         values_(static_cast<std::byte*>(values)) {}
 
-  /// Checks what this rank can refuse by itself.
+  /// Checks everything that this rank can check alone.
   Status check(int64_t param, const char* name, size_t count) {
     tensor_ = ZERO_TRY(find_tensor(optim_, param, name));
     if (to_ < ZERO_ALL_RANKS || to_ >= call_.world())
@@ -50,8 +50,8 @@ class Gather {
   }
 
  private:
-  /// Makes room on every rank, though not all use it, because ranks vote on whether there is
-  /// memory.
+  /// Allocates memory on every rank, although not all ranks use it, because the ranks vote on
+  /// whether there is enough.
   Status make_room(int64_t tensor_bytes) {
     windows_ = ZERO_TRY(windows_of(optim_));
     scratch_ = ZERO_TRY(HostMemory::allocate(
@@ -67,7 +67,7 @@ class Gather {
                                        : scratch_.data();
     if (mine && (receives_ || owner != to_)) {
       const Status copied = copy_out(optim_, *windows_, tensor_, chunk, at);
-      if (!copied.ok()) return call_.abort(copied, "chunk");  // the others wait for it
+      if (!copied.ok()) return call_.abort(copied, "chunk");  // the other ranks wait for it
     }
     if (owner != to_ && call_.world() > 1)
       ZERO_TRY(call_.broadcast("chunk", {at, static_cast<size_t>(chunk.count * element_)}, owner));

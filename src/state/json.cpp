@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Puts our own checks before nlohmann's event parser. Nothing else of that library is used, and no
-// other file sees it.
+// Adds our own checks to nlohmann's event parser. The library uses nothing else of nlohmann's, and
+// only here.
 #include "state/json.h"
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 namespace zero {
 namespace {
 
-/// A place in the document. It has no type if the description does not know it; then nothing in it
-/// has one either.
+/// A place in the document. `type` is null if the description does not contain the place, and then
+/// for all places inside it.
 struct Place {
   const JsonType* type = nullptr;
   void* to = nullptr;
@@ -25,17 +25,17 @@ struct Place {
 struct Frame {
   Place place;
   bool is_array;
-  size_t items = 0;      // arrays: seen so far
-  std::string key = {};  // objects: the latest
-  uint64_t seen = 0;     // objects: a bit for each member
+  size_t items = 0;      // items of an array so far
+  std::string key = {};  // latest key of an object
+  uint64_t seen = 0;     // bits of an object's members that were seen
   std::unordered_set<std::string> keys = {};
 };
 
 constexpr const char* kKindNames[] = {"an integer", "a string",  "an object", "an array",
                                       "null",       "a boolean", "binary",    "a number"};
 
-/// The interface that nlohmann calls. Each function returns false to stop, after it has set
-/// status_.
+/// The interface that nlohmann calls. Each function sets status_ and returns false to stop the
+/// parser.
 class Events {
  public:
   Events(const JsonLimits& limits, const Place& root) : limits_(limits), root_(root) {}
@@ -62,7 +62,7 @@ class Events {
   bool start_object(size_t) { return start(false); }
   bool start_array(size_t) { return start(true); }
   bool end_object() {
-    top().key.clear();  // errors from here on are about the object
+    top().key.clear();  // errors from here on concern the object
     uint64_t seen = top().seen;
     for (const JsonType::Member& member : members(top())) {
       if (member.required && !(seen & 1)) return fail(text("there is no ", shown(member.key)));
@@ -93,7 +93,7 @@ class Events {
     return frame.place.type->members;
   }
 
-  /// Returns "params[3].slots[0]" and the like, for error texts.
+  /// Returns a path such as "params[3].slots[0]", for error texts.
   std::string place() const {
     std::string out;
     for (const Frame& frame : frames_) {
@@ -112,13 +112,14 @@ class Events {
     status_ = where.empty() ? std::move(status) : std::move(status).within(where);
     return false;
   }
-  /// Takes a value of a kind that no description asks for.
+  /// Accepts a value of a kind that no description contains.
   bool other(JsonType::Kind kind) { return !frames_.empty() && enter(kind); }
   bool other_number(const char* why) {
     return limits_.any_numbers ? other(JsonType::number) : fail(why);
   }
 
-  /// Returns where the next value in the innermost container goes. Fails if it may not stand there.
+  /// Returns the place of the next value in the innermost container. Fails if none is allowed
+  /// there.
   std::optional<Place> enter(JsonType::Kind kind) {
     const auto refuse = [this](const auto&... why) { return fail(text(why...)), std::nullopt; };
     Frame& frame = top();
@@ -169,7 +170,7 @@ std::string quoted(std::string_view value, char quote) {
   for (size_t at = 0; at < value.size(); ++at) {
     const size_t control = control_character_bytes(value.substr(at));
     if (control > 0) {
-      at += control - 1;  // the last byte of these is the character's number
+      at += control - 1;  // the last byte of these is the character's code
       char escape[8];
       std::snprintf(escape, sizeof escape, "\\u%04x", static_cast<unsigned char>(value[at]));
       out += escape;
@@ -185,9 +186,9 @@ std::string quoted(std::string_view value, char quote) {
 
 Status parse_json(std::string_view bytes, const JsonLimits& limits, const JsonType& root,
                   void* to) {
-  // This also refuses a byte order mark, which nlohmann would skip.
+  // This also rejects a byte order mark, which nlohmann would skip.
   if (bytes.empty() || bytes[0] != '{') return invalid("does not start with '{'");
-  // nlohmann takes a NUL for the end, whatever follows.
+  // nlohmann treats a NUL as the end, whatever follows it.
   const size_t nul = bytes.find('\0');
   if (nul != bytes.npos) return invalid("not valid JSON at byte ", nul + 1);
   Events events(limits, {&root, to});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses JSON straight into memory. A description (JsonType) says what may stand at each place, and
-// where it goes. The parser checks kinds, required and duplicate keys, depth and numbers by it, so
-// that only sound values get there. It builds no tree.
+// Parses JSON directly into structs, without building a tree. A description (JsonType) says what
+// each place may hold, and where the value is stored. The parser checks kinds, required and
+// duplicate keys, depth and numbers, so that only valid values are stored.
 #pragma once
 
 #include <algorithm>
@@ -18,11 +18,11 @@
 
 namespace zero {
 
-/// Describes the value at one place of a document, and the function that takes it. `to` and
+/// Describes the value at one place of a document, and the functions that store it. `to` and
 /// `object` point to memory of the type that the description was made for. A failure ends the
-/// parse; the parser puts the place in front of its text.
+/// parse, and the parser puts the place in front of its text.
 struct JsonType {
-  /// From `null` on: of no description.
+  /// The kinds from `null` on appear in no description.
   enum Kind { integer, string, object, array, null, boolean, binary, number };
   struct Member {
     std::string_view key;
@@ -34,7 +34,7 @@ struct JsonType {
   Status (*take_integer)(void* to, int64_t value) = nullptr;
   Status (*take_string)(void* to, std::string_view value) = nullptr;
   std::span<const Member> members = {};  // at most 64
-  const JsonType* item = nullptr;        // of an array, or under a key that no member has
+  const JsonType* item = nullptr;        // of array items, or of values with keys outside `members`
   /// Returns memory for an item. `key` is "" in an array; `before` counts the items before it.
   Result<void*> (*add)(void* to, std::string_view key, size_t before) = nullptr;
   Status (*close)(void* to, size_t items) = nullptr;
@@ -43,13 +43,13 @@ struct JsonType {
 struct JsonLimits {
   int max_depth;
   bool ignore_unknown_keys;
-  size_t most_keys;          // of one object: they are remembered, as none may come twice
-  bool any_numbers = false;  // under unknown keys, if those are ignored
+  size_t most_keys;          // of one object; they are kept to detect duplicates
+  bool any_numbers = false;  // allowed under unknown keys, if those are ignored
 };
 
 /// Fails with ZERO_ERR_CKPT_INVALID unless `bytes` is one object that starts with its brace, in
-/// valid UTF-8 without NUL. Each key must be there once in its object, and every number, also of an
-/// unknown key unless the limits say otherwise, must be an integer in [0, 2^63).
+/// valid UTF-8 without NUL. An object may not have a key twice. Every number must be an integer in
+/// [0, 2^63), even under an unknown key unless the limits say otherwise.
 Status parse_json(std::string_view bytes, const JsonLimits& limits, const JsonType& root, void* to);
 
 /// Returns `value` as a JSON string, with its quotes.
@@ -58,7 +58,7 @@ std::string json_quote(std::string_view value);
 /// Returns a name from a file for error texts: in single quotes, escaped, and cut if it is long.
 std::string shown(std::string_view name);
 
-/// Puts a document together. It adds commas by itself.
+/// Writes a document. It inserts the commas.
 class JsonWriter {
  public:
   JsonWriter& open(char bracket) { return put({&bracket, 1}, false); }  // '{' or '['
@@ -69,7 +69,7 @@ class JsonWriter {
   JsonWriter& key(std::string_view name) { return put(json_quote(name) + ':', false); }
   JsonWriter& value(std::string_view text) { return put(json_quote(text), true); }
   JsonWriter& value(int64_t number) { return put(std::to_string(number), true); }
-  /// Begins a line with the next element.
+  /// Begins a new line before the next element.
   JsonWriter& line() {
     line_ = true;
     return *this;
@@ -91,12 +91,12 @@ class JsonWriter {
   bool comma_ = false, line_ = false;
 };
 
-// ---- One description for both directions. The form of a type says how it stands in a document:
-// the form of an object is the list of its fields, in the order in which they are written. The form
-// makes both the text (write) and the parser's description (kJsonType).
+// ---- One description serves both directions. A form says how a type appears in a document. The
+// form of an object is the list of its fields, in the order in which they are written. Both the
+// text (write) and the parser's description (kJsonType) are derived from it.
 
-/// The form of a T if a field names no other. A form writes a value by write(json, value). It reads
-/// an integer or a string by read(value, from); for other kinds type<T>() returns the description.
+/// The form of a T if a field names no other. A form writes with write(json, value). It reads an
+/// integer or a string with read(value, from). For other kinds type<T>() is the description.
 template <class T>
 struct JsonForm;
 
@@ -133,7 +133,7 @@ struct JsonForm<Integer> {
   static void write(JsonWriter& json, Integer value) { json.value(static_cast<int64_t>(value)); }
 };
 
-/// A string as an argument of templates.
+/// A string as a template argument.
 template <size_t kSize>
 struct Literal {
   constexpr Literal(const char (&from)[kSize]) { std::copy_n(from, kSize, text); }
@@ -141,9 +141,9 @@ struct Literal {
   char text[kSize];
 };
 
-enum class Layout { one_line, lines };  // lines: each field or item begins one
+enum class Layout { one_line, lines };  // lines: each field or item begins a new line
 
-/// An array whose items have the form `Item`: at most kMost of them. Errors call them kCalled.
+/// An array of at most kMost items that have the form `Item`. Errors call the items kCalled.
 template <class Item, Layout kLayout = Layout::one_line, size_t kMost = SIZE_MAX,
           Literal kCalled = "items">
 struct Array {
@@ -172,7 +172,7 @@ struct JsonForm<std::vector<T>> : Array<JsonForm<T>> {};
 template <size_t kMost>
 using Shape = Array<JsonForm<int64_t>, Layout::one_line, kMost, "dimensions">;
 
-/// An object with keys of the writer's choice.
+/// An object whose keys the writer chooses.
 template <class T>
 struct JsonForm<std::vector<std::pair<std::string, T>>> {
   using Pairs = std::vector<std::pair<std::string, T>>;
@@ -198,7 +198,7 @@ struct MemberOf<kMember> {
   using Type = T;
 };
 
-/// A member of the object's struct.
+/// A field that is a member of the object's struct.
 template <Literal kName, auto kMember, class Form = JsonForm<typename MemberOf<kMember>::Type>,
           bool kRequired = true>
 struct Field {
@@ -218,7 +218,7 @@ struct Field {
 template <Literal kName, auto kMember, class Form = JsonForm<typename MemberOf<kMember>::Type>>
 using Optional = Field<kName, kMember, Form, false>;
 
-/// A field that is made of the object's struct itself: of several members, or of none.
+/// A field that is made from the object's struct as a whole: from several members, or from none.
 template <Literal kName, class Form>
 struct Part {
   template <class Object>

@@ -9,11 +9,11 @@
 namespace zero {
 namespace {
 
-/// Returns at most kMostSteps. Further steps stay uncounted.
+/// Returns `steps`, limited to kMostSteps. Further steps are not counted.
 int64_t in_range(int64_t steps) { return std::min(steps, kMostSteps); }
 
-/// Returns what `rank` owns, by parameter and element, if it is of the first instance, which
-/// writes. A parameter without elements is an empty segment of its owner.
+/// Returns the segments that `rank` owns and writes, by parameter and element. Only ranks of the
+/// first instance write. A parameter without elements is an empty segment of its owner.
 std::vector<Segment> owned_segments(const Optimizer& optim, int32_t rank) {
   if (rank >= optim.places()) return {};
   std::vector<Segment> segments = optim.plan.segments(rank);
@@ -31,7 +31,7 @@ void sort_for_file(std::vector<StoredTensor>& tensors) {
   });
 }
 
-/// Describes a parameter or buffer that is written whole to a file.
+/// Describes a parameter or buffer that one file holds as a whole.
 template <class Tensor>
 ManifestBuffer describe_whole(const Tensor& tensor, int32_t file) {
   return {tensor.name, std::string(dtype_code(tensor.dtype)), tensor.shape, tensor.count, file};
@@ -86,7 +86,7 @@ std::string creator() {
 std::vector<FileRecord> shard_files(int32_t world) {
   std::vector<FileRecord> files;
   for (std::string& name : file_names(world)) {
-    if (name == kManifestName) break;  // extras come behind it: not every rank has some
+    if (name == kManifestName) break;  // extras follow it; not every rank has any
     files.push_back({std::move(name), 0, {}});
   }
   return files;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A load does this in order: agree; rank 0 finds the checkpoint, parses its manifest and hands that
-// to all; compare; verify every byte; vote; hand out extras; read the owned ranges; vote; share the
-// parameters and broadcast rank 0's buffers; take over step and settings. If a save replaces the
-// checkpoint meanwhile, which its save id tells, the load begins again.
+// Loads a checkpoint: the ranks compare their arguments; rank 0 finds the checkpoint and broadcasts
+// its manifest; the ranks compare it with what is registered, verify every byte, receive the
+// extras, read the ranges that they own, share parameters and buffers, and set step and settings.
+// If the save id shows that another save has replaced the checkpoint, the load begins again.
 #include "state/load.h"
 
 #include <optional>
@@ -53,8 +53,8 @@ class Load {
   }
 
  private:
-  /// Makes one attempt, up to the owned ranges, and says from when on parameters change. It ends
-  /// alike on all ranks, because a failure is one of a vote or aborts the comm.
+  /// Makes one attempt, up to reading the owned ranges. Sets `publishing` before parameters change.
+  /// All ranks succeed or fail alike, because a failure is one of a vote or aborts the comm.
   Status read_once(std::optional<Publishing>& publishing) {
     const std::string chosen = ZERO_TRY(broadcast_choice());
     ZERO_TRY(call_.vote("compared", compare(chosen)));
@@ -69,14 +69,14 @@ class Load {
 
     publishing.emplace(*optim_.comm);
     optim_.not_loaded = true;
-    optim_.addresses++;  // slots may have got memory
+    optim_.addresses++;  // slots may have been allocated
     const Status read = read_share(files(), manifest(), places_, optim_, *windows_);
     os().reached("load.read");
     return call_.vote("read", read);
   }
 
-  /// True on all ranks if rank 0 finds another save's checkpoint: the failure may come from files
-  /// of two saves.
+  /// Returns true on all ranks if rank 0 finds a checkpoint of another save. The failure may then
+  /// come from files of two saves.
   bool was_replaced() {
     const Sum mine{call_.rank() == 0 && !found_.path.empty() && is_replaced(found_) ? 1u : 0u};
     Result<Sum> all = call_.combine("replaced", mine);
@@ -108,7 +108,7 @@ class Load {
     return {};
   }
 
-  /// Takes over rank 0's choice, and compares it with what is registered.
+  /// Stores rank 0's choice, and compares it with what is registered.
   Status compare(std::string_view chosen) {
     if (call_.rank() != 0) {
       const size_t end = chosen.find('\0');
@@ -147,9 +147,9 @@ class Load {
     return make_batch(step_memory(optim_));
   }
 
-  /// Gives every rank the extras of all. 64 KiB each of 1,024 ranks are 64 MiB: rank 0 opens 1,024
-  /// files once; if every rank did, they would be opened a million times. Nobody reads them later,
-  /// because the checkpoint may be gone by then.
+  /// Gives every rank the extras of all ranks, because the checkpoint may be gone when they are
+  /// used. Only rank 0 reads the files: if each of 1,024 ranks did, 1,024 files would be opened a
+  /// million times.
   Status share_extras() {
     own_extras_.clear();
     if (manifest().extras.empty()) return {};
@@ -165,7 +165,7 @@ class Load {
     return {};
   }
 
-  /// Takes over step and settings. Nothing here can fail.
+  /// Sets step and settings. Nothing here can fail.
   void take_over() {
     for (size_t i = 0; i < optim_.params.size(); i++) {
       const ManifestParam& saved = *places_.params[i];
@@ -174,7 +174,7 @@ class Load {
       optim_.progress[i].live_slots =
           saved_slots(saved, *optim_.options.rule) & ~(1u << kMasterSlot);
     }
-    // A setting that the caller keeps in the device's memory stays there.
+    // A setting that the caller keeps in device memory stays there.
     for (size_t i = 0; i < groups_.size() && !keep_settings_; i++)
       optim_.groups[i].settings = std::move(groups_[i].settings);
     if (optim_.options.loss_scale.dynamic()) optim_.set_loss_scale(loss_scale_);
@@ -204,7 +204,7 @@ class Load {
   Places places_;
   std::vector<Group> groups_;
   LossScale loss_scale_;
-  uint32_t slots_ = 0;  // those that need memory
+  uint32_t slots_ = 0;  // slots that need memory
   LoadedExtras loading_;
   Extras own_extras_;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes and parses zero.json as a whole, checks it against its own checksum and for consistency,
-// writes the index, and spells names and numbers.
+// Writes and parses zero.json, checks its checksum and its consistency, writes the index, and
+// formats numbers.
 #include "state/manifest.h"
 
 #include <algorithm>
@@ -19,8 +19,8 @@
 
 namespace zero {
 
-// ---- These lists describe zero.json once: they say what is written, read and refused. A new field
-// is optional, because older checkpoints lack it.
+// ---- These lists describe zero.json once: they define what is written, read and rejected. A new
+// field must be optional, because older checkpoints lack it.
 
 template <>
 struct JsonForm<double> {
@@ -58,7 +58,7 @@ struct Hex {
   }
 };
 
-/// A number that is always the same.
+/// A number that always has the same value.
 template <int64_t kValue>
 struct Constant {
   static Status read(Manifest&, int64_t from) {
@@ -76,8 +76,7 @@ struct FormatNumber : Constant<kFormat> {
   }
 };
 
-/// The place of the trailer. manifest_trailer writes it and parse_manifest checks it, both as
-/// bytes.
+/// Stands for the trailer, which manifest_trailer() writes and parse_manifest() checks as bytes.
 struct End {
   template <class>
   static constexpr JsonType type() {
@@ -147,8 +146,8 @@ namespace {
 
 constexpr JsonLimits kLimits = {.max_depth = 16, .ignore_unknown_keys = true, .most_keys = 1000};
 
-/// Checks that the trailer stands where write_manifest puts it, and is byte for byte what its body
-/// asks for.
+/// Checks that the trailer is where write_manifest() puts it, and that it is byte for byte the
+/// trailer of the body.
 Status check_trailer(std::string_view bytes) {
   constexpr size_t kLongestTrailer = 80;
   const size_t from = bytes.size() - std::min(bytes.size(), kLongestTrailer);
@@ -160,8 +159,7 @@ Status check_trailer(std::string_view bytes) {
                  " bytes do not match the length and checksum at its end");
 }
 
-// ---- These check that a manifest is consistent in itself, which no single event of zero.json
-// shows.
+// ---- These check that a manifest is consistent as a whole, which no single parser event shows.
 
 constexpr size_t kLongestTensorName = 4096;
 
@@ -210,7 +208,7 @@ Status check_slices(const Manifest& manifest, const ManifestParam& param, Manife
   return {};
 }
 
-/// Checks what parameters and buffers both have. Sets the number of elements.
+/// Checks the properties that parameters and buffers share. Sets the number of elements.
 Status check_tensor(const Manifest& manifest, const char* kind, ManifestBuffer& tensor) {
   const auto bad = [&](const auto&... parts) {
     return invalid(kind, " ", shown(tensor.name), ": ", parts...);
@@ -281,7 +279,7 @@ Status check_keys(const Manifest& manifest) {
   return invalid("tensor ", shown(twice->second), " of file ", twice->first, " is used twice");
 }
 
-/// Fails unless the manifest is consistent in itself. Sets the members that are not in the file,
+/// Fails unless the manifest is consistent as a whole. Sets the members that are not in the file,
 /// and sorts slices.
 Status check_manifest(Manifest& manifest) {
   if (manifest.world < 1) return invalid("the world is 0");
@@ -307,7 +305,7 @@ std::string write_manifest(const Manifest& manifest) {
   JsonWriter json;
   JsonForm<Manifest>::write(json, manifest);
   std::string out = json.take();
-  // The comma and line break before the trailer belong to the bytes that it speaks of.
+  // The comma and line break before the trailer belong to the bytes that the trailer covers.
   out.resize(out.size() - std::string_view("\"end\":}").size());
   return out += manifest_trailer(out);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// zero.json says what a checkpoint holds, and where. It is the only authority over the files. A
-// parsed manifest is consistent in itself: every index is in range, and the slices of each slot
+// Describes zero.json, which says what a checkpoint holds and where, and is the only authority over
+// the files. A parsed manifest is consistent: every index is in range, and the slices of each slot
 // cover it exactly once.
 #pragma once
 
@@ -19,12 +19,12 @@
 
 namespace zero {
 
-inline constexpr uint64_t kLongestManifest = 1u << 28;  // parsed, it takes some times that
+inline constexpr uint64_t kLongestManifest = 1u << 28;  // in bytes; several times that when parsed
 inline constexpr uint64_t kLongestExtrasFile = 1u << 25;
-inline constexpr uint64_t kMostExtrasBytes = 1u << 30;  // of all files of extras
+inline constexpr uint64_t kMostExtrasBytes = 1u << 30;  // of all extras files together
 inline constexpr int64_t kFormat = 1;
 
-/// Elements [start, start + count) of a tensor, as the tensor `key` of a file.
+/// The elements [start, start + count) of a tensor, stored as the tensor `key` of a file.
 struct ManifestSlice {
   int32_t file = 0;  // index into Manifest::files
   std::string key;
@@ -35,17 +35,16 @@ struct ManifestSlice {
 
 struct ManifestSlot {
   std::string name;
-  std::vector<ManifestSlice> slices;  // by rising start
+  std::vector<ManifestSlice> slices;  // sorted by start
   bool operator==(const ManifestSlot&) const = default;
 };
 
-/// A tensor that a file holds whole, under its name: a buffer, or the part of a parameter that is
-/// like one.
+/// A tensor that one file holds as a whole, under its name: a buffer, or the values of a parameter.
 struct ManifestBuffer {
   std::string name;
   std::string dtype = "F32";
   std::vector<int64_t> shape;
-  int64_t count = 0;  // not in the file: the product of the shape
+  int64_t count = 0;  // the product of the shape; not in the file
   int32_t file = 0;
   bool operator==(const ManifestBuffer&) const = default;
 };
@@ -53,14 +52,14 @@ struct ManifestBuffer {
 struct ManifestParam : ManifestBuffer {
   int32_t group = 0;
   int64_t step = 0;
-  double mu_product = 1;  // NAdam's; in the file only if it is not 1
+  double mu_product = 1;  // of NAdam; in the file only if it is not 1
   std::vector<ManifestSlot> slots;
   bool operator==(const ManifestParam&) const = default;
 };
 
-/// A file with bytes of the caller's own, as tensors of U8.
+/// A file with a rank's extras, as U8 tensors.
 struct ManifestExtras {
-  int32_t rank = 0;  // that saved them
+  int32_t rank = 0;  // the rank that saved them
   int32_t file = 0;
   bool operator==(const ManifestExtras&) const = default;
 };
@@ -77,27 +76,27 @@ struct Manifest {
   int32_t world = 1;
   std::string created_by;
   std::string rule;
-  std::vector<std::string> slots;  // only of a rule of the caller's: those it declares
-  Settings options;  // of the optimizer as a whole: only kLossScale and kGoodSteps are loaded
+  std::vector<std::string> slots;  // those that a custom rule declares, or none
+  Settings options;  // of the whole optimizer; only kLossScale and kGoodSteps are loaded
   std::vector<Settings> groups;
   std::vector<FileRecord> files;
   std::vector<ManifestParam> params;
   std::vector<ManifestBuffer> buffers;  // in the file only if there are any
-  std::vector<ManifestExtras> extras;   // of each rank that has some; the same
+  std::vector<ManifestExtras> extras;   // of ranks that have any; in the file only if there are any
   bool operator==(const Manifest&) const = default;
 };
 
-/// A tensor that the manifest says is in a file.
+/// A tensor that a file holds according to the manifest.
 struct ManifestTensor {
   int32_t file;
   std::string_view key;
   std::string_view dtype;
   int64_t count;
-  int64_t all;                        // elements of the whole, of which this may be a slice
-  const std::vector<int64_t>* shape;  // of the whole
+  int64_t all;                        // elements of the whole tensor, of which this may be a slice
+  const std::vector<int64_t>* shape;  // of the whole tensor
 };
 
-/// Calls visit(tensor) for every one.
+/// Calls visit(tensor) for every tensor that the manifest lists.
 template <class Visit>
 void for_each_tensor(const Manifest& manifest, const Visit& visit) {
   const auto whole = [&](const ManifestBuffer& of) {
@@ -116,20 +115,20 @@ void for_each_tensor(const Manifest& manifest, const Visit& visit) {
 
 std::string write_manifest(const Manifest& manifest);
 
-/// Makes the file of it, which completes a checkpoint.
+/// Writes the manifest file, which completes a checkpoint.
 Status write_manifest_file(const BlockFiles& files, const Manifest& manifest);
 
-/// Returns the manifest's last bytes, from its "end" key on. They describe all bytes before them.
+/// Returns the manifest's last bytes, from its "end" key on: the length and checksum of `body`.
 std::string manifest_trailer(std::string_view body);
 
-/// Fails with ZERO_ERR_CKPT_INVALID for anything that write_manifest would not have written, except
-/// keys that it does not know; with ZERO_ERR_UNSUPPORTED for another format number.
+/// Fails with ZERO_ERR_CKPT_INVALID for anything that write_manifest() would not have written,
+/// except unknown keys. Fails with ZERO_ERR_UNSUPPORTED for another format number.
 Result<Manifest> parse_manifest(std::string_view bytes);
 
-/// Reads what hex_double wrote. Returns false for anything else, and for NaN.
+/// Parses what hex_double() wrote. Returns false for anything else, and for NaN.
 bool parse_hex_double(std::string_view text, double& value);
 
-/// Read 32 or 16 lower-case hexadecimal digits. Return false for anything else.
+/// Parse 32 or 16 lower-case hexadecimal digits. Return false for anything else.
 bool parse_hex(std::string_view text, Digest& digest);
 bool parse_hex(std::string_view text, uint64_t& value);
 

@@ -21,9 +21,9 @@ Result<SafetensorsHeader> read_header(BlockReader& reader) {
 
 namespace {
 
-// ---- These compare every byte with its checksum, and every header with the manifest.
+// ---- These check every byte against its checksum, and every header against the manifest.
 
-/// Returns the tensors of one file, by name.
+/// Returns the tensors that the manifest lists for one file, sorted by name.
 std::vector<ManifestTensor> expected_in(const Manifest& manifest, int32_t file) {
   std::vector<ManifestTensor> expected;
   for_each_tensor(manifest, [&](const ManifestTensor& tensor) {
@@ -64,7 +64,7 @@ bool holds_extras(const Manifest& manifest, int32_t file) {
   return std::ranges::find(manifest.extras, file, &ManifestExtras::file) != manifest.extras.end();
 }
 
-/// Checks that a header has exactly the tensors that the manifest lists, and its save id.
+/// Checks that a header has the manifest's save id, and exactly the tensors of the manifest.
 Status check_header(SafetensorsHeader header, const Manifest& manifest, int32_t file) {
   ZERO_TRY(check_metadata(header, manifest));
   std::ranges::sort(header.tensors, {}, &TensorEntry::name);
@@ -82,27 +82,27 @@ Status check_header(SafetensorsHeader header, const Manifest& manifest, int32_t 
   return {};
 }
 
-// ---- These read the owned ranges of one rank, from whatever slices hold them.
+// ---- These read the ranges that one rank owns from the slices that hold them.
 
-/// Elements of a file's tensor, and where they go.
+/// Elements of a tensor in a file, and where they are stored.
 struct Job {
   int32_t file;
   std::string_view key;
   int64_t tensor_count;  // elements of the whole tensor
-  int64_t element;       // the first one wanted
-  Segment part;          // those wanted
+  int64_t element;       // the first one to read
+  Segment part;          // those to read
   size_t element_bytes;
   std::byte* to;
-  bool splits = false;  // it reads masters, which are kept as values and remainders
-  uint64_t offset = 0;  // byte of the file, once its header is read
+  bool splits = false;  // it reads master weights, which are stored as values and remainders
+  uint64_t offset = 0;  // position in the file, set after its header is read
 };
 
-/// Adds a job for each slice of one slot that lies in a segment. `whole` is the job for all of the
+/// Adds a job for each slice of one slot that overlaps a segment. `whole` is the job for the whole
 /// segment.
 void add_slot_jobs(const ManifestSlot& slot, const Job& whole, std::vector<Job>& jobs) {
   const Segment& segment = whole.part;
   const int64_t end = segment.first + segment.count;
-  // The segment begins in this slice, which exists because the first one starts at 0.
+  // The segment begins in this slice, which exists because the first slice starts at 0.
   auto slice = std::ranges::upper_bound(slot.slices, segment.first, {}, &ManifestSlice::start) - 1;
   for (; slice != slot.slices.end() && slice->start < end; ++slice) {
     const int64_t from = std::max(slice->start, segment.first);
@@ -165,7 +165,7 @@ Result<std::vector<Job>> plan_jobs(const Places& places, const Optimizer& optim,
   return jobs;
 }
 
-/// Reads a job's elements from the place that locate_jobs() found.
+/// Reads the elements of a job from the position that locate_jobs() found.
 Status run_job(BlockReader& reader, const Optimizer& optim, Windows& windows, const Job& job) {
   uint64_t offset = job.offset;
   const auto read = [&](std::span<std::byte> to) {
@@ -180,7 +180,7 @@ Status run_job(BlockReader& reader, const Optimizer& optim, Windows& windows, co
                                  read);
 }
 
-/// Makes the master of a segment from the parameter as it stands.
+/// Sets the master weights of a segment to the values that the parameter has now.
 Status take_master(const Optimizer& optim, Windows& windows, const Segment& segment) {
   const Section& section = optim.plan.section(segment.section);
   const Master master = optim.master_of(section);
@@ -201,7 +201,7 @@ Status take_master(const Optimizer& optim, Windows& windows, const Segment& segm
   return in_chunks(segment, windows.values.most(sizeof(float)), take);
 }
 
-/// Finds each job's place in the file, and puts the jobs in the order of the file.
+/// Finds the position of each job in the file, and sorts the jobs by position.
 Status locate_jobs(const BlockReader& reader, SafetensorsHeader header, std::span<Job> jobs) {
   std::ranges::sort(header.tensors, {}, &TensorEntry::name);
   for (Job& job : jobs) {
@@ -252,8 +252,8 @@ Status verify_blocks(const BlockFiles& files, const Manifest& manifest, uint64_t
 
 Status verify_files(const BlockFiles& files, const Manifest& manifest, int32_t rank, int32_t world,
                     ExtrasFiles extras) {
-  // Each rank takes neighbouring blocks, so that it reads forward. The total times a rank could
-  // overflow.
+  // Each rank takes consecutive blocks, so that it reads forward. The product of total and rank
+  // could overflow.
   const uint64_t total = total_blocks(manifest);
   const uint64_t share = total / static_cast<uint64_t>(world),
                  rest = total % static_cast<uint64_t>(world);

@@ -13,7 +13,7 @@ namespace zero {
 namespace {
 
 constexpr size_t kExchangeBytes = size_t{1} << 20;
-constexpr size_t kMostParts = 4096;  // in a chunk, of tensors that are small
+constexpr size_t kMostParts = 4096;  // in a chunk of small tensors
 
 Status check_owners(const Optimizer& optim, std::span<const int32_t> owners) {
   if (owners.empty()) return {};
@@ -44,13 +44,13 @@ Entry entry_of(const Optimizer& optim, std::span<const int32_t> owners) {
   return entry;
 }
 
-/// Elements of one parameter that stay together.
+/// Consecutive elements of one parameter that move from one owner to another, or stay.
 struct Move {
-  int32_t from, to;  // owners: each is a place, and a rank of the first instance, which sends
+  int32_t from, to;  // owners by place, which is the rank in the first instance, which sends
   Segment before, after;
 };
 
-/// Calls visit(move) for all elements of a parameter, by rising element.
+/// Calls visit(move) for all elements of a parameter, in ascending order.
 template <class Visit>
 void for_each_move(const Plan& before, const Plan& after, int64_t param, const Visit& visit) {
   const std::vector<OwnedSegment> froms = before.segments_of(param), tos = after.segments_of(param);
@@ -67,7 +67,7 @@ void for_each_move(const Plan& before, const Plan& after, int64_t param, const V
   }
 }
 
-/// Copies the state from its old places to its new ones, which nobody reads yet.
+/// Copies the state from its old places to its new ones, which are not used yet.
 class Transport {
  public:
   Transport(Call& call, Optimizer& optim, Window& window, const Optimizer::Deal& deal,
@@ -98,7 +98,7 @@ class Transport {
     size_t at, bytes;
   };
 
-  /// Calls visit(slot, bytes of an element) for the state that a parameter has.
+  /// Calls visit(slot, bytes of an element) for each slot that a parameter has.
   template <class Visit>
   Status for_each_slot(int64_t param, const Visit& visit) const {
     const Section& section = optim_.plan.section_of(param);
@@ -116,7 +116,7 @@ class Transport {
     return optim_.slot_in(deal_.plan, deal_.state, slot, at.section, at.share);
   }
 
-  /// Aborts the comm if this rank fails, because the others wait for it.
+  /// Aborts the comm if this rank has failed, because the other ranks wait for it.
   Status or_abort(Status status) { return status.ok() ? status : call_.abort(status, "state"); }
 
   Status keep(const Move& move) {
@@ -126,7 +126,7 @@ class Transport {
     });
   }
 
-  /// Puts a move's state into the chunk, and sends the chunk whenever it is full.
+  /// Adds the state of a move to the chunk, and sends the chunk whenever it is full.
   Status send(const Move& move) {
     return for_each_slot(move.before.param, [&](int slot, size_t element) -> Status {
       for (int64_t done = 0; done < move.before.count;) {
@@ -195,7 +195,7 @@ Status rebalance(Call& call, Optimizer& optim, std::span<const int32_t> owners) 
   ZERO_TRY(call.vote("rebalance: allocate", allocate()));
   if (!deal->state.empty())
     ZERO_TRY(Transport(call, optim, windows->values, *deal, chunk.data()).run());
-  // Nothing changes before every rank has everything.
+  // Nothing changes before every rank has received everything.
   ZERO_TRY(call.vote("rebalance: moved", Status()));
   os().reached("rebalance.moved");
   if (!deal->state.empty()) forget_places(optim, memory);

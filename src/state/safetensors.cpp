@@ -93,8 +93,8 @@ struct JsonForm<SafetensorsHeader> {
 
 namespace {
 
-/// Checks that the first tensor begins at 0, each other one where the one before ends, and that the
-/// last ends with the file.
+/// Checks that the first tensor begins at 0, that each other tensor begins where the previous one
+/// ends, and that the last one ends with the file.
 Status check_contiguous(const SafetensorsHeader& header, uint64_t file_bytes) {
   uint64_t end = 0;
   for (const TensorEntry& tensor : header.tensors) {
@@ -189,7 +189,7 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, uint64
   ZERO_TRY(parse_json(json, kLimits, kJsonType<SafetensorsHeader>, &header).within("header"));
   header.data_start = 8 + json.size();
   if (header.data_start > file_bytes) return invalid("the header is longer than the file");
-  // A tensor without elements shares its offset with a neighbour, and comes first.
+  // A tensor without elements has the same offset as a neighbour, and is sorted before it.
   std::ranges::sort(header.tensors, {},
                     [](const TensorEntry& tensor) { return std::pair(tensor.begin, tensor.end); });
   ZERO_TRY(check_contiguous(header, file_bytes));

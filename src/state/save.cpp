@@ -28,7 +28,7 @@ Save::Save(const Optimizer& optim, std::string_view directory, int32_t flags)
       comm_(optim.comm),
       directory_(Status(ZERO_ERR_INTERNAL, "nothing has begun")) {}
 
-/// Rank 0 makes the directory and draws the id.
+/// Prepares what this rank writes. Rank 0 also makes the directory and draws the save id.
 Status Save::prepare(const Optimizer& optim, const Progress& progress) {
   ZERO_TRY(check_saveable(optim));
   block_ = ZERO_TRY(allocate_block());
@@ -79,7 +79,7 @@ Status Save::gather_records(Call& call) {
   return {};
 }
 
-/// Checks that all files that ranks say they wrote stand in the directory that will be renamed.
+/// Checks that every file that a rank reported is in the directory that will be renamed.
 Status Save::check_present() const {
   for (const FileRecord& file : manifest_.files) {
     if (file.name == kIndexName) continue;
@@ -110,8 +110,7 @@ Status Save::write_manifest(const Progress& progress) {
   return {};
 }
 
-/// Returns whether this save renames. What another rank has given up, it has told by breaking the
-/// comm.
+/// Returns whether this save renames its directory. Another rank that gives up breaks the comm.
 bool Save::commits() {
   using State = CommitDecision::State;
   const std::shared_ptr<const Comm> comm = comm_.lock();
@@ -128,7 +127,7 @@ Status Save::publish(const Progress& progress) {
   return published;
 }
 
-/// Rank 0 knows whether the checkpoint is there. The others do not if the vote breaks.
+/// Votes on the result of publish(). If the vote fails, only rank 0 knows the outcome.
 Status Save::agree_published(Call& call, const Status& published) {
   os().reached("save.published");
   Status status = call.vote("published", published);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads never communicate. That all ranks have written is found out by a later entry vote, or by
-// zero_state_save_wait; then rank 0's next thread makes it a checkpoint, and a vote after that
-// tells all. A thread that is given up keeps all that it uses until its call of the system returns,
-// and then ends; the next save has memory and descriptors of its own.
+// Writes a save on threads, which never communicate. A later entry vote, or zero_state_save_wait,
+// finds out that all ranks have written. Another thread of rank 0 then completes the checkpoint,
+// and a later vote informs all ranks. A thread that is given up keeps everything that it uses until
+// its system call returns, and then ends. The next save has its own memory and descriptors.
 #include "state/save_behind.h"
 
 #include <algorithm>
@@ -25,15 +25,15 @@
 namespace zero {
 namespace {
 
-/// How long zero_free waits, at most, for a thread that is inside a call of the system.
+/// How long zero_free waits at most for a thread that is inside a system call.
 constexpr int64_t kDropMs = 10'000;
 
 constexpr int64_t kLookMs = 50;
 
-/// Of threads that write, so that training keeps its cores: they get 1.5 % of one that is busy.
+/// The niceness of writing threads, which leaves cores to training: they get 1.5 % of a busy core.
 constexpr int kNice = 19;
 
-/// What a thread uses, and owns together with the optimizer's Behind.
+/// What a thread uses. The thread and the optimizer's Behind own it together.
 struct Work {
   Work(const Optimizer& optim, std::string_view directory, int32_t flags)
       : save(optim, directory, flags) {}
@@ -72,17 +72,17 @@ class Behind final : public Saving {
 
   Optimizer& optim_;
   std::shared_ptr<Work> work_;
-  std::shared_ptr<Image> image_;      // until the thread that reads it has ended, or is given up
-  std::vector<Image::Bytes> others_;  // what other ranks write into this rank's parameters
+  std::shared_ptr<Image> image_;      // until the thread that reads it has ended or is given up
+  std::vector<Image::Bytes> others_;  // parts that this rank saves and other ranks update
   Part part_ = Part::written;         // what all ranks wait for
-  bool failed_ = false;               // some rank has
-  bool told_ = false;                 // the caller knows how it ended
+  bool failed_ = false;               // on some rank
+  bool told_ = false;                 // the caller knows the outcome
   Apart<Status> thread_;
-  std::optional<Status> outcome_ = Status();  // of the latest thread, when it has ended
+  std::optional<Status> outcome_ = Status();  // of the latest thread, once it has ended
 };
 
-/// A save that only needs its name gets time for that. Any other is given up at once, and its
-/// thread gets time to end, so that its directory has gone.
+/// Waits for a save that only needs to be renamed. Gives up any other save at once, and waits for
+/// its thread to end, so that its directory is removed.
 Behind::~Behind() {
   const int64_t limit_ms = std::min(kDropMs, optim_.comm->options().timeout_ms);
   if (!outcome_) outcome_ = thread_.await(part_ == Part::published ? limit_ms : 0);
@@ -122,8 +122,8 @@ std::vector<Image::Bytes> Behind::parts_of_others() const {
   return parts;
 }
 
-/// Buffers are copied at once, because the program changes them when it likes; so is all that is on
-/// a device.
+/// Makes the image. Copies buffers at once, because the program may change them at any time, and
+/// copies everything on a device at once.
 Status Behind::make_image() {
   image_ = ZERO_TRY(Image::create(work_->save.shards().ranges(), optim_.memory_of_copies));
   work_->image = image_;
@@ -133,7 +133,7 @@ Status Behind::make_image() {
   return {};
 }
 
-/// Returns how much memory for copies the earlier save did not leave.
+/// Returns how many bytes the copies need, or 0 if the earlier save left enough memory.
 uint64_t Behind::bytes_of_copies() const {
   uint64_t bytes = 0;
   for (const Image::Bytes range : work_->save.shards().ranges()) bytes += range.size();
@@ -145,7 +145,7 @@ Status Behind::begin(Call& call) {
       call, optim_, [this] { return make_image(); }, [this] { return bytes_of_copies(); }));
   optim_.image = image_;
   start([](Work& work, const Progress& progress) {
-    os().setpriority(PRIO_PROCESS, static_cast<id_t>(os().gettid()), kNice);  // a wish
+    os().setpriority(PRIO_PROCESS, static_cast<id_t>(os().gettid()), kNice);  // best effort
     const Show show = [&](const std::byte* from, size_t bytes, const auto& visit) {
       return work.image->show_all(from, bytes, visit);
     };
@@ -159,7 +159,7 @@ void Behind::start(Status (*body)(Work&, const Progress&)) {
   thread_ = {};
   Status started = thread_.start([held = work_, body, rank = optim_.comm->rank()]() mutable {
     log_as(rank);
-    const std::shared_ptr<Work> work = std::move(held);  // which must go before the outcome is told
+    const std::shared_ptr<Work> work = std::move(held);  // destroyed before the outcome is set
     Status status(ZERO_ERR_MEMORY, "out of memory");
     const Progress progress = [&] {
       work->blocks++;
@@ -171,7 +171,8 @@ void Behind::start(Status (*body)(Work&, const Progress&)) {
   if (!started.ok()) outcome_ = std::move(started);
 }
 
-/// The next save has the memory for copies: to get it anew would cost a step twice its time.
+/// Checks whether the thread has ended. The next save reuses the memory for copies, because
+/// allocating it again would double the time of a step.
 void Behind::look() {
   if (!outcome_) outcome_ = thread_.await(0);
   if (!outcome_ || image_ == nullptr) return;
@@ -204,8 +205,8 @@ Status Behind::hear(Call& call, const Words& all) {
   return {};
 }
 
-/// Other ranks store what they have updated, and a trust ratio or a function of the caller's works
-/// in other places than the walk over the share.
+/// Keeps the parts that other ranks will overwrite. Keeps everything if the step has a trust ratio
+/// or a custom function, because these write outside the walk over the share.
 void Behind::keep_for_step() {
   if (optim_.image == nullptr) return;
   const OptimizerOptions& options = optim_.options;
@@ -214,8 +215,7 @@ void Behind::keep_for_step() {
   others_.clear();
 }
 
-/// Waits for this rank's thread, for as long as it writes block after block. Fails if the comm
-/// breaks.
+/// Waits for this rank's thread as long as it keeps writing blocks. Fails if the comm breaks.
 Status Behind::await_thread(Call& call) {
   const int64_t limit_ms = optim_.comm->options().timeout_ms;
   Watch watch({"zero_state_save_wait", "written", limit_ms, true});

@@ -54,7 +54,7 @@ std::vector<Bytes> Shards::ranges() const {
   return ranges;
 }
 
-/// Joins masters that are kept as values and remainders, a few at once.
+/// Joins master weights that are stored as values and remainders, and appends them.
 Status Shards::append_joined(BlockWriter& file, const Source& source, const Show& show) {
   constexpr size_t kAtOnce = size_t{64} << 10, kMasters = 1024;
   std::vector<std::byte> remainders(std::min(kAtOnce, source.bytes));

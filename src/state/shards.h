@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files that one rank writes of a checkpoint: of parameters, of state, and of extras if it has
-// set any. Where their bytes lie is found out first, so that they can be written without the
-// optimizer.
+// Writes one rank's files of a checkpoint: parameters, state, and extras if the rank has set any.
+// Collects the addresses of all bytes first, so that they can be written without the optimizer.
 #pragma once
 
 #include <array>
@@ -18,16 +17,17 @@
 
 namespace zero {
 
-/// Shows the host `bytes` bytes at `from`, part by part, wherever they are.
+/// Calls visit() with the `bytes` bytes at `from`, part by part, in host memory.
 using Show = std::function<Status(const std::byte* from, size_t bytes,
                                   const std::function<Status(std::span<const std::byte>)>& visit)>;
 
 class Shards {
  public:
-  /// `writers`: of each parameter. Fails with ZERO_ERR_INTERNAL if live state has no memory.
+  /// `writers` has each parameter's writer. Fails with ZERO_ERR_INTERNAL if live state has no
+  /// memory.
   static Result<Shards> of(const Optimizer& optim, const std::vector<int32_t>& writers);
 
-  /// Returns all bytes that write() asks for, each as often as it does.
+  /// Returns all ranges of bytes that write() asks for, each as often as write() does.
   std::vector<std::span<const std::byte>> ranges() const;
 
   Status write(const BlockFiles& files, const Digest& save_id, const Show& show);
@@ -38,12 +38,12 @@ class Shards {
   struct Source {
     const std::byte* values;
     size_t bytes;
-    const std::byte* remainders;  // null, or of masters: as many bytes
+    const std::byte* remainders;  // null, or as many bytes of master weights' remainders
   };
   struct Shard {
     const char* kind;
     std::vector<StoredTensor> tensors;
-    std::vector<Source> sources;  // of each tensor
+    std::vector<Source> sources;  // one for each tensor
   };
 
   static Result<Source> source_of(const Optimizer& optim, const StoredTensor& tensor);
@@ -56,7 +56,7 @@ class Shards {
   std::vector<FileRecord> written_;
 };
 
-/// Takes the sizes and checksums of a rank's two or three files from its record into the manifest.
+/// Copies the sizes and checksums of a rank's two or three files from its record into the manifest.
 Status take_record(Manifest& manifest, int32_t rank, std::string_view record);
 
 }  // namespace zero

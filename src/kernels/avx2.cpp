@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops for AVX2, without fma: contraction would change the bits.
+// Compiles the loops for AVX2, but without fma, because contraction would change results.
 #include "kernels/tables.h"
 
 #if defined(__x86_64__)

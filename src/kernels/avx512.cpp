@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops for AVX-512, at its full width.
+// Compiles the loops for AVX-512, at its full width.
 #include "kernels/tables.h"
 
 #if defined(__x86_64__)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversions between numbers and their bits, on hosts and devices.
+// Converts between numbers and their bits, on hosts and devices.
 #pragma once
 
 #include <bit>
@@ -27,7 +27,7 @@ ZERO_ELEMENT WordOf<Real> word_of(Real real) {
   return word;
 }
 
-/// All bits but the sign.
+/// All bits except the sign.
 template <class Real>
 inline constexpr WordOf<Real> kMagnitudeWord = static_cast<WordOf<Real>>(~WordOf<Real>{0} >> 1);
 template <class Real>
@@ -45,7 +45,7 @@ ZERO_ELEMENT bool is_nonfinite(Real value) {
   return (word_of(value) & kInfinityWord<Real>) == kInfinityWord<Real>;
 }
 
-/// Returns how many bits a word takes, without its leading zeros.
+/// Returns the number of bits of a word without its leading zeros.
 ZERO_ELEMENT unsigned width_of(uint64_t word) {
 #ifdef __CUDA_ARCH__
   return 64 - static_cast<unsigned>(__clzll(static_cast<long long>(word)));

@@ -10,9 +10,9 @@ namespace zero {
 namespace {
 
 #if defined(__x86_64__)
-/// Returns which extensions the processor has, as bits of leaf 7, if the operating system saves
-/// all the registers in `states`. (__builtin_cpu_supports denies all where zig links its own
-/// runtime.)
+/// Returns the extensions of the processor, as bits of leaf 7 of cpuid, or 0 unless the operating
+/// system saves all the registers in `states`. (__builtin_cpu_supports denies all extensions where
+/// zig links its own runtime.)
 unsigned extensions(unsigned states) {
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & bit_OSXSAVE) == 0) return 0;
@@ -33,10 +33,10 @@ constexpr Isa kCompiled[] = {
 #endif
 };
 
-/// Returns true for those that need no extension.
+/// Returns true if this machine can run `isa`, which is always so if `isa` needs no extension.
 bool machine_has(Isa isa) {
 #if defined(__x86_64__)
-  constexpr unsigned kVectors = 0x06, kWideVectors = 0xe6;  // XMM and YMM; ZMM and masks as well
+  constexpr unsigned kVectors = 0x06, kWideVectors = 0xe6;  // XMM and YMM; also ZMM and masks
   constexpr unsigned kAvx512 = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
   if (isa == Isa::avx2) return (extensions(kVectors) & bit_AVX2) != 0;
   if (isa == Isa::avx512) return (extensions(kWideVectors) & kAvx512) == kAvx512;
@@ -67,7 +67,7 @@ std::vector<Isa> available_isas() {
 }
 
 Isa best_isa() {
-  // Tiles ask for it, and a virtual machine leaves the guest for each cpuid.
+  // The result is kept because every tile asks for it, and cpuid exits a virtual machine.
   static const Isa best = *std::find_if(std::rbegin(kCompiled), std::rend(kCompiled), machine_has);
   return best;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of non-negative doubles without rounding, so that neither order nor number of ranks matters.
-// Integer arithmetic only: no rounding mode and no flush of denormals reaches it.
+// Adds non-negative doubles without rounding, so that neither their order nor the number of ranks
+// matters. It uses only integer arithmetic, which ignores rounding modes and flushes no denormals.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace zero {
 
-/// A fixed-point number that spans the whole range of double. Trivially copyable: ranks exchange it
-/// as bytes. Infinities and NaNs are remembered apart.
+/// A fixed-point number that spans the whole range of double. It is trivially copyable, because
+/// ranks exchange it as bytes. Flags record infinities and NaNs.
 class ExactSum {
   // Limb i counts units of 2^(32 i - 1074): the smallest denormal is unit 0 of limb 0, and the
   // largest double times 2^32 still fits.
@@ -29,13 +29,13 @@ class ExactSum {
   }
   ZERO_HOST_DEVICE void add(const ExactSum& other);
 
-  /// Returns the exact sum of all that was added, rounded to nearest, ties to even; NaN or infinity
-  /// if one was added.
+  /// Returns the exact sum of everything that was added, rounded to nearest, ties to even. Returns
+  /// NaN or infinity if one was added.
   ZERO_HOST_DEVICE double value() const;
 
-  // ---- For many threads at a time. `adder(word, number)` adds to a word atomically, and
-  // adder.mark(flag) sets the flag to 1. These never carry; value() and add(other) do. So no more
-  // than 2^30 values may be added before one of those is called.
+  // ---- For concurrent threads. `adder(word, number)` adds to a word atomically, and
+  // adder.mark(flag) sets the flag to 1. These functions never carry, but value() and add(other)
+  // do. At most 2^30 values may be added before one of those is called.
 
   template <class Adder>
   ZERO_HOST_DEVICE void add_by(double value, const Adder& adder);
@@ -52,7 +52,7 @@ class ExactSum {
   };
 
   ZERO_HOST_DEVICE void carry();
-  ZERO_HOST_DEVICE double rounded() const;  // of carried limbs
+  ZERO_HOST_DEVICE double rounded() const;  // of carried limbs only
   ZERO_HOST_DEVICE bool half_or_more_below(std::size_t shift, bool tie_rounds_up) const;
 
   static constexpr uint64_t kLimbMask = 0xFFFFFFFF;
@@ -61,7 +61,7 @@ class ExactSum {
   static constexpr uint64_t kInfinityBits = 0x7FF0000000000000;
   static constexpr uint64_t kNanBits = 0x7FF8000000000000;
 
-  // Each addition puts less than 2^32 into a limb, so 2^32 of them cannot wrap it.
+  // Each addition adds less than 2^32 to a limb, so 2^32 additions cannot overflow it.
   static constexpr uint64_t kMaxAdditions = uint64_t{1} << 31;
 
   uint64_t limbs_[kLimbs] = {};
@@ -94,7 +94,7 @@ ZERO_HOST_DEVICE void ExactSum::add_by(double value, const Adder& adder) {
   adder(limbs_[limb], low & kLimbMask);
   adder(limbs_[limb + 1], (low >> 32) + (high & kLimbMask));
   adder(limbs_[limb + 2], high >> 32);
-  adder(additions_, 2);  // the middle limb took two parts
+  adder(additions_, 2);  // two parts were added to the middle limb
 }
 
 template <class Adder>
@@ -111,7 +111,7 @@ ZERO_HOST_DEVICE void ExactSum::add_word_by(std::size_t word, const ExactSum& ot
 
 ZERO_HOST_DEVICE inline void ExactSum::add(const ExactSum& other) {
   for (std::size_t i = 0; i < kLimbs; ++i) limbs_[i] += other.limbs_[i];
-  additions_ += other.additions_;  // each side's is below 2^31, so no limb has wrapped
+  additions_ += other.additions_;  // each side has fewer than 2^31, so no limb overflows
   infinite_ |= other.infinite_;
   nan_ |= other.nan_;
   if (additions_ >= kMaxAdditions) carry();
@@ -133,9 +133,9 @@ ZERO_HOST_DEVICE inline double ExactSum::value() const {
   return sum.rounded();
 }
 
-// With `shift` bits below the 53 that a double keeps, its bits are (shift << 52) + mantissa: the
-// leading one adds 1 to the exponent field. That holds for denormals (shift 0), and for a mantissa
-// that rounding lifts to 2^53.
+// If `shift` bits lie below the 53 that a double keeps, its bits are (shift << 52) + mantissa,
+// because the leading one adds 1 to the exponent field. That also holds for denormals (shift 0),
+// and for a mantissa that is rounded up to 2^53.
 ZERO_HOST_DEVICE inline double ExactSum::rounded() const {
   std::size_t top = kLimbs - 1;
   while (top > 0 && limbs_[top] == 0) --top;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups of elements on their way between memory and the registers of one thread of a launch. They
-// are read as bits first and become numbers later, so that a thread can ask for all it needs before
-// it waits for any of it.
+// Moves groups of elements between memory and the registers of one thread of a launch. Groups are
+// loaded as bits and become numbers later, so that a thread can issue all its loads before it waits
+// for any of them.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +15,12 @@
 
 namespace zero::launch {
 
-/// Elements that a thread works on at a time.
+/// The number of elements that a thread works on at a time.
 template <class Real>
 inline constexpr int kGroup = 32 / static_cast<int>(sizeof(Real));
 
-/// `count` elements of every array: first, first + stride, ... `whole`: they are kGroup neighbours,
-/// at an address divisible by 16 (by 8 if the whole group takes 8 bytes).
+/// `count` elements of every array: first, first + stride, ... If `whole`, they are kGroup
+/// consecutive elements at an address divisible by 16 (by 8 if the whole group takes 8 bytes).
 struct Group {
   int64_t first;
   int64_t stride;
@@ -28,8 +28,8 @@ struct Group {
   bool whole;
 };
 
-/// Calls work(group) for one thread's groups of a tile. If arrays are `aligned`, a group is made of
-/// neighbours; if not, neighbouring threads take neighbouring elements.
+/// Calls work(group) for each group of a tile that one thread works on. If arrays are `aligned`, a
+/// group has consecutive elements. Otherwise consecutive threads take consecutive elements.
 template <class Real, class Work>
 ZERO_ELEMENT void for_each_group(uint32_t tile, int64_t count, bool aligned, uint32_t thread,
                                  uint32_t threads, const Work& work) {
@@ -44,12 +44,12 @@ ZERO_ELEMENT void for_each_group(uint32_t tile, int64_t count, bool aligned, uin
   }
 }
 
-/// How memory is used: `once` a step, so caches need not keep it, or again `soon`. On devices it is
-/// global memory.
+/// How memory is used: `once` per step, so that caches need not keep it, or again `soon`. On
+/// devices it is global memory.
 enum class Use { once, soon };
 
-/// A group's bits: element j begins at byte j * size. 16-bit elements that were loaded one by one
-/// have a word each until packed() joins them, which waits for the loads.
+/// The bits of a group. Element j begins at byte j * size. 16-bit elements that were loaded one by
+/// one take a word each until packed() joins them, which waits for the loads.
 struct alignas(16) Bits {
   uint32_t words[8];
 };
@@ -98,7 +98,7 @@ ZERO_ELEMENT void store_word(std::byte* to, Word word) {
 #endif
 }
 
-// ---- Words of bits: with constant places these are moves between registers.
+// ---- Words of bits. With constant places these are moves between registers.
 
 template <class Word>
 ZERO_ELEMENT Word word_at(const Bits& bits, int place) {
@@ -133,7 +133,7 @@ ZERO_ELEMENT void set_word(Bits& bits, int place, Word word) {
 
 // ---- Groups of n elements of the size of Word
 
-/// Makes a loaded word element `place`.
+/// Stores a loaded word as element `place`.
 template <class Word>
 ZERO_ELEMENT void put_word(Bits& bits, int place, Word word) {
   if constexpr (sizeof(Word) == 2) {
@@ -143,7 +143,7 @@ ZERO_ELEMENT void put_word(Bits& bits, int place, Word word) {
   }
 }
 
-/// Returns 16-bit elements as they lie in memory.
+/// Returns 16-bit elements in their layout in memory.
 ZERO_ELEMENT Bits packed(const Bits& bits, bool whole) {
   if (whole) return bits;
   Bits halves;

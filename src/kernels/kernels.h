@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel table: the loops over elements, one set for each instruction set. All sets give the
-// same bits.
+// Defines the kernel table: the loops over elements, one set for each instruction set. All sets
+// give bitwise identical results.
 #pragma once
 
 #include <algorithm>
@@ -19,13 +19,13 @@ namespace zero {
 
 enum class Isa { scalar, neon, avx2, avx512 };
 
-/// The place of the values that are updated. param: the parameter itself; full: fp32 beside it;
-/// remainder: a bf16 parameter and the 16 bits that its rounding cut off; rounded: a parameter that
-/// is rounded after each update, which loses the rest.
+/// Where the updated values are. param: in the parameter itself. full: in fp32 master weights
+/// beside it. remainder: in a bf16 parameter and the 16 bits that its rounding cut off. rounded: in
+/// a parameter that is rounded after each update, which loses the cut-off bits.
 enum class Master : int32_t { param, full, remainder, rounded };
 
-/// One contiguous run of elements that share their scalars; Real is float or double, the type of
-/// its arithmetic.
+/// One contiguous run of elements that share their scalars. Real, the type of its arithmetic, is
+/// float or double.
 template <class Real>
 struct UpdateRunOf {
   Real* param;
@@ -42,26 +42,26 @@ using UpdateRun = UpdateRunOf<float>;
 template <class Real>
 using UpdateKernelOf = uint64_t (*)(const UpdateRunOf<Real>& run, const Scalars& scalars);
 
-/// Sums of squares of one piece, added up as reductions do.
+/// The sums of squares of one piece, added in the lanes of Norm::squares.
 struct Squares {
   double param = 0;
   double direction = 0;
 };
 
-/// LAMB in two kernels, because its step needs the norms of a whole tensor.
+/// The two kernels of LAMB, whose step needs the norms of a whole tensor.
 template <class Real>
 struct LambOf {
-  /// Updates the run's moments and writes its directions; parameters stay as they are. `directions`
-  /// may be any of the gradients. Writes one Squares a piece: the first piece has `head` elements,
-  /// the others `block`, and the last the rest. Returns how many of the sums are infinite or NaN.
+  /// Updates the moments of the run and writes its directions, not its parameters. `directions` may
+  /// be any of the gradients. Writes one Squares per piece: the first piece has `head` elements,
+  /// the others `block`, and the last the rest. Returns how many sums are infinite or NaN.
   uint64_t (*measure)(const UpdateRunOf<Real>& run, Real* directions, const Scalars& scalars,
                       size_t head, size_t block, Squares* pieces);
   void (*step)(Real* params, const Real* directions, size_t count, const Scalars& scalars);
 };
 
-/// The norm that a reduction takes of a piece beside its sums. abs and squares add terms in fp64:
-/// element i goes to lane i % 8, and lanes are combined as ((0+4)+(2+6)) + ((1+5)+(3+7)). largest
-/// is the largest absolute value, or NaN if there is one.
+/// The norm of a piece that a reduction computes along with its sums. abs and squares add terms in
+/// fp64: element i is added to lane i % 8, and lanes are combined as ((0+4)+(2+6)) + ((1+5)+(3+7)).
+/// largest is the largest absolute value, or NaN if there is one.
 enum class Norm { none, abs, squares, largest };
 inline constexpr int kNormCount = 4;
 
@@ -71,15 +71,15 @@ struct Reduction {
 };
 
 /// Sets out[i] = ((in[0][i] + in[1][i]) + in[2][i]) + ... Each input is first converted to the type
-/// of the sums: double to float is rounded, all else is exact. If the types are the same, `out` may
-/// be any of the inputs; if it is the only one, nothing is written.
+/// of the sums, exactly except from double to float. If the types are the same, `out` may be any of
+/// the inputs; if it is the only input, nothing is written.
 using ReduceKernel = Reduction (*)(void* out, const void* const* in, int ranks, size_t count);
 
 /// Kernels in the order of Norm, and by the type of the inputs.
 using Reductions = std::array<ReduceKernel, kNormCount>;
 using ReductionsByType = std::array<Reductions, std::size(kDTypeFacts)>;
 
-/// Kernels in the arithmetic of float or double, which is the type of sums.
+/// Kernels with arithmetic in float or double, which is the type of sums.
 template <class Real>
 struct Arithmetic {
   ReductionsByType reductions;
@@ -88,14 +88,14 @@ struct Arithmetic {
   LambOf<Real> lamb;
 };
 
-/// Conversions of arrays that do not overlap, between fp32 and a type of 16 bits.
+/// Conversions between fp32 and a 16-bit type, of arrays that do not overlap.
 struct Conversions {
   /// Widens exactly.
   void (*widen)(float* to, const uint16_t* from, size_t count);
   /// Rounds to nearest, ties to even; numbers beyond the range become infinity, and every NaN
   /// becomes 0x7FC0 (bf16) or 0x7E00 (f16).
   void (*narrow)(uint16_t* to, const float* from, size_t count);
-  /// Narrows and widens again, for values that travel in 16 bits. `to` may be `from`.
+  /// Narrows and widens again, for values that are sent in 16 bits. `to` may be `from`.
   void (*round)(float* to, const float* from, size_t count);
 };
 
@@ -105,9 +105,9 @@ struct KernelTable {
   Arithmetic<double> doubles;
   Conversions bf16, f16;
 
-  /// Join and split a master. A bf16 parameter is its fp32 master rounded half away from zero. With
-  /// its remainder of 16 bits it gives the whole master again; but every NaN comes back as
-  /// 0x7FC00000.
+  /// Join and split master weights. A bf16 parameter is its fp32 master weight rounded half away
+  /// from zero. With its remainder of 16 bits it gives the whole master weight again, but every NaN
+  /// becomes 0x7FC00000.
   void (*join_remainder)(float* master, const uint16_t* param, const uint16_t* remainder,
                          size_t count);
   void (*split_remainder)(uint16_t* param, uint16_t* remainder, const float* master, size_t count);
@@ -146,11 +146,11 @@ inline void fold(const KernelTable& kernels, DType sum, DType from, void* sums,
   }
 }
 
-/// Returns the table of an instruction set, which this machine must have.
+/// Returns the table of an instruction set. This machine must be able to run it.
 const KernelTable& kernel_table(Isa isa);
 
-/// Return the instruction sets that there are tables of, and those of them that this machine has,
-/// from scalar upward.
+/// Return the instruction sets that have tables, and those of them that this machine can run, from
+/// scalar upward.
 std::span<const Isa> compiled_isas();
 std::vector<Isa> available_isas();
 Isa best_isa();

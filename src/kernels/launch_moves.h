@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The work of one thread in launch::Moves and in launch::Clamp.
+// Does the work of one thread in launch::Moves and in launch::Clamp.
 #pragma once
 
 #include "kernels/clamp.h"
@@ -17,7 +17,7 @@ ZERO_ELEMENT void copy_group(const Move& move, const Group& group) {
   store_words<kGroup<Real>, Word, Use::soon>(move.to, bits, group);
 }
 
-/// Converts a group by way of fp32, even between fp64 and another type.
+/// Converts a group through fp32, even between fp64 and another type.
 ZERO_ELEMENT void convert_group(const Moves& launch, const Move& move, const Group& group) {
   constexpr int n = kGroup<float>;
   Bits bits = {};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The work of one of a piece's eight threads in launch::Reduce, and how their findings get into the
+// Does the work of one of a piece's eight threads in launch::Reduce, and adds the results to the
 // record. Each thread has one lane of the norm, as kernels.h defines it.
 #pragma once
 
@@ -9,15 +9,15 @@ namespace zero::launch {
 
 inline constexpr uint32_t kLanes = 8;
 
-/// The findings of one lane, or of all lanes of a piece.
+/// The results of one lane, or of all lanes of a piece.
 struct Found {
   double norm = 0;         // sum of the terms
-  uint64_t magnitude = 0;  // bits of the largest, in the sum's type; NaN lies above infinity
+  uint64_t magnitude = 0;  // bits of the largest, in the sum's type; NaN is above infinity
   uint32_t nonfinite = 0;
 };
 
-/// Combines two lanes. Each is combined with the lane 4, then 2, then 1 further: ((0+4)+(2+6)) +
-/// ((1+5)+(3+7)).
+/// Combines two lanes. Each lane is combined with the one 4, then 2, then 1 further on:
+/// ((0+4)+(2+6)) + ((1+5)+(3+7)).
 ZERO_ELEMENT Found combined(const Found& a, const Found& b) {
   return {a.norm + b.norm, a.magnitude < b.magnitude ? b.magnitude : a.magnitude,
           a.nonfinite + b.nonfinite};
@@ -37,7 +37,7 @@ ZERO_ELEMENT void take_norm(Found& found, Real value, Norm norm) {
   }
 }
 
-/// Sums elements lane, lane + 8, ... of a piece. `together` is 1 if there is one source.
+/// Sums elements lane, lane + 8, ... of a piece. `together` is 1 for a single source.
 template <class Real, uint32_t together>
 ZERO_HOST_DEVICE inline Found reduce_lane(const Reduce& launch, uint32_t number, uint32_t lane) {
   constexpr int n = kGroup<Real>;
@@ -55,7 +55,7 @@ ZERO_HOST_DEVICE inline Found reduce_lane(const Reduce& launch, uint32_t number,
                          false};
     Bits sources[together], bits = {};
     Real sum[n];
-    load_sources<Real>(sources, how.first, how, group);  // first: their pointers may be on the way
+    load_sources<Real>(sources, how.first, how, group);  // first: their pointers may be loading
     if (launch.adds) {
       load_words<n, WordOf<Real>, Use::soon>(bits, sums.out, group);
       for (int j = 0; j < n; j++) sum[j] = real_of<Real>(word_at<WordOf<Real>>(bits, j));
@@ -70,9 +70,9 @@ ZERO_HOST_DEVICE inline Found reduce_lane(const Reduce& launch, uint32_t number,
   return found;
 }
 
-// ---- Records, to which many threads add
+// ---- Records to which many threads add
 
-/// Adds to a word of memory that other threads add to.
+/// Adds to a word of memory to which other threads add at the same time.
 struct AddShared {
   ZERO_ELEMENT void operator()(uint64_t& word, uint64_t number) const {
 #ifdef __CUDA_ARCH__
@@ -91,7 +91,7 @@ struct AddShared {
   }
 };
 
-/// Raises `to` to `magnitude` if that is larger. Without a sign, doubles order like their bits.
+/// Raises `to` to `magnitude` if that is larger. Doubles without a sign sort like their bits.
 ZERO_ELEMENT void raise_shared(double& to, double magnitude) {
 #ifdef __CUDA_ARCH__
   atomicMax(reinterpret_cast<unsigned long long*>(&to),
@@ -101,7 +101,7 @@ ZERO_ELEMENT void raise_shared(double& to, double magnitude) {
 #endif
 }
 
-/// Adds the findings of all lanes of a piece to the record.
+/// Adds the results of all lanes of a piece to the record.
 template <class Real>
 ZERO_ELEMENT void add_piece(NormSums& record, const Found& found, Norm norm) {
   if (found.nonfinite != 0) AddShared()(record.nonfinite, found.nonfinite);
@@ -114,7 +114,7 @@ ZERO_ELEMENT void add_piece(NormSums& record, const Found& found, Norm norm) {
   }
 }
 
-/// add_record() adds part `part` of kRecordParts of a block's findings to the record.
+/// add_record() adds one of the kRecordParts parts of a block's results to the record.
 inline constexpr uint32_t kRecordParts = static_cast<uint32_t>(ExactSum::kWords) + 1;
 ZERO_ELEMENT void add_record(NormSums& record, const NormSums& block, uint32_t part) {
   if (part < ExactSum::kWords) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The work of threads in launch::Decide, ::Fetch, ::Prepare and ::Advance: a step's decisions, made
-// without the host.
+// Does the work of threads in launch::Decide, ::Fetch, ::Prepare and ::Advance, which decide on a
+// step without the host.
 #pragma once
 
 #include <cmath>
@@ -12,8 +12,8 @@
 
 namespace zero::launch {
 
-/// Returns the norm from all ranks' records: the p-th root of their sum, or their maximum if p is
-/// infinite. On a device p is 1, 2 or infinite.
+/// Returns the norm from the records of all ranks: the p-th root of their sum, or their maximum if
+/// p is infinite. On a device p is 1, 2 or infinite.
 ZERO_HOST_DEVICE inline double norm_of_records(const NormSums* records, uint32_t world, double p) {
   NormSums all;
   for (uint32_t i = 0; i < world; i++) all.add(records[i]);
@@ -32,7 +32,7 @@ ZERO_ELEMENT uint64_t nonfinite_of(const NormSums* records, uint32_t world) {
   return total;
 }
 
-/// Reads a word that a host may write meanwhile.
+/// Reads a word that a host may write at the same time.
 ZERO_HOST_DEVICE inline uint32_t word_now(const uint32_t* word) {
 #ifdef __CUDA_ARCH__
   return *static_cast<const volatile uint32_t*>(word);
@@ -55,7 +55,7 @@ ZERO_ELEMENT double value_at(const void* from, DType dtype) {
                              : static_cast<double>(*static_cast<const float*>(from));
 }
 
-/// Returns the factor that brings a norm within the limit: 1 if it is within it, or is not finite.
+/// Returns the factor that brings a norm within the limit, or 1 if it is within it or not finite.
 ZERO_ELEMENT double clip_factor(double max_norm, double norm) {
   const double factor = max_norm / (norm + 1e-6);
   return factor < 1 && !is_nonfinite(norm) ? factor : 1;
@@ -86,8 +86,7 @@ ZERO_HOST_DEVICE inline void decide(const Decide& launch) {
   state.clip_factor *= factor;
 }
 
-/// Refuses the step. Any number of threads may call it; all of them must refuse for the same
-/// reason.
+/// Refuses the step. Many threads may call this, but all of them must give the same reason.
 ZERO_ELEMENT void refuse(StepState& state, Refusal why) {
 #ifdef __CUDA_ARCH__
   atomicExch(reinterpret_cast<int32_t*>(&state.refusal), static_cast<int32_t>(why));
@@ -96,7 +95,7 @@ ZERO_ELEMENT void refuse(StepState& state, Refusal why) {
 #endif
 }
 
-/// Runs in the thread of one value.
+/// Runs in one thread per value.
 ZERO_HOST_DEVICE inline void fetch_given(const Fetch& launch, uint32_t number) {
   const Given& given = launch.given[number];
   const double value = value_at(given.from, given.dtype);
@@ -104,7 +103,7 @@ ZERO_HOST_DEVICE inline void fetch_given(const Fetch& launch, uint32_t number) {
   if (!given.range.allows(value)) refuse(*launch.state, Refusal::setting);
 }
 
-/// Runs in the thread of one class.
+/// Runs in one thread per class.
 ZERO_HOST_DEVICE inline void prepare_class(const Prepare& launch, uint32_t cls) {
   const ParamProgress& progress = launch.progress[launch.params[cls]];
   const double* const settings = launch.settings + static_cast<size_t>(cls) * kMaxSettings;
@@ -121,7 +120,7 @@ ZERO_ELEMENT bool is_made(const StepState& state) {
   return state.skip == 0 && state.refusal == Refusal::none;
 }
 
-/// Counts one more update of a parameter. `used`: the slots that it used, as bits.
+/// Counts one more update of a parameter. `used` has the slots that it used, as bits.
 ZERO_HOST_DEVICE inline void advance(ParamProgress& progress, int32_t optimizer,
                                      const double* settings, uint32_t used) {
   progress.step++;
@@ -134,7 +133,7 @@ ZERO_HOST_DEVICE inline void advance(ParamProgress& progress, int32_t optimizer,
   progress.live_slots |= used;
 }
 
-/// Runs in the thread of one parameter.
+/// Runs in one thread per parameter.
 ZERO_HOST_DEVICE inline void advance_param(const Advance& launch, uint32_t param) {
   if (!is_made(*launch.state)) return;
   if (launch.present != nullptr && launch.present[param] == 0) return;
@@ -143,7 +142,7 @@ ZERO_HOST_DEVICE inline void advance_param(const Advance& launch, uint32_t param
           launch.used[group]);
 }
 
-/// Runs in one thread. Changes nothing of the state that advance_param() reads.
+/// Runs in one thread. Does not change state that advance_param() reads.
 ZERO_HOST_DEVICE inline void advance_state(const Advance& launch) {
   StepState& state = *launch.state;
   if (launch.records != nullptr) state.nonfinite = nonfinite_of(launch.records, launch.world);

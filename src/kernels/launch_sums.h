@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How one thread of a launch sums gradients over ranks.
+// Sums gradients over ranks in one thread of a launch.
 #pragma once
 
 #include "kernels/groups.h"
@@ -7,20 +7,20 @@
 
 namespace zero::launch {
 
-/// How many sources a thread loads a group of before it waits for any of them. More would not fit
-/// into its registers, and fp64 takes twice as many of those.
+/// The number of sources from which a thread loads a group before it waits for any of them. More
+/// would not fit into its registers, of which fp64 takes twice as many.
 template <class Real>
 inline constexpr uint32_t kTogether = sizeof(Real) == sizeof(float) ? 4 : 2;
 
-/// How the sources of a launch become sums.
+/// How a launch turns sources into sums.
 template <uint32_t together>
 struct Summing {
   DType from;
   DType rounded;  // none: sources are not rounded
   float divisor, inverse;
   uint32_t width;
-  const std::byte* const* sources;   // of the run or segment at hand
-  const std::byte* first[together];  // copies of some, null if there are fewer
+  const std::byte* const* sources;   // of the current run or segment
+  const std::byte* first[together];  // copies of the first ones; null if there are fewer
 };
 
 template <uint32_t together>
@@ -54,7 +54,7 @@ ZERO_ELEMENT Real rounded_source(Real value, const Summing<together>& how) {
   return rounded(static_cast<float>(how.divisor != 1 ? value * how.inverse : value), how.rounded);
 }
 
-/// Undoes the division that was made before rounding.
+/// Undoes the division that preceded rounding.
 template <class Real, uint32_t together>
 ZERO_ELEMENT Real whole_source(Real value, const Summing<together>& how) {
   return kRounds<Real> && how.divisor != 1 ? value * how.divisor : value;
@@ -71,8 +71,8 @@ ZERO_ELEMENT void load_sources(Bits (&bits)[together], const std::byte* const (&
   });
 }
 
-/// Brings source `number` to the first place, because a thread cannot compute which register to
-/// read.
+/// Moves source `number` to the first place, because a thread cannot index registers with a
+/// variable.
 template <class Real, uint32_t together>
 ZERO_ELEMENT void turn_to_source(Bits (&bits)[together], const Summing<together>& how,
                                  uint32_t number, const Group& group) {
@@ -85,8 +85,8 @@ ZERO_ELEMENT void turn_to_source(Bits (&bits)[together], const Summing<together>
   load_sources<Real>(bits, from, how, group);
 }
 
-/// Sums a group over sources, in their order; `bits` has the first of them. `adds`: they are added
-/// to what stands in `sum`.
+/// Sums a group over its sources, in their order. `bits` has the first sources. If `adds`, they are
+/// added to the values in `sum`.
 template <class Real, uint32_t together>
 ZERO_ELEMENT void sum_group(Real* sum, Bits (&bits)[together], const Summing<together>& how,
                             const Group& group, bool adds = false) {

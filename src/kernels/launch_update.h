@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The work of one thread in launch::Update.
+// Does the work of one thread in launch::Update.
 #pragma once
 
 #include "kernels/launch_sums.h"
@@ -7,8 +7,8 @@
 
 namespace zero::launch {
 
-/// Loads the values to update: the fp32 master if there is one; if not, the parameter, and its
-/// remainder if it has one.
+/// Loads the values to update: the fp32 master weights if there are any. If not, loads the
+/// parameter, and its remainder if it has one.
 template <class Real>
 ZERO_ELEMENT void load_values(Bits& values, Bits& remainders, const Format& format,
                               const RunRow& run, const Group& group) {
@@ -23,7 +23,7 @@ ZERO_ELEMENT void load_values(Bits& values, Bits& remainders, const Format& form
   }
   if (format.master == Master::remainder) {
     load_words<kGroup<Real>, uint16_t, Use::once>(remainders, run.kept, group);
-    remainders = packed(remainders, group.whole);  // waits if not whole, for want of registers
+    remainders = packed(remainders, group.whole);  // waits unless whole, to save registers
   }
 }
 
@@ -39,7 +39,7 @@ ZERO_ELEMENT void read_values(Real* values, const Bits& bits, const Bits& remain
   }
 }
 
-/// Makes the parameters' bits from fp32 values that parameters cannot hold as they are.
+/// Makes the bits of parameters from fp32 values that the parameters cannot hold exactly.
 template <int n>
 ZERO_ELEMENT void narrow_values(Bits& params, Bits& remainders, const float* values,
                                 const Format& format) {
@@ -57,7 +57,7 @@ ZERO_ELEMENT void narrow_values(Bits& params, Bits& remainders, const float* val
   }
 }
 
-/// Stores the parameters to every target, and the master or remainder that is kept beside them.
+/// Stores the parameters to every target, and the master weights or remainders beside them.
 template <class Real>
 ZERO_ELEMENT void store_values(const Real* values, const Update& launch, const RunRow& run,
                                const Group& group) {
@@ -98,7 +98,7 @@ ZERO_ELEMENT uint64_t address(Pointer* pointer) {
   return reinterpret_cast<uint64_t>(pointer);
 }
 
-/// True if all arrays of a run begin at addresses divisible by 16. Then so do its tiles.
+/// Returns true if all arrays of a run, and so its tiles, begin at addresses divisible by 16.
 template <class Of, uint32_t together>
 ZERO_ELEMENT bool is_aligned(const Update& launch, const RunRow& run, const Summing<together>& how,
                              unsigned slots) {
@@ -113,13 +113,13 @@ ZERO_ELEMENT bool is_aligned(const Update& launch, const RunRow& run, const Summ
   return all % 16 == 0;
 }
 
-/// All that a thread reads of a group.
+/// Everything that a thread reads of a group.
 template <class Of, uint32_t together>
 struct Asked {
   Bits sources[together], param = {}, remainder = {}, slots[kSlotsOf<Of>] = {};
 };
 
-/// Loads all of it, before anything is waited for.
+/// Issues all loads before it waits for any of them.
 template <class Real, class Of, uint32_t together>
 ZERO_ELEMENT void ask(Asked<Of, together>& asked, const Update& launch, const RunRow& run,
                       const Summing<together>& how, unsigned slots, const Group& group) {
@@ -131,7 +131,7 @@ ZERO_ELEMENT void ask(Asked<Of, together>& asked, const Update& launch, const Ru
   load_sources<Real>(asked.sources, how.first, how, group);
 }
 
-/// Returns how many sums are not finite.
+/// Updates a group and returns how many of its sums are not finite.
 template <class Of, class Real, uint32_t together>
 ZERO_ELEMENT uint32_t update_group(const Update& launch, const RunRow& run,
                                    const Summing<together>& how,
@@ -141,7 +141,7 @@ ZERO_ELEMENT uint32_t update_group(const Update& launch, const RunRow& run,
   constexpr int n = kGroup<Real>;
   const unsigned used = Of::used(flag);
   Asked<Of, together> asked;
-  if (group.whole) {  // has code of its own, in which loads are neighbours
+  if (group.whole) {  // a separate copy of the code, with adjacent loads
     ask<Real>(asked, launch, run, how, used, {group.first, 1, n, true});
   } else {
     ask<Real>(asked, launch, run, how, used, {group.first, group.stride, group.count, false});
@@ -167,14 +167,14 @@ ZERO_ELEMENT uint32_t update_group(const Update& launch, const RunRow& run,
   return found;
 }
 
-/// Updates one thread's part of a tile. Adds to `found` how many of its sums are not finite; that
-/// takes one register, a result would take two.
+/// Updates one thread's part of a tile, and adds to `found` how many of its sums are not finite.
+/// That takes one register; a return value would take two.
 template <class Of, class Real>
 ZERO_HOST_DEVICE inline void update_tile(const Update& launch, uint32_t number, uint32_t thread,
                                          uint32_t threads, uint32_t& found) {
   const Tile tile = launch.tiles[number];
-  // Copies: a store might change the originals, so they would be read again for each group, and a
-  // device waits for them as it waits for data.
+  // These are copies, because a store might change the originals. They would be read again for each
+  // group, and a device waits for them as it waits for data.
   const RunRow run = launch.runs[tile.of];
   const Scalars shared = launch.scalars[run.cls];
   const RoundedScalars<Real> scalars(shared);

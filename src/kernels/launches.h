@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The launches on a device with streams: one launch for any number of tensors. Tables and records
-// stand in the device's memory and are trivially copyable; a launch is a few words.
+// Defines the launches on a device with streams. One launch serves any number of tensors. Tables
+// and records are in device memory and trivially copyable; a launch is a few words.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace zero::launch {
 
-/// A block works on one tile at a time. Fewer elements would not be worth a block's while.
+/// A block works on one tile at a time. Fewer elements would not be worth the cost of a block.
 inline constexpr int64_t kTileElements = 4096;
 
 /// Elements [number * kTileElements, ...) of a run or a move.
@@ -23,49 +23,49 @@ struct Tile {
   uint32_t number;
 };
 
-/// How a launch's elements lie in memory.
+/// How the elements of a launch are stored in memory.
 struct Format {
   DType param = DType::f32;
   DType grad = DType::f32;      // of every source
   DType sum = DType::f32;       // f32, or f64 for parameters of f64
-  DType rounded = DType::none;  // each source is rounded to it before it is added
-  float divisor = 1;          // sources to be rounded are divided by it first, others come divided;
-                              // their sum is multiplied by it
-  DType share = DType::none;  // values of f32 parameters are rounded to it
+  DType rounded = DType::none;  // each source is rounded to this type before it is added
+  float divisor = 1;  // sources that are rounded are divided by it first, others come divided; the
+                      // sum is multiplied by it
+  DType share = DType::none;  // values of f32 parameters are rounded to this type
   Master master = Master::param;
 };
 
-/// Elements that are neighbours in every array and share their scalars. Sources and targets stand
-/// in tables of pointers: each run has as many as the launch's width. A null source counts as
-/// zeros, a null target ends the targets.
+/// Elements that are consecutive in every array and share their scalars. Sources and targets are in
+/// tables of pointers, in which each run has as many entries as the launch's width. A null source
+/// counts as zeros, and a null target ends the targets.
 struct RunRow {
-  std::byte* param;             // this rank's own
+  std::byte* param;             // master weights or remainders; null if there are none
   std::byte* kept;              // master or remainder; null if there is none
   std::byte* slots[kMaxSlots];  // null if the settings use none
   int64_t count;
-  uint32_t pointers;  // number of its first source, divided by the width; of its targets likewise
-  int32_t cls;        // into the scalars
+  uint32_t pointers;  // index of its first source, divided by the width; the same for targets
+  int32_t cls;        // index into the scalars
 };
 
-/// Elements of one segment's sums that lie in one block of the norms' grid: at most kBlock.
+/// The elements of one segment's sums that lie in one block of the norms' grid: at most kBlock.
 struct PieceRow {
-  uint32_t of;  // into the sums
+  uint32_t of;  // index into the sums
   uint32_t count;
   int64_t first;
 };
 
-/// The place of one segment's sums.
+/// Where the sums of one segment are.
 struct Sums {
   std::byte* out;     // of Format::sum; may be any of the sources of that type
-  uint32_t pointers;  // number of its first source, divided by the width
+  uint32_t pointers;  // index of its first source, divided by the width
   uint32_t unused;
 };
 
 // ---- Launches
 
-/// Sums all pieces over ranks, in rank order. Adds what their norm needs, and how many sums are not
-/// finite, to `record`. `adds`: sources are added to the sums that stand there. A single source in
-/// the sums' own type and place is only read.
+/// Sums all pieces over ranks, in rank order. Adds the terms of their norm, and the number of sums
+/// that are not finite, to `record`. If `adds`, sources are added to the sums that are there. A
+/// single source with the type and address of the sums is only read.
 struct Reduce {
   Format format;
   Norm norm = Norm::none;
@@ -78,24 +78,24 @@ struct Reduce {
   NormSums* record = nullptr;
 };
 
-/// Decides by the ranks' records: the norm, the factor, and whether the step is made.
+/// Decides the norm, the factor, and whether the step is taken, from the ranks' records.
 struct Decide {
   uint32_t world = 1;
-  const NormSums* records = nullptr;    // one a rank; null: none were taken, nothing is skipped
-  double p = 0;                         // records are of the p-norm; 0: no norm
-  double factor = 1;                    // 1/contributors, or 1
-  double max_grad_norm = 0;             // 0: no clipping
+  const NormSums* records = nullptr;  // one per rank; null: there are none, and nothing is skipped
+  double p = 0;                       // records are of the p-norm; 0: no norm
+  double factor = 1;                  // 1/contributors, or 1
+  double max_grad_norm = 0;           // 0: no clipping
   bool skips = false, refuses = false;  // what to do if gradients are not finite
-  bool again = false;      // the sums were decided on before: factor, clipping and counts go on
+  bool again = false;      // these sums had a Decide before; factor, clipping and counts continue
   bool gradients = false;  // with `again`: the sums have become gradients, so their factor is 1
-  const uint32_t* broken = nullptr;  // word that is not 0 if other ranks' work is not done; or null
-  uint64_t layout = 0;  // if StepState::layout differs, the step is outdated; 0: any will do
-  const void* loss_scale = nullptr;  // its place in the device's memory; null: in the state
+  const uint32_t* broken = nullptr;  // nonzero if other ranks' work is not done; may be null
+  uint64_t layout = 0;               // the step is outdated if StepState::layout differs; 0: never
+  const void* loss_scale = nullptr;  // its address in device memory; null: in the state
   DType loss_scale_dtype = DType::f32;
   StepState* state = nullptr;
 };
 
-/// A value that stands elsewhere in the device's memory and is read when it is used.
+/// A value that is elsewhere in device memory, and is read when it is used.
 struct Given {
   const void* from;
   double* to;
@@ -104,25 +104,25 @@ struct Given {
   SettingRange range;
 };
 
-/// Brings every such value to its place among the settings of the step about to be made.
+/// Copies every such value into the settings of the next step.
 struct Fetch {
   uint32_t count = 0;
   const Given* given = nullptr;
   StepState* state = nullptr;
 };
 
-/// Makes the scalars of every class for the step about to be made, by the rule.
+/// Computes the scalars of every class for the next step, by the rule.
 struct Prepare {
   int32_t optimizer = 0;
   uint32_t count = 0;
-  const double* settings = nullptr;         // kMaxSettings a class
-  const int64_t* params = nullptr;          // any parameter of a class
+  const double* settings = nullptr;         // kMaxSettings per class
+  const int64_t* params = nullptr;          // one parameter of each class
   const ParamProgress* progress = nullptr;  // by parameter
   const StepState* state = nullptr;
   Scalars* out = nullptr;
 };
 
-/// Sums, updates and stores every element of the runs' tiles, if the step is made.
+/// Sums, updates and stores every element of the runs' tiles, if the step is taken.
 struct Update {
   Format format;  // with `reduced`, the one source has the type Format::sum and is not rounded
   int32_t optimizer = 0;
@@ -139,9 +139,8 @@ struct Update {
   uint64_t* nonfinite = nullptr;  // counts sums that are not finite; null: not counted
 };
 
-/// Brings the state forward after a step, and if it was made, the progress of every parameter that
-/// has a gradient. With `records`, one a rank, StepState::nonfinite first becomes the sum of
-/// theirs.
+/// Advances the state after a step, and if the step was taken, the progress of every parameter that
+/// has a gradient. With `records`, one per rank, StepState::nonfinite is first set to their total.
 struct Advance {
   int32_t optimizer = 0;
   uint32_t world = 1;
@@ -150,15 +149,15 @@ struct Advance {
   const uint8_t* present = nullptr;  // null: all are
   const int32_t* groups = nullptr;   // of each parameter
   const uint32_t* used = nullptr;    // of each group: slots, as bits
-  const double* settings = nullptr;  // kMaxSettings a group
+  const double* settings = nullptr;  // kMaxSettings per group
   ParamProgress* progress = nullptr;
-  // Loss scaling; growth_interval 0: the scale stays.
+  // Loss scaling. The scale stays the same if growth_interval is 0.
   double growth_factor = 1, backoff_factor = 1;
   int64_t growth_interval = 0;
   StepState* state = nullptr;
 };
 
-/// Elements to copy between two places of any floating types: rounded to nearest even, or exact.
+/// Elements to copy between two arrays of any floating types, exactly or rounded to nearest even.
 struct Move {
   const std::byte* from;  // null: zeros
   std::byte* to;
@@ -171,11 +170,11 @@ struct Moves {
   uint32_t count = 0;  // of tiles
   const Tile* tiles = nullptr;
   const Move* moves = nullptr;
-  const StepState* unless_skipped = nullptr;  // with it, nothing moves if the step is not made
+  const StepState* unless_skipped = nullptr;  // if set, nothing moves unless the step is taken
 };
 
-/// sums = min(max(sum * StepState::factor, -limit), limit). The next Decide must have `gradients`
-/// set.
+/// Sets sums to min(max(sum * StepState::factor, -limit), limit). The next Decide must have
+/// `gradients` set.
 struct Clamp {
   DType sum = DType::f32;
   double limit = 0;

@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of loops over elements: streams and cache lines. Each instruction set's file includes
-// these files once, inside its namespace and its target region. So no standard header is included
-// from here: an inline function compiled there would serve the whole program. Loops are plain, in
-// the order of the contract; compilers vectorize them.
+// Defines the parts of loops over elements: streams and cache lines. The file of each instruction
+// set includes these files once, inside its namespace and its target region. They include no
+// standard header, because an inline function compiled there would serve the whole program. Loops
+// are plain, in the order of the contract; compilers vectorize them.
 
 #ifdef __FAST_MATH__
 #error "libzero's kernels promise bits: compile them without -ffast-math"
 #endif
 
-// gcc would unroll the short loops over a line first, and then not vectorize them.
+// Without this, gcc unrolls the short loops over a line first, and then does not vectorize them.
 #if defined(__clang__)
 #define ZERO_ROLLED
 #else
 #define ZERO_ROLLED _Pragma("GCC unroll 1")
 #endif
 
-// ---- Streams: loops take a cache line of each at a time, and ask for it ahead of its use. Each
-// stream has its own distance: at equal distances all would cross a page at the same time.
+// ---- Streams. Loops take one cache line of each stream at a time, and prefetch it. Each stream
+// has its own distance, because at equal distances all would cross a page at the same time.
 
-inline constexpr size_t kAhead = 512;  // bytes; past the end of an array this asks for nothing
+inline constexpr size_t kAhead = 512;  // in bytes; a prefetch past the end of an array is harmless
 inline constexpr size_t kStagger = 640;
 
 static inline __attribute__((always_inline)) void ask_for(const void* stream, size_t number) {
   __builtin_prefetch(static_cast<const char*>(stream) + kAhead + kStagger * number, 0, 2);
 }
 
-// ---- A line of sums in the compiler's vectors, as wide as the instruction set's (kVectorBytes).
-// Templates count the vectors: compilers turn an inner loop over ranks into scalar additions, and
-// one over an array of vectors into stores and loads.
+// ---- A line of sums in the compiler's vectors, as wide as those of the instruction set
+// (kVectorBytes). Templates count the vectors, because compilers turn an inner loop over ranks into
+// scalar additions, and one over an array of vectors into stores and loads.
 
 inline constexpr size_t kLineBytes = 64;
 inline constexpr size_t kVectors = kLineBytes / kVectorBytes;
@@ -48,7 +48,7 @@ using Vector = typename VectorOf<Element, n>::Type;
 template <class Element, size_t n>
 using InMemory = typename VectorOf<Element, n>::InMemory;
 
-/// The words of floating-point numbers, signed.
+/// The words of floating-point numbers, as signed integers.
 template <class Real>
 using SignedWord = std::make_signed_t<WordOf<Real>>;
 template <class Real>
@@ -86,8 +86,7 @@ static inline __attribute__((always_inline)) void store(Real* to, const Line<Rea
 }
 
 /// Sums a line in rank order. The sum may be stored over any input. The arrays `others` hold
-/// elements of type From, whatever type they are passed as; narrow_types.h loads a line of another
-/// type.
+/// elements of type From, whatever their static type. narrow_types.h loads a line of another type.
 template <class Real, class From, class Any>
 static inline __attribute__((always_inline)) void sum_line(Line<Real>& sum, const From* first,
                                                            const Any* const* others,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts one 16-bit number to fp32 and back, in integer arithmetic: the hardware's own
-// conversions flush denormals or are missing.
+// Converts one 16-bit number to fp32 and back in integer arithmetic, because hardware conversions
+// flush denormals or are missing.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@ inline constexpr int32_t kMagnitude = 0x7FFFFFFF;
 inline constexpr int32_t kInfinityBits = 0x7F800000;
 inline constexpr int32_t kQuietNan = 0x7FC00000;
 
-// Signed, because vectors compare signed words with fewer instructions.
+// These are signed, because vectors compare signed words with fewer instructions.
 ZERO_ELEMENT int32_t bits_of(float value) { return static_cast<int32_t>(word_of(value)); }
 ZERO_ELEMENT float float_of(int32_t bits) { return real_of<float>(static_cast<uint32_t>(bits)); }
 
 struct Bf16 {
   uint16_t bits;
 
-  // Every NaN becomes the same one, because instruction sets make different NaNs.
+  // Every NaN becomes the same NaN, because instruction sets produce different ones.
   ZERO_ELEMENT static Bf16 of(float from) {
     const int32_t bits = bits_of(from);
     const uint32_t word = static_cast<uint32_t>(bits);
@@ -37,8 +37,8 @@ struct Bf16 {
 struct F16 {
   uint16_t bits;
 
-  // Adding 0.5, whose last place is 2^-24, rounds to fp16's denormals. Values up to half of the
-  // least denormal become zero, so fp32's denormals need not reach the addition.
+  // Adding 0.5, whose last place is 2^-24, rounds to denormals of fp16. Values up to half of the
+  // smallest denormal become zero, so fp32 denormals need not reach the addition.
   ZERO_ELEMENT static F16 of(float from) {
     const int32_t bits = bits_of(from);
     const int32_t magnitude = bits & kMagnitude;
@@ -49,8 +49,8 @@ struct F16 {
     const int32_t number = (magnitude < (113 << 23) ? denormal : normal) | (bits >> 16 & 0x8000);
     return {static_cast<uint16_t>(magnitude > kInfinityBits ? 0x7E00 : number)};
   }
-  // fp16's exponents lie 112 below fp32's. A denormal counts units of 2^-24, which are normal
-  // numbers in fp32.
+  // The exponents of fp16 are 112 below those of fp32. A denormal counts units of 2^-24, which are
+  // normal numbers in fp32.
   ZERO_ELEMENT float value() const {
     const int32_t magnitude = bits & 0x7FFF;
     const uint32_t sign = static_cast<uint32_t>(bits & 0x8000) << 16;
@@ -62,9 +62,10 @@ struct F16 {
   }
 };
 
-// A bf16 parameter, and the 16 bits that its fp32 master has beyond it. The parameter is the master
-// rounded half away from zero. So it lies one above the master's upper half exactly if the lower
-// half, read as a signed number, is negative. With ties to even, the lower half would not tell.
+// Split and join a bf16 parameter and the 16 bits that its fp32 master weight has beyond it. The
+// parameter is the master weight rounded half away from zero, so it is one above its upper half
+// exactly if the lower half, as a signed number, is negative. Ties to even would lose this
+// property.
 
 ZERO_ELEMENT float joined(uint16_t param, uint16_t remainder) {
   const uint32_t upper = uint32_t{param} << 16;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts arrays and lines of 16-bit numbers to fp32 and back: narrow_element.h in vectors.
-// Included by each instruction set's file behind loops.h, and in the same way.
+// Converts arrays and lines of 16-bit numbers to fp32 and back, as narrow_element.h does, in
+// vectors. The file of each instruction set includes this after loops.h, in the same way.
 
 // ---- A vector of n numbers from fewer bytes
 
@@ -19,8 +19,8 @@ static inline __attribute__((always_inline)) void interleave_with_zeros(
 }
 #endif
 
-/// Reads halves into words, with zeros above. gcc before 14 converts in two parts, but recognizes
-/// interleaving with zeros.
+/// Reads 16-bit halves into words, with zeros above them. gcc before 14 converts in two parts, but
+/// recognizes interleaving with zeros.
 template <size_t n>
 static inline __attribute__((always_inline)) void read_words(Vector<uint32_t, n>& to,
                                                              const void* from) {
@@ -67,7 +67,7 @@ static inline __attribute__((always_inline)) void load_few(Line<Real>& line, con
   if constexpr (v + 1 < kVectors) load_few<v + 1>(line, from);
 }
 
-/// Loads a line of sums from another type: double to float is rounded, all else is exact.
+/// Loads a line of sums from another type, exactly except from double to float.
 template <class Real, class From>
 static inline __attribute__((always_inline)) void load(Line<Real>& line, const From* from) {
   load_few<0>(line, from);
@@ -80,8 +80,8 @@ static inline __attribute__((always_inline)) void load(Line<float>& line, const 
   load(line, values);
 }
 
-// ---- Arrays, some cache lines at a time. With a fixed count, compilers need no second loop for
-// the rest of each.
+// ---- Arrays, some cache lines at a time. With a fixed count, compilers generate no second loop
+// for the rest.
 
 inline constexpr size_t kBatch = 32;
 
@@ -108,7 +108,7 @@ static inline __attribute__((always_inline)) void round_batch(float* to, const f
   widen_batch(to, halves);
 }
 
-/// Converts by batches. The last one is filled up with zeros.
+/// Converts in batches. The last batch is filled up with zeros.
 template <auto batch, class To, class From>
 static inline __attribute__((always_inline)) void in_batches(To* to, const From* from,
                                                              size_t count) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops for NEON, which every ARM64 machine has.
+// Compiles the loops for NEON, which every ARM64 machine has.
 #include "kernels/tables.h"
 
 #if defined(__aarch64__)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies that nobody reads soon.
+// Copies data that is not read again soon.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace zero {
 
-/// Copies to a place at a multiple of 16 bytes. The caches have only the source then, for whoever
-/// changes it next.
+/// Copies to an address that is a multiple of 16 bytes. Afterwards the caches hold only the source,
+/// which somebody changes next.
 inline void copy_past_caches(std::byte* to, const std::byte* from, size_t bytes) {
   size_t done = 0;
 #if defined(__x86_64__)

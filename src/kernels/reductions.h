@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One loop sums a piece over ranks, counts sums that are not finite, and takes the piece's part of
-// a norm. Included by each instruction set's file behind loops.h, and in the same way.
+// Defines one loop that sums a piece over ranks, counts sums that are not finite, and computes the
+// piece's part of a norm. Each instruction set's file includes this after loops.h, in the same way.
 
-// Norms in fp64: element i of a piece goes to lane i % 8; lanes are combined at the end. A piece's
-// last line is filled up with zeros, which change no lane.
+// Norms are computed in fp64. Element i of a piece is added to lane i % 8, and lanes are combined
+// at the end. The last line of a piece is filled up with zeros, which change no lane.
 
 template <class Real>
 struct NoNorm {
@@ -76,8 +76,8 @@ struct LanesNorm : Lanes {
   }
 };
 
-// Without their sign, numbers order like their bits, and NaN lies above infinity. So an integer
-// maximum is exact and propagates NaN.
+// Without their sign, numbers have the order of their bits, and NaN is above infinity. So an
+// integer maximum is exact and propagates NaN.
 template <class Real>
 struct LargestNorm {
   template <size_t v>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops for the machine that the whole library is compiled for: the reference of all others.
+// Compiles the loops for the machine of the library as a whole: the reference for all others.
 #include <cmath>
 
 #if defined(__aarch64__) && !defined(__clang__)
-// Otherwise gcc would make of this what it makes of neon.cpp, and be compared with itself. It
-// stands before the functions of elements, which become part of the loops. (Clang's versions agree
-// on no word for it, so there both are NEON.)
+// Otherwise gcc would compile this as it compiles neon.cpp, and tests would compare it with itself.
+// The pragma must precede the functions of elements, which become part of the loops. (The versions
+// of clang have no common name for this, so with clang both tables use NEON.)
 #pragma GCC target("+nosimd")
 #endif
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tables that the instruction sets' files give to the dispatcher, and the headers that their
-// loops need.
+// Declares the tables that the files of the instruction sets define, and includes the headers that
+// their loops need.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ extern const KernelTable kAvx512Kernels;
 extern const KernelTable kNeonKernels;
 #endif
 
-/// Arithmetic::sum_powers of every table: libm's pow is the same function on each level.
+/// Arithmetic::sum_powers of every table. All share it, because libm's pow is the same function.
 template <class Real>
 double sum_powers(const Real* data, size_t count, double p);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loop that updates, for every rule, in fp32 and fp64: it sums, counts, updates and stores a
-// cache line at a time. Included by each instruction set's file behind loops.h, and in the same
+// Defines the update loop for every rule, in fp32 and fp64: it sums, counts, updates and stores one
+// cache line at a time. The file of each instruction set includes this after loops.h, in the same
 // way.
 
-// A rule with known flags, given as bits, so that none of its branches is left.
+// A rule with known flags, given as bits, so that the compiler removes all its branches.
 template <class Of, size_t flags>
 struct Element {
   static_assert(kMaxFlags == 4);
@@ -17,8 +17,8 @@ struct Element {
   }
 };
 
-// The arrays of an update never overlap. Compilers believe that of a function's parameters only, so
-// the slots are passed as such.
+// The arrays of an update never overlap. Compilers believe that only of function parameters, so the
+// slots are passed as such.
 template <class Element, size_t... s, class Real, class... Slot>
 static inline __attribute__((always_inline)) void update_one(Numbers<s...>, Real* __restrict params,
                                                              size_t i, Real sum,
@@ -81,13 +81,13 @@ struct Loops<Of, Real, Numbers<s...>, Numbers<flags...>> {
   }
 };
 
-// The squares of one piece, line by line.
+// Sums the squares of one piece, line by line.
 template <bool decides, class Real>
 struct LambSquares {
   static constexpr bool decays = decides;
   LineReducer<Real, LanesNorm<Real, true>> param, direction;
 
-  // Takes a line of which `width` elements exist. The others are zeros, which change no norm.
+  // Processes a line of which `width` elements exist. The others are zeros, which change no norm.
   inline __attribute__((always_inline)) void line(const Real* params, const Real* sum,
                                                   Real* __restrict as, Real* __restrict bs,
                                                   Real* out, size_t width, uint32_t* found,

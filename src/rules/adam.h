@@ -31,8 +31,8 @@ struct AdamStep : Moments {
     scalars.flag[amsgrad] = in["amsgrad"] != 0;
   }
 
-  /// Returns the parameter after its step. `largest`: amsgrad. It is a template's parameter because
-  /// a device needs fewer registers if that branch is around all of this.
+  /// Returns the parameter after its step. `largest` means amsgrad. It is a template parameter,
+  /// because a device needs fewer registers if that branch encloses all of this.
   template <bool largest, class Real>
   ZERO_ELEMENT static Real stepped(Real param, Real gradient, Real* slot, const Real* value) {
     average_moments(slot, gradient, value);
@@ -43,7 +43,7 @@ struct AdamStep : Moments {
   }
 };
 
-/// Adds decay to the gradient. Without decay nothing may be added, because 0 * inf is NaN.
+/// Adam adds decay to the gradient. Without decay it must add nothing, because 0 * inf is NaN.
 struct Adam : AdamStep {
   static constexpr int32_t number = ZERO_OPTIMIZER_ADAM;
   static constexpr const char* name = "adam";

@@ -6,7 +6,7 @@
 
 namespace zero::rules {
 
-/// Decoupled decay: it shrinks the parameter and does not enter the gradient.
+/// The decay of AdamW is decoupled: it shrinks the parameter, and is not added to the gradient.
 struct Adamw : AdamStep {
   static constexpr int32_t number = ZERO_OPTIMIZER_ADAMW;
   static constexpr const char* name = "adamw";

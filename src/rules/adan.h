@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Adan: Xie et al. 2022, "Adan: Adaptive Nesterov Momentum Algorithm for Faster Optimizing Deep
-// Models", without restarts. As in its authors' code, a beta is the part of an average that is
-// kept, and averages are corrected for their start.
+// Models", without restarts. As in its authors' code, a beta is the weight that an average keeps,
+// and averages are bias-corrected.
 #pragma once
 
 #include "rules/parts.h"
 
 namespace zero::rules {
 
-/// Decay is proximal: the updated parameter is divided by 1 + lr * weight_decay.
+/// The decay is proximal: the updated parameter is divided by 1 + lr * weight_decay.
 struct Adan : AllSlots<0b1111>, Moments {
   static constexpr int32_t number = ZERO_OPTIMIZER_ADAN;
   static constexpr const char* name = "adan";

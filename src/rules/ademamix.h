@@ -6,9 +6,9 @@
 
 namespace zero::rules {
 
-/// AdamW that also adds `alpha` times a slow average of gradients, which is not corrected for its
-/// start. Its weight grows to `alpha` over alpha_warmup steps, and its beta to `beta3` over
-/// beta3_warmup steps.
+/// AdEMAMix is AdamW that also adds `alpha` times a slow average of gradients, without bias
+/// correction. The weight of that average grows to `alpha` over alpha_warmup steps, and its beta
+/// grows to `beta3` over beta3_warmup steps.
 struct Ademamix : AllSlots<0b111>, Moments {
   static constexpr int32_t number = ZERO_OPTIMIZER_ADEMAMIX;
   static constexpr const char* name = "ademamix";
@@ -36,14 +36,14 @@ struct Ademamix : AllSlots<0b111>, Moments {
   enum Slot { exp_avg, exp_avg_sq, exp_avg_slow };
   static constexpr int flags = 0;
 
-  /// Returns which part of a warm-up of `steps` steps is done, from 0 to 1.
+  /// Returns the completed fraction of a warm-up of `steps` steps.
   ZERO_HOST_DEVICE static double share(const In<Ademamix>& in, double steps) {
     const double step = static_cast<double>(in.step);
     return step < steps ? step / steps : 1;
   }
 
   /// Returns the beta of a step by the paper's schedule, which begins at beta1. The half-life grows
-  /// by the same amount in each step, so 1/log(beta) goes in a straight line from 1/log(beta1) to
+  /// by the same amount in each step, so 1/log(beta) changes linearly from 1/log(beta1) to
   /// 1/log(beta3).
   ZERO_HOST_DEVICE static double slow_beta(const In<Ademamix>& in) {
     const double part = share(in, in["beta3_warmup"]);

@@ -6,8 +6,8 @@
 
 namespace zero::rules {
 
-/// Its step needs the norm of a tensor's direction, so an element has two functions: update() and
-/// stepped().
+/// The step of LAMB needs the norm of a tensor's direction, so elements are updated by two
+/// functions: update() and stepped().
 struct Lamb : AllSlots<0b11>, Moments {
   static constexpr int32_t number = ZERO_OPTIMIZER_LAMB;
   static constexpr const char* name = "lamb";
@@ -37,8 +37,8 @@ struct Lamb : AllSlots<0b11>, Moments {
   }
   static constexpr Trust trust = {ratio, lr, true};
 
-  /// Replaces the parameter by its direction: Adam's step with decoupled decay, at a learning rate
-  /// of 1.
+  /// Replaces the parameter with its direction: Adam's step with decoupled decay, at a learning
+  /// rate of 1.
   template <class Real>
   ZERO_ELEMENT static void update(Real& param, Real gradient, Real* slot, const Real* value,
                                   const bool* flag) {

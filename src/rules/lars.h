@@ -6,7 +6,7 @@
 
 namespace zero::rules {
 
-/// SGD that multiplies by the trust ratio all that enters the buffer.
+/// LARS is SGD that multiplies everything that enters the buffer by the trust ratio.
 struct Lars {
   static constexpr int32_t number = ZERO_OPTIMIZER_LARS;
   static constexpr const char* name = "lars";

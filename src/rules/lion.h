@@ -6,7 +6,7 @@
 
 namespace zero::rules {
 
-/// Steps by the sign of a mixture of average and gradient; NaN stays NaN. Decay is decoupled.
+/// Lion steps by the sign of a mix of average and gradient. NaN stays NaN. The decay is decoupled.
 struct Lion : AllSlots<0b1>, Moments {
   static constexpr int32_t number = ZERO_OPTIMIZER_LION;
   static constexpr const char* name = "lion";

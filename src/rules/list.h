@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All rules. Tables, loops and launches are made from this list.
+// Lists all rules. Tables, loops and launches are generated from this list.
 #pragma once
 
 #include <bit>
@@ -41,7 +41,7 @@ inline constexpr int kRuleCount = AllRules::kCount;
 template <class Of>
 inline constexpr int kSlotsOf = std::size(Of::slots);
 
-/// Returns the scalars of a step by a rule.
+/// Returns the scalars that a rule computes for a step.
 template <class Of>
 ZERO_HOST_DEVICE Scalars prepare(const StepContext& context) {
   const rules::In<Of> in(context);
@@ -54,7 +54,7 @@ ZERO_HOST_DEVICE Scalars prepare(const StepContext& context) {
 template <class Of>
 inline constexpr int kSlotsAlways = std::popcount(Of::used(Scalars().flag));
 
-/// True if update() makes the new parameter; false if it makes the direction (see Trust).
+/// True if update() computes the new parameter; false if it computes the direction (see Trust).
 template <class Of>
 inline constexpr bool kUpdatesElements = [] {
   if constexpr (requires { Of::trust; }) return !Of::trust.of_update;
@@ -71,7 +71,7 @@ bool with_rule(int32_t number, const Function& function) {
   return with_rule(number, function, AllRules());
 }
 
-// Devices cannot call pointers of the host, so these find Rule::prepare and ::next_product by
+// A device cannot call host function pointers, so these find Rule::prepare and ::next_product by
 // number.
 
 template <class... Rules>

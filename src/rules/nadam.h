@@ -25,7 +25,7 @@ struct Nadam : AllSlots<0b11>, Moments {
   enum Flag { decays, flags };
   enum Slot { exp_avg, exp_avg_sq };
 
-  /// Returns the momentum of a step. It grows to beta1.
+  /// Returns the momentum of a step, which grows towards beta1.
   ZERO_HOST_DEVICE static double momentum(const In<Nadam>& in, int64_t step) {
     constexpr double kLog096 = -0.040821994520255166;
     const double exponent = static_cast<double>(step) * in["momentum_decay"];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parts that several rules share. Scalars are made in fp64 without libm, except for its square
-// root, so they are the same on every machine. No function of an element may be contracted to fma
-// or reassociated: the bits are the contract.
+// Defines parts that several rules share. Scalars are computed in fp64 without libm, except for its
+// square root, so they are the same on every machine. No function of an element may be contracted
+// to fma or reassociated, because its results are guaranteed bit for bit.
 #pragma once
 
 #include <math.h>
@@ -26,12 +26,12 @@ inline constexpr Setting kBeta2 = beta("beta2", 0.999);
 inline constexpr Setting kMomentum = {"momentum", 0, Setting::positive_or_zero};
 inline constexpr Setting kNesterov = {"nesterov", 0, Setting::zero_or_one};
 inline constexpr Setting kDecoupled = {"decoupled_weight_decay", 0, Setting::zero_or_one};
-/// Applies trust ratios also where weight decay is 0. Without it, such parameters (usually biases
-/// and scales) take none.
+/// Applies trust ratios even to parameters without weight decay, which are usually biases and
+/// scales.
 inline constexpr Setting kAlwaysAdapt = {"always_adapt", 0, Setting::zero_or_one};
 inline constexpr Setting kMaximize = {"maximize", 0, Setting::zero_or_one};
 
-/// A setting of `Of`, found by its name when this is compiled.
+/// A setting of `Of`, found by its name at compile time.
 template <class Of>
 struct NamedSetting {
   consteval NamedSetting(const char* name) {
@@ -40,15 +40,15 @@ struct NamedSetting {
   int place = 0;
 };
 
-/// The input from which the scalars of `Of` are made. It gives settings by name: in["lr"].
+/// The input from which the scalars of `Of` are computed. It returns settings by name: in["lr"].
 template <class Of>
 struct In : StepContext {
   ZERO_HOST_DEVICE explicit In(const StepContext& context) : StepContext(context) {}
   ZERO_HOST_DEVICE double operator[](NamedSetting<Of> setting) const {
     return settings[setting.place];
   }
-  /// Returns the scalars that many rules have, with which every rule begins. A scalar or flag of
-  /// one of these names means the same in every rule.
+  /// Returns the scalars that many rules share, with which every rule begins. A scalar or flag with
+  /// one of these names has the same meaning in every rule.
   ZERO_HOST_DEVICE Scalars scalars() const {
     const In& in = *this;
     Scalars scalars;
@@ -73,7 +73,7 @@ struct In : StepContext {
     }
     return scalars;
   }
-  /// True if the slot holds nothing yet.
+  /// Returns true if the slot holds nothing yet.
   ZERO_HOST_DEVICE bool first(int slot) const { return (live_slots >> slot & 1) == 0; }
 };
 
@@ -96,7 +96,7 @@ ZERO_HOST_DEVICE inline double power(double base, int64_t exponent) {
   return result;
 }
 
-/// Returns e^x for x <= 0, to about 1e-14: a short series near 0, then squared until it is at x.
+/// Returns e^x for x <= 0, to about 1e-14. Sums a short series near 0, and squares it back to x.
 ZERO_HOST_DEVICE inline double exp_of_negative(double x) {
   if (x < -700) return 0;
   int halvings = 0;
@@ -107,8 +107,8 @@ ZERO_HOST_DEVICE inline double exp_of_negative(double x) {
   return sum;
 }
 
-/// Returns log(x) for 0 < x < 1, to about 1e-14: takes roots until x is near 1, then a short
-/// series.
+/// Returns log(x) for 0 < x < 1, to about 1e-14. Takes square roots until x is near 1, where it
+/// sums a short series.
 ZERO_HOST_DEVICE inline double log_of_less(double x) {
   double doublings = 1;
   for (; x < 0.9375; x = sqrt(x)) doublings *= 2;
@@ -118,9 +118,9 @@ ZERO_HOST_DEVICE inline double log_of_less(double x) {
   return -2 * doublings * part * sum;
 }
 
-/// Prepares the decay of rules with either kind. Decay into the gradient sets the flag `decays`,
-/// and the scalar `decay` is weight_decay. If not, the parameter is multiplied by the scalar
-/// `decay`.
+/// Prepares the decay of rules that support both kinds. If decay is added to the gradient, the flag
+/// `decays` is set and the scalar `decay` is weight_decay. If not, the parameter is multiplied by
+/// the scalar `decay`.
 template <class Of>
 ZERO_HOST_DEVICE void prepare_decay_of_either_kind(Scalars& scalars, const In<Of>& in) {
   const double weight_decay = in["weight_decay"];
@@ -131,20 +131,20 @@ ZERO_HOST_DEVICE void prepare_decay_of_either_kind(Scalars& scalars, const In<Of
 
 // ---- Elements
 
-/// These are IEEE operations of one instruction each, exact to the bit.
+/// These are IEEE operations of one instruction each, with exactly defined results.
 ZERO_ELEMENT float root(float a) { return sqrtf(a); }
 ZERO_ELEMENT double root(double a) { return sqrt(a); }
 ZERO_ELEMENT float magnitude(float a) { return fabsf(a); }
 ZERO_ELEMENT double magnitude(double a) { return fabs(a); }
 
-/// Returns the larger one, or NaN if either is NaN.
+/// Returns the larger number, or NaN if either is NaN.
 template <class Real>
 ZERO_ELEMENT Real maximum(Real a, Real b) {
   const Real larger = a > b ? a : b;
   return a != a ? a : larger;
 }
 
-/// Updates a running average: `kept` is the weight of the old one, `rest` that of the newest value.
+/// Updates a running average. `kept` is the weight of the old one, `rest` that of the new value.
 template <class Real>
 ZERO_ELEMENT void average(Real& all, Real newest, Real kept, Real rest) {
   all = all * kept + newest * rest;

@@ -6,7 +6,7 @@
 
 namespace zero::rules {
 
-/// Steps leave out the second moment while its variance is unknown (not `rectified`).
+/// RAdam leaves out the second moment while its variance is unknown (not `rectified`).
 struct Radam : AllSlots<0b11>, Moments {
   static constexpr int32_t number = ZERO_OPTIMIZER_RADAM;
   static constexpr const char* name = "radam";
@@ -15,7 +15,7 @@ struct Radam : AllSlots<0b11>, Moments {
   static constexpr const char* slots[] = {"exp_avg", "exp_avg_sq"};
 
   enum Value {
-    step_size = kMoments,  // lr / (1 - beta1^step); rectified, with sqrt(1 - beta2^step) and more
+    step_size = kMoments,  // lr / (1 - beta1^step); if rectified, times further factors
     eps,
     decay
   };
@@ -25,7 +25,7 @@ struct Radam : AllSlots<0b11>, Moments {
   ZERO_HOST_DEVICE static void prepare(Scalars& scalars, const In<Radam>& in) {
     const double power2 = power(in["beta2"], in.step);
     const double correction2 = 1 - power2;
-    // How many values the second moment averages, in effect: in the end, and now.
+    // The effective number of values in the second moment: in the limit, and in this step.
     const double rho_end = 2 / (1 - in["beta2"]) - 1;
     const double rho = rho_end - 2 * static_cast<double>(in.step) * power2 / correction2;
     scalars.value[step_size] = in["lr"] / (1 - power(in["beta1"], in.step));

@@ -43,8 +43,8 @@ struct Rmsprop {
   }
 
  private:
-  /// Flags are parameters of the template because a device needs fewer registers if branches are
-  /// around all of this.
+  /// The flags are template parameters, because a device needs fewer registers if the branches
+  /// enclose all of this.
   template <bool centered, bool has_momentum, class Real>
   ZERO_ELEMENT static void update_by(Real& param, Real gradient, Real* slot, const Real* value) {
     average_square(slot[square_avg], gradient, value[alpha], value[one_minus_alpha]);

@@ -7,8 +7,8 @@
 
 namespace zero::rules {
 
-/// If the gradient changes its sign, the step shrinks and is not made. As in torch, a NaN has sign
-/// 0 and moves nothing.
+/// If the gradient changes its sign, the step size shrinks and no step is taken. As in torch, a NaN
+/// has sign 0 and changes nothing.
 struct Rprop : AllSlots<0b11> {
   static constexpr int32_t number = ZERO_OPTIMIZER_RPROP;
   static constexpr const char* name = "rprop";

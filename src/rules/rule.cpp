@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of rules, and what holds for all of their settings.
+// Defines the table of rules, and finds rules and their settings.
 #include "rules/rule.h"
 
 #include <array>

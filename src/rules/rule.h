@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines a rule, apart from its formula: settings, slots, scalars. Each rule has its own file
-// beside this one.
+// Defines a rule apart from its formula: its settings, slots and scalars. Each rule has its own
+// file in this directory.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ inline constexpr int kMaxSettings = 16;
 inline constexpr int kMaxFlags = 4;
 inline constexpr int kScalars = 12;
 
-/// The values that a setting may take. All are finite.
+/// The values that a setting may have. All are finite.
 struct SettingRange {
   const char* text;  // for errors
   double least, most;
@@ -33,7 +33,7 @@ struct SettingRange {
   }
 };
 
-/// A hyper-parameter: its name, default and the values it may take.
+/// A hyper-parameter: its name, its default and the values that it may have.
 struct Setting {
   static constexpr double kLargest = std::numeric_limits<double>::max();
   static constexpr SettingRange positive_or_zero = {"finite and at least 0", 0, kLargest};
@@ -50,14 +50,14 @@ struct Setting {
   bool fixed = false;  // decides which slots there are, so it cannot change after registration
 };
 
-/// The numbers that one run of elements shares, computed in fp64. Each rule names their places.
+/// The numbers that one run of elements shares, computed in fp64. Each rule names their positions.
 struct Scalars {
   double factor = 1;  // multiplies the sum over ranks; negative when the rule maximizes
   double value[kScalars] = {};
   bool flag[kMaxFlags] = {};
 };
 
-/// Scalars in the type of a run's arithmetic. They are rounded here, once.
+/// Scalars, rounded once to the type of a run's arithmetic.
 template <class Real>
 struct RoundedScalars {
   ZERO_ELEMENT explicit RoundedScalars(const Scalars& scalars)
@@ -68,38 +68,38 @@ struct RoundedScalars {
   Real value[kScalars];
 };
 
-/// All that the scalars of one parameter depend on.
+/// Everything that the scalars of one parameter depend on.
 struct StepContext {
   const double* settings;   // in the order of Rule::settings
   int64_t step = 1;         // of this parameter, counting from 1
   uint32_t live_slots = 0;  // bit s: slot s holds values of an earlier step
   double factor = 1;        // 1/world, clipping and loss scale, without the sign of maximize
-  double product = 1;       // result of Rule::next_product after the step before
+  double product = 1;       // result of Rule::next_product after the previous step
 };
 
-/// For rules that scale each tensor's step by norms of the whole tensor.
+/// How a rule scales each tensor's step by norms of the whole tensor.
 struct Trust {
-  /// Returns the ratio, from the norms (p = 2) of the parameter before the step and of its
+  /// Returns the ratio, computed from the 2-norms of the parameter before the step and of its
   /// direction.
   double (*ratio)(std::span<const double> settings, double param, double direction);
-  int scalar;  // the place in Scalars::value that the ratio multiplies
-  /// True: the update kernel replaces the parameter by the direction, and Arithmetic::lamb makes
-  /// the step. False: the direction is the gradient, and the update makes the step.
+  int scalar;  // position in Scalars::value of the scalar that the ratio multiplies
+  /// If true, the update kernel replaces the parameter with the direction, and Arithmetic::lamb
+  /// takes the step. If false, the direction is the gradient, and the update takes the step.
   bool of_update;
 };
 
 /// A rule as a row of a table.
 struct Rule {
-  const char* name;  // "adamw", as it stands in checkpoints
+  const char* name;  // the name in checkpoints, such as "adamw"
   std::span<const Setting> settings;
-  std::span<const char* const> slots;  // "exp_avg", ...: torch's names
+  std::span<const char* const> slots;  // torch's names, such as "exp_avg"
   /// Returns which slots these settings use, as bits.
   uint32_t (*slots_used)(std::span<const double> settings);
   Scalars (*prepare)(const StepContext& context);
-  /// Each parameter keeps one number beside its slots, 1 before its first step. This returns its
-  /// value after the step of `context`. nullptr if a rule has no such number.
+  /// Each parameter has one number besides its slots, which is 1 before its first step. This
+  /// returns the number after the step of `context`. nullptr if the rule has no such number.
   double (*next_product)(const StepContext& context) = nullptr;
-  const Trust* trust = nullptr;  // nullptr: every element is updated by itself
+  const Trust* trust = nullptr;  // nullptr: every element is updated independently
 };
 
 /// Returns the rule of a ZERO_OPTIMIZER_* number, or nullptr.
@@ -108,7 +108,7 @@ const Rule* find_rule(std::string_view name);
 
 /// Returns the position of a setting in Rule::settings, or -1.
 int find_setting(const Rule& rule, std::string_view name);
-/// Says that there is none of this name, and which there are.
+/// Returns an error that names the settings that exist, because there is none of this name.
 Status no_setting(const Rule& rule, std::string_view name);
 
 }  // namespace zero

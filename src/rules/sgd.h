@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stochastic gradient descent with momentum, as torch has it: Sutskever et al. 2013, "On the
-// importance of initialization and momentum in deep learning".
+// Stochastic gradient descent with momentum, as in torch: Sutskever et al. 2013, "On the importance
+// of initialization and momentum in deep learning".
 #pragma once
 
 #include "rules/parts.h"
 
 namespace zero::rules {
 
-/// The first gradient goes into the buffer as it is, not dampened.
+/// The first gradient enters the buffer without dampening.
 struct Sgd {
   static constexpr int32_t number = ZERO_OPTIMIZER_SGD;
   static constexpr const char* name = "sgd";

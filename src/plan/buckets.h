@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A section is cut into buckets of world equal chunks, and each rank owns one chunk of each bucket.
-// This is arithmetic only; nothing is stored per bucket or rank.
+// Cuts a section into buckets of world equal chunks, so that each rank owns one chunk of each
+// bucket. This is arithmetic only; nothing is stored per bucket or rank.
 #pragma once
 
 #include <algorithm>
@@ -10,10 +10,10 @@ namespace zero {
 
 inline constexpr int64_t kBlock = 1024;
 
-/// Under the even rule buckets cover the blocks without gaps. First come full ones. Then comes one
-/// with the blocks that are left for all ranks alike. The last one has a single block a rank; its
-/// blocks are fewer than ranks, so the ranks behind them get only padding. Under whole-tensor rules
-/// there is one bucket. Positions count elements from the start of the section.
+/// With the even rule, buckets cover the blocks without gaps. Full buckets come first. The next
+/// bucket has the same number of the remaining blocks for every rank. The last bucket has one block
+/// per rank, but for fewer ranks than there are; the later ranks get only padding. With
+/// whole-tensor rules there is one bucket. Positions count elements from the start of the section.
 class Buckets {
  public:
   Buckets() = default;
@@ -35,12 +35,12 @@ class Buckets {
   struct Bucket {
     int64_t begin;  // of rank 0's chunk
     int64_t chunk;
-    int64_t share;   // of the chunk, in every rank's share
+    int64_t share;   // of the chunk in every rank's share
     int32_t owners;  // the first ranks; chunks of the others are padding
   };
 
-  /// One chunk. Neighbouring chunks, across buckets too, have different owners if there are two
-  /// ranks or more.
+  /// One chunk. Adjacent chunks, even in different buckets, have different owners if there are at
+  /// least two ranks.
   struct Place {
     int64_t bucket;
     int32_t rank;
@@ -64,17 +64,17 @@ class Buckets {
     return {size() - 1, static_cast<int32_t>((behind - middle_ * world_) / kBlock)};
   }
 
-  /// Returns the elements of `rank`'s chunks without its padding behind the last block. Rank 0 has
-  /// no such padding.
+  /// Returns the number of elements in `rank`'s chunks, without its padding after the last block.
+  /// Rank 0 has no such padding.
   int64_t owned_elements(int32_t rank) const {
     return full_ * stride_ + middle_ + (rank < last_ ? kBlock : 0);
   }
 
  private:
   int64_t world_ = 1;
-  int64_t stride_ = 1;  // elements a rank in a full bucket
+  int64_t stride_ = 1;  // elements per rank in a full bucket
   int64_t full_ = 0;    // full buckets
-  int64_t middle_ = 0;  // elements a rank in the bucket behind them; 0: there is none
+  int64_t middle_ = 0;  // elements per rank in the bucket after those; 0: there is none
   int64_t last_ = 0;    // blocks in the last bucket, fewer than ranks; 0: there is none
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes one seal part of the plan: its sections, their places on the grid, their owners, their
+// Makes one seal part of the plan: its sections, their places on the grid, their owners and their
 // layout. Works on a copy, so that a failure changes nothing.
 #include <algorithm>
 #include <functional>
@@ -21,15 +21,15 @@ Status too_large(int64_t param, int64_t count) {
                       " elements; register fewer or smaller parameters");
 }
 
-/// Moves `end` on by `elements`; both are at most kMaxElements. Returns false, and moves nothing,
-/// if the new end would pass kMaxElements.
+/// Advances `end` by `elements`. Both are at most kMaxElements. Returns false, and changes nothing,
+/// if the new end would exceed kMaxElements.
 bool extend(int64_t& end, int64_t elements) {
   if (elements > kMaxElements - end) return false;
   end += elements;
   return true;
 }
 
-/// Checks the seal that begins with parameter `first`. After this, sums of counts do not overflow.
+/// Checks the seal that begins with parameter `first`. Afterwards, sums of counts cannot overflow.
 Status check_counts(std::span<const PlanParam> params, int64_t first) {
   int64_t total = 0;
   for (size_t i = 0; i < params.size(); ++i) {
@@ -69,7 +69,7 @@ Result<Plan> Plan::anew(std::span<const PlanParam> params,
   return made;
 }
 
-/// Parameters that are on the grid already keep their places there.
+/// Assigns one seal's parameters. Those that are on the grid already keep their places there.
 Status Plan::deal(std::span<const PlanParam> params, std::span<const int64_t> group_ends) {
   const int64_t first = this->params();
   ZERO_TRY(check_groups(params.size(), group_ends));
@@ -100,8 +100,8 @@ Status Plan::deal(std::span<const PlanParam> params, std::span<const int64_t> gr
   return {};
 }
 
-/// Makes sections by rising numbers of their dtypes, those that rest behind the others. Sorts each
-/// section's parameters in travel_: in falling order, or as they are on the grid.
+/// Makes sections by rising numbers of their dtypes, those of resting parameters last. Sorts the
+/// parameters of each section in travel_ by falling order, or as they are on the grid.
 void Plan::sort_into_sections(std::span<const PlanParam> params, bool placed) {
   const size_t first = travel_.size();
   const auto given = [&](int64_t param) -> const PlanParam& { return params[at(param) - first]; };
@@ -116,7 +116,7 @@ void Plan::sort_into_sections(std::span<const PlanParam> params, bool placed) {
   travel_.resize(counts_.size());
   section_of_.resize(counts_.size());
   const std::span<int64_t> added = std::span(travel_).subspan(first);
-  // The numbers fall, so that a stable sort leaves the later parameter first on ties.
+  // The numbers fall, so that a stable sort puts the later parameter first on ties.
   std::iota(added.rbegin(), added.rend(), static_cast<int64_t>(first));
   std::stable_sort(added.begin(), added.end(), [&](int64_t a, int64_t b) {
     return kind(a) != kind(b) ? kind(a) < kind(b) : comes_first(a, b);
@@ -133,7 +133,7 @@ void Plan::sort_into_sections(std::span<const PlanParam> params, bool placed) {
   }
 }
 
-/// Returns where the section behind this one begins.
+/// Returns where the section after this one begins.
 SectionStart Plan::end_of(const Section& section) const {
   constexpr int64_t kLine = 64;
   const int64_t layout = section.layout + section.layout_elements;
@@ -157,8 +157,8 @@ Status Plan::place_on_grid(const Section& section) {
   return {};
 }
 
-/// Sets layout_ and the section's end and buckets. Parameters lie one behind the other, each at the
-/// same place within a block as on the grid, so that it covers as many blocks here.
+/// Sets layout_ and the section's end and buckets. Parameters follow one another, each at the same
+/// position within a block as on the grid, so that it covers as many blocks here.
 Status Plan::lay_out_evenly(Section& section) {
   int64_t end = 0;
   for (const int64_t param : travel(section)) {
@@ -177,8 +177,8 @@ Status Plan::lay_out_evenly(Section& section) {
   return {};
 }
 
-/// Adds to owned_ what ranks own of a section that is laid out evenly: all of a rank's blocks,
-/// without what belongs to no parameter.
+/// Adds to owned_ the elements that ranks own in an evenly laid out section: all elements of their
+/// blocks, except those that belong to no parameter.
 void Plan::count_owned(const Section& section) {
   for (int32_t rank = 0; rank < options_.world; ++rank)
     owned_[at(rank)] += section.buckets.owned_elements(rank);

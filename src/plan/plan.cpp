@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers questions about the plan. partition.cpp makes it.
+// Answers questions about the plan. partition.cpp makes the plan.
 #include "plan/plan.h"
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 namespace zero {
 namespace {
 
-/// Adds `next` to `last` and returns true if it lies right behind it, because a single rank's
-/// buckets adjoin.
+/// Adds `next` to `last` and returns true if it directly follows `last`, as a single rank's buckets
+/// do.
 bool extends(Segment& last, const Segment& next) {
   const bool adjoins = last.param == next.param && last.first + last.count == next.first &&
                        last.share + last.count == next.share;
@@ -26,7 +26,7 @@ int32_t Plan::owner(int64_t param) const {
   if (!even()) return owners_[at(param)];
   const Section& section = section_of(param);
   if (section.buckets.size() == 0) return 0;
-  // A parameter without elements may stand behind the last block.
+  // A parameter without elements may be after the last block.
   const int64_t begin = std::min(layout(param) - section.layout, section.end - 1);
   const Buckets::Place first = section.buckets.find(begin);
   if (options_.world == 1 || counts_[at(param)] <= 1) return first.rank;

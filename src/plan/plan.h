@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plan says who owns each element, where it lies, and which parameters travel together. It is a
-// pure function of sizes, dtypes, orders, rule, world and bucket size. No I/O, no threads, no
-// device.
+// The plan says which rank owns each element, where the element lies, and which parameters travel
+// together. It is a pure function of sizes, dtypes, orders, rule, world and bucket size. It uses no
+// I/O, no threads and no device.
 //
-// Parameters of one seal with the same dtypes make a section: they travel together. Coordinates,
-// all in elements, run on from section to section:
-//   grid    parameters one behind the other by falling order. Each starts at a multiple of
-//           kAlignment, each section at a multiple of kBlock. Depends on neither world nor rule,
-//           and never changes, because norms are summed by pieces of this grid: a piece is one
-//           parameter's part of one block.
-//   layout  the places of parameters in an arena that travels unpacked. EVEN: as on the grid, cut
-//           into buckets, each padded to world equal chunks. Whole-tensor rules: by owner, each
+// The parameters of one seal that have the same dtypes form a section: they travel together. These
+// coordinates, all in elements, continue from section to section:
+//   grid    Parameters follow one another by falling order. Each starts at a multiple of
+//           kAlignment, and each section at a multiple of kBlock. The grid depends on neither world
+//           nor rule, and never changes, because norms are summed by pieces of it: a piece is the
+//           part of one parameter in one block.
+//   layout  The places of parameters in an arena that travels unpacked. EVEN: as on the grid, cut
+//           into buckets that are padded to world equal chunks. Whole-tensor rules: by owner, each
 //           owner's part padded to the longest.
-//   share   the state of one rank: its chunks of the layout, one behind the other.
+//   share   The state of one rank: its chunks of the layout, one after the other.
 //
-// A new deal makes new sections. With EVEN they have no room for blocks that went elsewhere. Each
-// parameter stays at its place within its block, so a piece still has one owner.
+// Plan::anew() makes new sections. With EVEN they have no room for blocks that moved elsewhere.
+// Each parameter stays at its place within its block, so a piece still has one owner.
 #pragma once
 
 #include <algorithm>
@@ -32,31 +32,31 @@ namespace zero {
 
 inline constexpr int64_t kAlignment = 16;
 
-/// No coordinate passes this, so that positions in bytes fit an int64_t.
+/// No coordinate exceeds this, so that positions in bytes fit into an int64_t.
 inline constexpr int64_t kMaxElements = INT64_MAX / 16;
 
 struct PlanParam {
   int64_t count = 0;
-  int64_t order = 0;  // falling order is the order of travel; ties by falling position
+  int64_t order = 0;  // parameters travel by falling order, on ties by falling position
   int32_t owner = 0;  // manual rule only
   DType dtype = DType::f32;
   DType grad_dtype = DType::f32;
-  bool rests = false;  // dealt out behind the others, in sections of its own
+  bool rests = false;  // assigned after the others, in separate sections
 };
 
 struct PlanOptions {
   int32_t world = 1;
   int32_t rule = ZERO_PARTITION_EVEN;
-  int64_t bucket_bytes = 33'554'432;  // of parameters
+  int64_t bucket_bytes = 33'554'432;  // in bytes of parameters
 };
 
 /// Returns the type of a parameter's sums and state: fp64 for fp64, fp32 for other floating types.
-/// Parameters of other types cannot be trained and have neither; it returns their own type.
+/// Parameters of other types cannot be trained and have neither; then it returns their own type.
 constexpr DType sum_dtype(DType dtype) {
   return dtype == DType::f64 || !is_floating(dtype) ? dtype : DType::f32;
 }
 
-/// The start of a section: in elements of the layout and of a share; in bytes of an arena of
+/// The start of a section, in elements of the layout and of a share, and in bytes of an arena of
 /// parameters, an arena of gradients, a share of parameters, and a share of sums.
 struct SectionStart {
   int64_t layout = 0, share = 0;
@@ -72,7 +72,7 @@ struct Section : SectionStart {
   // From `layout`. EVEN: of the last parameter, rounded up to kAlignment; else of the only bucket.
   int64_t end = 0;
   int64_t layout_elements = 0;
-  int64_t share_elements = 0;  // of every rank, trailing padding included
+  int64_t share_elements = 0;  // of every rank, including trailing padding
   Buckets buckets;
 
   DType sum() const { return sum_dtype(dtype); }
@@ -95,11 +95,11 @@ struct Segment {
   int64_t param;
   int64_t first;  // element of the parameter
   int64_t count;
-  int64_t share;  // place of its state in the owner's share
+  int64_t share;  // position of its state in the owner's share
   int32_t section = 0;
 
   std::pair<int64_t, int64_t> start() const { return {param, first}; }
-  /// Returns `kept` of its elements, behind the first `skipped`.
+  /// Returns the `kept` elements after the first `skipped`.
   Segment part(int64_t skipped, int64_t kept) const {
     return {param, first + skipped, kept, share + skipped, section};
   }
@@ -125,20 +125,20 @@ class Plan {
  public:
   explicit Plan(const PlanOptions& options);
 
-  /// Adds the parameters of one more seal. Their numbers follow those of earlier ones, which keep
-  /// their owners. `group_ends`: for each group, how many parameters of this seal lie before its
-  /// end (greedy sorts within a group). Fails with ZERO_ERR_ARGUMENT, and adds nothing, if an owner
-  /// is no rank or a coordinate passes kMaxElements.
+  /// Adds the parameters of one more seal. Their numbers follow those of earlier seals, whose
+  /// parameters keep their owners. `group_ends` has for each group the number of parameters of this
+  /// seal before its end (greedy sorts within a group). Fails with ZERO_ERR_ARGUMENT, and adds
+  /// nothing, if an owner is not a rank or a coordinate exceeds kMaxElements.
   Status add(std::span<const PlanParam> params, std::span<const int64_t> group_ends);
 
-  /// Returns a plan in which all parameters of this one are dealt out as one seal, but keep their
-  /// grid. `params` and `group_ends` are as in add(). More seals may be added to it.
+  /// Returns a plan that assigns all parameters of this one as one seal, but keeps their grid.
+  /// `params` and `group_ends` are as in add(). More seals may be added to it.
   Result<Plan> anew(std::span<const PlanParam> params, std::span<const int64_t> group_ends) const;
 
-  /// True if both plans give everything the same place.
+  /// Returns true if both plans give everything the same place.
   bool places_as(const Plan& other) const;
 
-  /// False once dealt out anew: then there may be more room behind a parameter than its padding.
+  /// Returns false after anew(): then the room after a parameter may exceed its padding.
   bool in_place() const { return in_place_; }
 
   const PlanOptions& options() const { return options_; }
@@ -153,36 +153,36 @@ class Plan {
   const Section& section_of(int64_t param) const { return section(section_number(param)); }
   int32_t section_number(int64_t param) const { return section_of_[at(param)]; }
 
-  /// Returns where the next section would begin: elements of all sections, padding included; bytes
-  /// of an arena of parameters and of an arena of gradients with this layout, and of memory for any
-  /// rank's share of parameters and of sums. Sections begin at multiples of 64 bytes.
+  /// Returns where the next section would begin: the elements of all sections, including padding;
+  /// the bytes of an arena of parameters and of an arena of gradients with this layout; and the
+  /// bytes of any rank's share of parameters and of sums. Sections begin at multiples of 64 bytes.
   const SectionStart& end() const { return end_; }
 
-  /// Returns how many elements of a section's share need state: up to the last element that `rank`
-  /// owns, rounded up to kAlignment, or, if dealt out anew, to the end of its block. Transfers may
-  /// carry more behind them.
+  /// Returns how many elements of a section's share need state: those up to the last element that
+  /// `rank` owns, rounded up to kAlignment, or after anew() to the end of its block. Transfers may
+  /// carry more elements after these.
   int64_t share_elements(size_t section, int32_t rank) const;
-  /// Returns the elements of parameters in a rank's share.
+  /// Returns the number of parameter elements in a rank's share.
   int64_t owned_elements(int32_t rank) const { return owned_[at(rank)]; }
   /// Returns how many ranks own nothing.
   int64_t idle_ranks() const { return std::ranges::count(owned_, 0); }
 
-  /// Returns the only owner of a parameter, or ZERO_OWNER_SPLIT if there are more. A parameter
-  /// without elements always has one.
+  /// Returns the only owner of a parameter, or ZERO_OWNER_SPLIT if it has several. A parameter
+  /// without elements always has one owner.
   int32_t owner(int64_t param) const;
 
-  /// Returns all that `rank` owns, by rising share position. Leaves out segments without elements.
+  /// Returns all that `rank` owns, sorted by share position. Leaves out segments without elements.
   std::vector<Segment> segments(int32_t rank) const;
 
-  /// Returns one parameter's segments with their owners, by rising element.
+  /// Returns one parameter's segments with their owners, sorted by element.
   std::vector<OwnedSegment> segments_of(int64_t param) const;
 
-  /// Returns all transfers, in the fixed order of travel. `in_place`: use it if parameters lie as
+  /// Returns all transfers, in the fixed order of travel. Pass `in_place` if parameters lie as
   /// layout() says on every rank. Otherwise each transfer is packed, and chunks stay near
-  /// bucket_bytes / world. A section's last transfer may end behind a rank's share_elements.
+  /// bucket_bytes / world. The last transfer of a section may end after a rank's share_elements.
   std::vector<Transfer> transfers(bool in_place) const;
 
-  /// Returns the part of `segments` (as segments() gives them) in share range [first, first +
+  /// Returns the part of `segments` (as segments() returns them) in the share range [first, first +
   /// count).
   static std::vector<Segment> within(std::span<const Segment> segments, int64_t first,
                                      int64_t count);
@@ -220,7 +220,7 @@ class Plan {
   std::vector<int64_t> grid_;        // by parameter
   std::vector<int64_t> layout_;      // by parameter
   std::vector<int32_t> owners_;      // by parameter; whole-tensor rules only
-  std::vector<int64_t> travel_;      // the parameters of each section in falling order; under
+  std::vector<int64_t> travel_;      // the parameters of each section in falling order; with
                                      // whole-tensor rules by owner first
   std::vector<int64_t> owned_;       // elements by rank; the greedy rules' running totals
   int64_t grid_end_ = 0;             // start of the next section

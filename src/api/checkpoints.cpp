@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints: saves, loads, what a program adds to them, and folders of them.
+// Implements the calls for checkpoints: saves, loads, extras and folders of checkpoints.
 #include <cstring>
 #include <vector>
 
@@ -123,7 +123,7 @@ zero_status zero_state_extra_list(const zero_optim* optim, int32_t* ranks, const
   return on_query(optim, list, Steps::behind);
 }
 
-// ---- Folders of checkpoints, which need no optimizer.
+// ---- Folders of checkpoints. These calls need no optimizer.
 
 zero_status zero_state_list(const char* directory, zero_checkpoint* checkpoints, size_t capacity,
                             size_t* count) {

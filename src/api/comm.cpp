@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls that make comms, and those that comms and arenas have.
+// Implements the calls that make comms, and the calls on comms and arenas.
 #include "comm/comm.h"
 
 #include <cmath>
@@ -37,8 +37,8 @@ struct GivenOptions {
           "device_ordinal is ZERO_ORDINAL_LOCAL_RANK, which only zero_comm_create_env takes");
     return open_cuda(ordinal);
   }
-  /// Opens the device of a rank. `local_rank`: its number among the ranks of its host, -1 if
-  /// unknown.
+  /// Opens the device of a rank. `local_rank` is its number among the ranks of its host, or -1 if
+  /// that is unknown.
   Result<std::shared_ptr<Device>> open_of(int32_t local_rank) const {
     return ordinal == ZERO_ORDINAL_LOCAL_RANK ? open_cuda_of(local_rank) : open_cuda(ordinal);
   }
@@ -66,7 +66,7 @@ Status read_nccl_options(const zero_comm_options& read, CommOptions& options) {
   return Status();
 }
 
-/// Reads the options. Deadlines that are not given are those of `unset`.
+/// Reads the options. Takes the deadlines that are not set from `unset`.
 Result<GivenOptions> read_comm_options(const zero_comm_options* given,
                                        const CommOptions& unset = {}) {
   GivenOptions all{.deadlines = unset};
@@ -92,7 +92,7 @@ Result<GivenOptions> read_comm_options(const zero_comm_options* given,
   return all;
 }
 
-/// The deadlines for which zero_comm_create_env looks in the environment.
+/// The deadlines that zero_comm_create_env looks up in the environment.
 constexpr CommOptions kUnset = {.timeout_ms = -1, .late_ms = -1, .rendezvous_ms = -1};
 
 using MadeComm = Result<std::shared_ptr<Comm>>;
@@ -130,7 +130,7 @@ zero_status on_comm(zero_comm* comm, Operation operation, const Body& body, ZERO
   return guard(guarded, caller);
 }
 
-/// Returns a number of the comm's, or an error's code if the handle is none.
+/// Returns a property of the comm, or an error code if the handle is not valid.
 int32_t number_of(const zero_comm* comm, int32_t (Comm::*number)() const, ZERO_CALLER) {
   const auto guarded = [&]() -> Result<Code> { return (*ZERO_TRY(find_handle(comm)).*number)(); };
   return guard(guarded, caller);
@@ -141,7 +141,7 @@ Status check_data(const void* data, size_t size) {
   return check_host_memory(data, "data");
 }
 
-/// Returns the bytes of an element, or 0 if its type has no sums.
+/// Returns the size of an element in bytes, or 0 if its type has no sums.
 size_t element_bytes(int32_t dtype) {
   const size_t bytes = size_of(static_cast<DType>(dtype));
   return bytes == 2 ? 0 : bytes;

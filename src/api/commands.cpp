@@ -15,7 +15,7 @@
 namespace zero::api {
 namespace {
 
-/// The streams that a call takes: none, those that are not captured, or all.
+/// The streams that a call accepts: none, those that are not being captured, or all.
 enum class Streams { none, plain, captured };
 
 Grads grads_of(const Made& made) { return {made.own.grads, made.own.grad_count, made.with.flags}; }
@@ -30,7 +30,7 @@ Status perform_step(Made& made) {
   return Status();
 }
 
-/// Enters a save or a load, which must come between steps.
+/// Enters a save or a load, which is only allowed between steps.
 Status enter_state(Made& made, Status local) {
   if (local.ok()) local = made.optim.check_params();
   if (local.ok()) local = made.optim.check_open();
@@ -100,7 +100,7 @@ constexpr Command kCommands[] = {
      }},
     {Operation::load, Streams::none, load}};
 
-/// Returns nullptr if the operation is no call on an optimizer.
+/// Returns nullptr if the operation is not a call on an optimizer.
 const Command* find_command(Operation operation) {
   const auto found = std::ranges::find(kCommands, operation, &Command::operation);
   return found == std::end(kCommands) ? nullptr : &*found;
@@ -146,7 +146,7 @@ bool takes_grads(Operation operation) {
 
 }  // namespace zero::api
 
-// ---- zero_join: a rank whose data has ended makes the calls of those that go on.
+// ---- zero_join: a rank whose data has ended makes the calls of the ranks that go on.
 
 namespace {
 
@@ -162,7 +162,7 @@ Result<std::vector<void*>> read_grads(const Optimizer& optim, const zero_join_op
   return std::vector<void*>(options.grads, options.grads + options.grad_count);
 }
 
-/// Makes the call of the others. Gives no gradients but those of a window that was cut short, once.
+/// Makes the other ranks' call. Its only gradients are those of a window that was cut short, once.
 void serve(Call& call, Optimizer& optim, const Told& told, std::vector<void*>& cut_short) {
   if (Status why = check_served(optim, told.operation, told.arguments); !why.ok())
     return (void)refuse(call, optim, std::move(why));
@@ -179,8 +179,8 @@ void serve(Call& call, Optimizer& optim, const Told& told, std::vector<void*>& c
   if (gives && (code == ZERO_OK || code == ZERO_ERR_NONFINITE)) cut_short.clear();
 }
 
-/// Makes the calls of the others until none is left to make one. A failure that leaves the comm
-/// sound is theirs to handle, because they know of it.
+/// Makes the calls of the other ranks until no rank makes calls any more. It ignores failures that
+/// do not abort the comm, because the other ranks get and handle them.
 Status join(Optimizer& optim, const zero_join_options* options, int32_t* last_rank) {
   if (optim.options.uneven_inputs == ZERO_UNEVEN_OFF)
     return wrong_state("zero_join needs zero_options.uneven_inputs, which is ZERO_UNEVEN_OFF");
@@ -215,7 +215,7 @@ Status join(Optimizer& optim, const zero_join_options* options, int32_t* last_ra
 zero_status zero_join(zero_optim* optim, const zero_join_options* options, int32_t* last_rank) {
   return on_optim(optim, [&](Optimizer& found) -> Status {
     const Status status = join(found, options, last_rank);
-    // A step that ends in the background must end here, also if join() has failed.
+    // A step that ends in the background must end here, even if join() has failed.
     if (Background* const steps = step_memory(found).background) (void)steps->complete();
     return status;
   });

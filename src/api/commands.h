@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collective calls on an optimizer. Each is described once, for its C function and for a rank
-// that has joined and makes it with the others.
+// Describes each collective call on an optimizer once, for its C function and for a rank that has
+// joined and makes it with the others.
 #pragma once
 
 #include <concepts>
@@ -13,9 +13,9 @@
 
 namespace zero::api {
 
-/// A rank's own input to a call, beside the arguments that all ranks share.
+/// A rank's own input to a call, besides the arguments that all ranks share.
 struct Own {
-  Status local{};  // its own reason to refuse
+  Status local{};  // this rank's own reason to refuse
   void* stream = nullptr;
   void* const* grads = nullptr;
   size_t grad_count = 0;
@@ -24,25 +24,25 @@ struct Own {
   double* norm = nullptr;
 };
 
-/// Begins a call. Every rank that has joined hears of it.
+/// Begins a call, and announces it to every rank that has joined.
 Result<Call> open_call(Optimizer& optim, Operation operation, const Arguments& with);
 
-/// One call, as its C function makes it, or a rank that has joined.
+/// One call, made by its C function or by a rank that has joined.
 struct Made {
   Call& call;
   Optimizer& optim;
   const Arguments& with;
   const Own& own;
-  Code code = ZERO_OK;  // the call's code if it ends well: ZERO_OK or ZERO_SKIPPED
+  Code code = ZERO_OK;  // of the call if it succeeds: ZERO_OK or ZERO_SKIPPED
 };
 using Perform = Status (*)(Made& made);
 
-/// Takes the call's stream and returns the function that performs the operation. Otherwise refuses
-/// the call on every rank.
+/// Takes the call's stream and returns the function that performs the operation. If that fails,
+/// refuses the call on every rank.
 Result<Perform> get_ready(Made& made, Operation operation);
 
-/// True for the calls of the training loop that reduce gradients if none are reduced yet. Such
-/// calls follow each other without waiting.
+/// Returns true for the calls of the training loop that reduce gradients if none have been reduced
+/// yet. Such calls follow one another without waiting.
 bool takes_grads(Operation operation);
 
 /// Returns the body of the operation's C function, for guard(). make_own() returns Own. `with` must
@@ -62,7 +62,7 @@ template <std::invocable MakeOwn>
   };
 }
 
-/// Does the same for an operation that takes nothing but a stream of its own.
+/// Does the same for an operation whose only own input is a stream.
 [[nodiscard]] inline auto command(zero_optim* optim, Operation operation, const Arguments& with,
                                   void* stream) {
   return command(optim, operation, with, [stream] { return Own{.stream = stream}; });

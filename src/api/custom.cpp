@@ -9,7 +9,7 @@
 #include "api/guard.h"
 #include "api/options.h"
 
-// Every C++ runtime has it, but libc++ does not declare it.
+// Every C++ runtime defines this, but libc++ does not declare it.
 namespace __cxxabiv1 {
 struct __cxa_eh_globals;
 extern "C" __cxa_eh_globals* __cxa_get_globals() noexcept;
@@ -20,19 +20,20 @@ namespace {
 using namespace zero;
 using namespace zero::api;
 
-// ---- Exceptions that the program's C++ runtime throws and this library's catches: the shared
-// library has a runtime of its own linked in.
+// ---- Exceptions that the program's C++ runtime throws and this library's runtime catches. The
+// shared library has its own runtime linked in.
 
-/// Must be made before a call that may throw, outside of the `try`.
+/// Must be constructed before a call that may throw, outside of the `try`.
 class ForeignExceptions {
  public:
-  // An unwinder learns the sizes of registers in its first use. This library's copy would abort if
-  // it had to catch what another copy threw before that. So it first traces a stack of no frames.
+  // An unwinder determines the sizes of registers in its first use. This library's copy would abort
+  // if it had to catch an exception that another copy threw before that. So it first traces an
+  // empty stack.
   //
-  // The runtime that throws counts an exception as uncaught, and the one that catches it counts it
-  // off. If these are two, both counts are wrong from then on, and so is the program's
-  // std::uncaught_exceptions(). Nothing helps a program that has its runtime linked in and hides
-  // it.
+  // The runtime that throws counts an exception as uncaught, and the runtime that catches it
+  // decrements the count. If these are two runtimes, both counts are wrong from then on, and so is
+  // the program's std::uncaught_exceptions(). There is no remedy for a program that hides its
+  // statically linked runtime.
   ForeignExceptions() {
     (void)_Unwind_Backtrace(stop, nullptr);
     auto* const ours = reinterpret_cast<Counts*>(abi::__cxa_get_globals());
@@ -44,7 +45,7 @@ class ForeignExceptions {
   ForeignExceptions(const ForeignExceptions&) = delete;
   ForeignExceptions& operator=(const ForeignExceptions&) = delete;
 
-  /// Restores the counts. The code that caught an exception must call it.
+  /// Restores the counts. The code that has caught an exception must call this.
   void caught() const {
     for (const Noted& runtime : runtimes_) runtime.counts->uncaught = runtime.uncaught;
   }
@@ -52,7 +53,7 @@ class ForeignExceptions {
  private:
   static _Unwind_Reason_Code stop(_Unwind_Context*, void*) { return _URC_END_OF_STACK; }
 
-  /// The counts that a runtime has for each thread, as the C++ ABI lays them out.
+  /// The counts that a runtime keeps for each thread, in the layout of the C++ ABI.
   struct Counts {
     void* caught;
     unsigned int uncaught;
@@ -61,12 +62,12 @@ class ForeignExceptions {
     Counts* counts;
     unsigned int uncaught;
   };
-  std::array<Noted, 2> runtimes_;  // this library's and the program's; they may be one
+  std::array<Noted, 2> runtimes_;  // this library's and the program's; may be the same
 };
 
-// ---- The caller's rule.
+// ---- The custom rule.
 
-/// Returns the function's own message, which may be any bytes.
+/// Returns the message of the caller's function, which may contain any bytes.
 std::string words_of(std::span<char> message) {
   const std::string_view all(message.data(), message.size());
   const std::string_view words = all.substr(0, all.find('\0'));
@@ -97,7 +98,7 @@ zero_update header_of(const CustomRule& rule, const UpdateRange& range) {
           .message_bytes = range.message.size()};
 }
 
-/// Calls the caller's function. Turns every way to fail into one kind of failure.
+/// Calls the caller's function, and turns every failure of it into one kind of failure.
 Status call_update(const zero_custom_optimizer& custom, const CustomRule& rule,
                    const UpdateRange& range) {
   const auto failed = [&](std::string_view how, std::string_view words) {
@@ -134,7 +135,7 @@ Status check_declaration(const zero_custom_optimizer& read) {
   if ((read.setting_names == nullptr || read.setting_values == nullptr) && read.setting_count > 0)
     return bad("setting_count is ", read.setting_count,
                ", but setting_names or setting_values is NULL");
-  // This comes before any of them is read. The rule checks the counts again.
+  // This precedes any access to the lists. The rule checks the counts again.
   if (read.slot_count > size_t{kMaxStateSlots} || read.setting_count > size_t{kMaxSettings})
     return bad(read.slot_count, " slots and ", read.setting_count, " settings; at most ",
                kMaxStateSlots, " and ", kMaxSettings, " are allowed");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The boundary: the work of every C function around its body. Exceptions end here.
+// Does the work of every C function around its body. Exceptions end here.
 #pragma once
 
 #include <memory>
@@ -13,11 +13,11 @@
 
 namespace zero::api {
 
-/// Keeps `text` as this thread's last error, behind the name of the call that it is about.
+/// Stores `text` as this thread's last error, after the name of the call that it is about.
 void remember(std::string_view call, std::string_view text) noexcept;
 const char* remembered() noexcept;
 
-/// As the last parameter: the name of the C function that makes the call.
+/// Declares a last parameter with the name of the C function that makes the call.
 #define ZERO_CALLER const char* caller = __builtin_FUNCTION()
 
 inline zero_status report(const Status& status, ZERO_CALLER) noexcept {
@@ -25,13 +25,13 @@ inline zero_status report(const Status& status, ZERO_CALLER) noexcept {
   return status.code();
 }
 
-/// Does the same for a call that may also end well with ZERO_SKIPPED, or with a number.
+/// Does the same for a call that may also succeed with ZERO_SKIPPED or with a number.
 inline zero_status report(const Result<Code>& made, ZERO_CALLER) noexcept {
   return made.ok() ? *made : report(made.failure(), caller);
 }
 
-/// Returns the code of the exception that is being handled. Keeps the text of a standard library's
-/// exception, as report() does.
+/// Returns the code for the exception that is being handled. Stores the text of a standard
+/// exception as report() does.
 zero_status report_exception(const char* caller) noexcept;
 
 inline Status as_interrupted(const Status& status) {
@@ -39,8 +39,8 @@ inline Status as_interrupted(const Status& status) {
 }
 inline Status as_interrupted(const Result<Code>& made) { return as_interrupted(made.failure()); }
 
-/// Runs a body that returns Status or Result<Code>. However the caller's thread rounds, libzero's
-/// numbers are the same on every rank.
+/// Runs a body that returns Status or Result<Code>. Sets the floating-point environment, so that
+/// libzero's numbers are the same on every rank.
 template <class Body>
 zero_status guard(const Body& body, ZERO_CALLER) noexcept {
   const FloatEnvironment environment;
@@ -68,7 +68,7 @@ class Turn {
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
-  /// True if this thread is in there already, inside a function of the caller's that the library
+  /// Returns true if this thread is already in there, inside a user function that the library
   /// called.
   bool again() const { return !taken_ && found_ == std::this_thread::get_id(); }
 
@@ -89,17 +89,17 @@ inline Status check_out(const void* out, const char* what) {
   return out != nullptr ? Status() : bad_argument(what, " is NULL");
 }
 
-/// How a call treats steps that a device has still to make. awaited: it waits, because it asks for
-/// or changes what they leave; behind: it goes behind them.
+/// How a call treats steps that a device has not finished. awaited: it waits, because it needs or
+/// changes their results. behind: it is queued after them.
 enum class Steps { awaited, behind };
 
-/// Waits until a step that ends in the background has ended. With Steps::awaited it also settles.
+/// Waits until a step in the background has ended. With Steps::awaited it also settles.
 inline Status await_steps(OptimHandle& handle, Steps steps) {
   if (handle.background != nullptr) (void)handle.background->complete();
   return steps == Steps::awaited ? queued::settle(*handle.optim) : Status();
 }
 
-/// A call's turn at an optimizer. On its way out it sends what the call changed to the device.
+/// A call's turn at an optimizer. When it leaves, it sends the call's changes to the device.
 class OptimTurn {
  public:
   OptimTurn(const zero_optim* optim, Steps steps) : steps_(steps), entered_(enter(optim)) {}
@@ -109,11 +109,11 @@ class OptimTurn {
   OptimTurn(const OptimTurn&) = delete;
   OptimTurn& operator=(const OptimTurn&) = delete;
 
-  /// Returns why the call cannot be made, or OK.
+  /// Returns OK, or the reason why the call cannot be made.
   const Status& entered() const { return entered_; }
   Optimizer& optim() const { return *handle_->optim; }
 
-  /// Returns `made`, or why its changes could not be sent.
+  /// Returns `made`, or the reason why its changes could not be sent.
   template <class Made>
   Made leave(Made made) {
     left_ = true;
@@ -148,8 +148,8 @@ zero_status on_optim(const zero_optim* optim, const Body& body, Steps steps = St
   return guard(make, caller);
 }
 
-/// Makes a local call that only reads. It may come from a function of the caller's, because what it
-/// reads does not change then.
+/// Makes a local call that only reads. A user function may make it, because what it reads does not
+/// change while such a function runs.
 template <class Body>
 zero_status on_query(const zero_optim* optim, const Body& body, Steps steps = Steps::awaited,
                      ZERO_CALLER) noexcept {
@@ -164,7 +164,7 @@ zero_status on_query(const zero_optim* optim, const Body& body, Steps steps = St
   return guard(make, caller);
 }
 
-/// Checks and returns the place of one number in the memory of the optimizer's device.
+/// Checks and returns the address of a number in the memory of the optimizer's device.
 inline Result<GivenSetting> read_given(const Optimizer& optim, const void* data, int32_t dtype,
                                        std::string_view what) {
   Device* const device = optim.comm->device().get();
@@ -181,8 +181,8 @@ inline Result<GivenSetting> read_given(const Optimizer& optim, const void* data,
   return bad_argument("the memory of ", what, " is not aligned to its type");
 }
 
-/// Returns the number of the capture that `stream` is part of, or 0. It must be a stream of the
-/// optimizer's device, or NULL on the host.
+/// Returns the number of the capture that `stream` is part of, or 0. `stream` must be a stream of
+/// the optimizer's device, or NULL on the host.
 inline Result<uint64_t> find_capture(const Optimizer& optim, void* stream) {
   Device* const device = optim.comm->device().get();
   if (device == nullptr) {

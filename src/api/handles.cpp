@@ -17,17 +17,17 @@ struct Entry {
   Type type{};
   uint32_t generation = 0;
   std::shared_ptr<void> object;
-  bool taken = false;  // no other handle may have this place
+  bool taken = false;  // no other handle may take this place
 };
 
-// The table is never destroyed, so that calls at exit find it sound.
+// The table is never destroyed, so that calls at exit find it intact.
 std::mutex table_mutex;
 std::vector<Entry>* table = nullptr;
 std::atomic<size_t> open_handles{0};
-std::atomic<size_t> calls{0};   // with threads inside
-std::atomic<pid_t> process{0};  // to which all this belongs
+std::atomic<size_t> calls{0};   // calls that threads are inside
+std::atomic<pid_t> process{0};  // the process to which all this belongs
 
-// {type: 8, generation: 32, place: 24}: the type makes the token an address that cannot be
+// {type: 8, generation: 32, place: 24}. With the type, the token is an address that cannot be
 // dereferenced.
 constexpr int kPlaceBits = 24;
 
@@ -36,8 +36,8 @@ uint64_t token_of(Type type, uint32_t generation, size_t place) {
          place;
 }
 
-/// Where the generations of a place begin: elsewhere in each copy of the library in this process,
-/// so that none takes a handle of another for its own.
+/// Returns where the generations of a place begin. This differs between copies of the library in
+/// one process, so that no copy accepts a handle of another.
 uint32_t first_generation() {
   return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(&table) >> 4) * 0x9E3779B1u;
 }
@@ -58,7 +58,7 @@ uint64_t hold_at(size_t place, Type type, std::shared_ptr<void> object) noexcept
   entry.type = type;
   entry.generation++;
   entry.object = std::move(object);
-  process = os().getpid();  // tests make handles outside of calls, too
+  process = os().getpid();  // tests also make handles outside of calls
   open_handles++;
   return token_of(type, entry.generation, place);
 }
@@ -126,9 +126,9 @@ Status Inside::check() {
   const pid_t self = os().getpid();
   const pid_t owner = process;
   if (owner == self) return Status();
-  // A thread that was inside a call may have held any lock, also that of the arenas.
+  // A thread inside a call may have held any lock, even that of the arenas.
   const bool free = owner == 0 || (calls == 0 && open_handles == 0 && claimed_arenas() == 0);
-  if (!free && process != self)  // another thread of this process may have come first
+  if (!free && process != self)  // another thread of this process may have been first
     return Status(ZERO_ERR_FORKED,
                   "this process was forked from one that uses libzero: exec first");
   process = self;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that look inside: ownership, plans without ranks, statistics, rules.
+// Implements the calls that report ownership, plans without ranks, statistics and rules.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -28,7 +28,7 @@ Result<PlanParam> plan_param(const Param& param, size_t index) {
       .grad_dtype = param.grad_dtype};
 }
 
-/// Returns the bytes of state of the busiest rank.
+/// Returns the state bytes of the rank with the most state.
 int64_t longest_state(const Plan& plan, const OptimizerOptions& options,
                       std::span<const double> settings) {
   const auto slots = static_cast<size_t>(__builtin_popcount(options.rule->slots_used(settings)));
@@ -46,8 +46,8 @@ int64_t longest_state(const Plan& plan, const OptimizerOptions& options,
   return longest;
 }
 
-/// Lays out parameters, or gradients, in the order of the plan with nothing between them. Writes
-/// their places in bytes to `offsets`, unless that is null, and returns the size of the whole.
+/// Lays out parameters or gradients in the order of the plan without gaps. Writes their offsets in
+/// bytes to `offsets`, unless that is null, and returns the total size.
 int64_t pack(const Plan& plan, std::span<const PlanParam> params, DType PlanParam::*dtype,
              int64_t* offsets) {
   std::vector<size_t> order(params.size());
@@ -65,8 +65,8 @@ int64_t pack(const Plan& plan, std::span<const PlanParam> params, DType PlanPara
   return end;
 }
 
-/// Writes the layout that travels unpacked on every comm, or the smaller one of a comm whose ranks
-/// reach each other's arenas, on which nothing travels.
+/// Writes the layout that is sent unpacked on every comm. If `direct`, writes the smaller one of a
+/// comm whose ranks access each other's arenas, on which nothing is sent.
 void write_layout(const Plan& plan, std::span<const PlanParam> params, bool direct,
                   zero_plan& out) {
   if (direct) {
@@ -94,9 +94,9 @@ void write_owners(const Plan& plan, const OptimizerOptions& options,
   out.state_bytes = longest_state(plan, options, settings);
 }
 
-// ---- Facts about rules, for programs that have no tables of them.
+// ---- Facts about rules, for programs that have no table of them.
 
-/// A rule's settings and slots as arrays of C.
+/// The settings and slots of a rule as C arrays.
 template <class Of>
 struct Columns {
   static constexpr size_t kSettings = std::size(Of::settings);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that build an optimizer: its options, parameters and buffers; and calls on its settings.
+// Implements the calls that build an optimizer, and the calls on its settings.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -42,7 +42,8 @@ Status apply_settings(const Rule& rule, std::vector<double>& settings, const cha
 
 int default_threads(int32_t world) { return std::clamp(usable_cores() / std::max(world, 1), 1, 4); }
 
-/// Returns a floating type, or any if `kept`; 0 stands for `initial`. `tensor`, `field`: for texts.
+/// Returns a floating type, or any type if `kept`. 0 stands for `initial`. `tensor` and `field` are
+/// for error texts.
 Result<DType> read_dtype(int32_t number, DType initial, bool kept, std::string_view tensor,
                          const char* field) {
   const DType dtype = number == 0 ? initial : static_cast<DType>(number);
@@ -101,7 +102,7 @@ Result<Buffer> read_buffer(const zero_buffer* given) {
                 .data = static_cast<std::byte*>(buffer.data)};
 }
 
-/// Reads the update rule, which is compiled in or the caller's.
+/// Reads the update rule, which is built in or custom.
 Status read_rule(const zero_options& read, OptimizerOptions& options) {
   options.optimizer = read.optimizer;
   if (read.optimizer != ZERO_OPTIMIZER_CUSTOM) {
@@ -120,12 +121,12 @@ Status read_rule(const zero_options& read, OptimizerOptions& options) {
       "ZERO_PARTITION_GREEDY, ZERO_PARTITION_GREEDY_IN_ORDER or ZERO_PARTITION_MANUAL");
 }
 
-// ---- The loss scale is a setting by its name only.
+// ---- The loss scale is a setting by name only.
 
 bool is_loss_scale(const char* name) { return std::string_view(name) == "loss_scale"; }
 
-/// Returns how a call on a setting treats earlier steps. They decide the loss scale, so a call that
-/// reads or changes it waits for them.
+/// Returns how a call on a setting treats earlier steps. They determine the loss scale, so a call
+/// that reads or changes it waits for them.
 Steps steps_of(const char* name) {
   return name != nullptr && is_loss_scale(name) ? Steps::awaited : Steps::behind;
 }
@@ -248,7 +249,7 @@ zero_status zero_free(zero_optim* optim) {
   return guard([&]() -> Status {
     const std::shared_ptr<OptimHandle> handle = ZERO_TRY(find_handle(optim));
     const Turn turn(*handle);
-    if (turn.again()) return turn.check();  // the call would go on with a rule whose ctx may go
+    if (turn.again()) return turn.check();  // the call would continue with a rule without its ctx
     return take_handle(optim).failure();
   });
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes sized structs over the boundary. Zeros are defaults. So an older caller's struct may lack
-// its tail, and a newer caller's unknown tail must be zero.
+// Copies sized structs across the boundary. Zeros are defaults. An older caller's struct may lack
+// the tail, and the unknown tail of a newer caller's struct must be zero.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace zero::api {
 
-/// A sized struct's name, and the size of its first version.
+/// The name of a sized struct, and the size of its first version.
 template <class Struct>
 struct Sized;
 #define ZERO_SIZED(type, oldest)                \
@@ -74,7 +74,7 @@ Result<Struct> read_struct(const Struct* given) {
   return known;
 }
 
-/// Returns what `read` makes of each struct of an array. The array's stride is the first struct's
+/// Returns what `read` returns for each struct of an array, whose stride is the first struct's
 /// size.
 template <class Item, class Struct, class Read>
 Result<std::vector<Item>> read_array(const Struct* given, size_t count, const Read& read) {
@@ -100,7 +100,7 @@ int32_t peek(const Struct* given, int32_t Struct::*field) noexcept {
   return given != nullptr && has_size<Struct>(given->struct_size) ? given->*field : 0;
 }
 
-/// Writes `value` into a caller's out-struct, as much as it has room for.
+/// Writes as much of `value` into a caller's out-struct as it has room for.
 template <class Struct>
 Status write_struct(Struct* out, Struct value, const char* name) {
   if (out == nullptr) return bad_argument(name, " is NULL");
@@ -128,20 +128,19 @@ Status write_array(Struct* out, const std::vector<Struct>& values, const char* n
   return Status();
 }
 
-// ---- Options and parameters, checked and in the library's own words.
+// ---- Options and parameters, checked and converted to the library's own types.
 
 struct ReadOptions {
   OptimizerOptions options;
   std::vector<double> settings;
 };
 
-/// Reads all options but the rule, which must have been read. Zeros leave their defaults.
+/// Reads all options except the rule, which must have been read. Zeros leave their defaults.
 Status read_options(const zero_options& given, OptimizerOptions& options);
 Result<ReadOptions> read_optim_options(const zero_options* given, int32_t world);
 Result<std::vector<Param>> read_params(const zero_param* params, size_t count, bool with_names);
 
-/// Reads an update rule of the caller's. Its function is called only by code that catches
-/// exceptions.
+/// Reads a custom update rule. Its function is called only by code that catches exceptions.
 Result<std::shared_ptr<const CustomRule>> read_custom(const zero_custom_optimizer* given);
 
 }  // namespace zero::api

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One table has each option's name and range, and whether ranks must agree on it. Defaults stand in
-// optim/options.h.
+// Defines one table with each option's name and range, and whether ranks must agree on it. The
+// defaults are in optim/options.h.
 #include <cmath>
 #include <concepts>
 #include <functional>
@@ -11,14 +11,14 @@
 namespace zero::api {
 namespace {
 
-/// Returns an option as ranks compare it. Null: they need not agree on it.
+/// Returns an option's value as ranks compare it. Null if they need not agree on it.
 using Tell = std::string (*)(const OptimizerOptions& options);
 
 struct Option {
   const char* name;
-  const char* range;  // in words
-  /// Takes the option over. Returns false if it is out of its range. `value`: what was given, for
-  /// the error.
+  const char* range;  // for error texts
+  /// Stores the option. Returns false if it is out of range. Sets `value` to the text of what was
+  /// given, for the error.
   bool (*read)(const zero_options& given, OptimizerOptions& options, std::string& value);
   Tell tell;
 };
@@ -32,8 +32,8 @@ std::string tell_kept(const OptimizerOptions& options) {
   return told(std::invoke(kept, options));
 }
 
-/// Returns the row of an option. `given`: its member of zero_options. `kept`: its member of
-/// OptimizerOptions, or a function that finds that.
+/// Returns the row of an option. `given` is its member of zero_options. `kept` is its member of
+/// OptimizerOptions, or a function that returns a reference to it.
 template <auto given, auto kept, auto allowed>
 constexpr Option option(const char* name, const char* range, Tell tell = tell_kept<kept>) {
   return {name, range,
@@ -68,7 +68,7 @@ constexpr auto growth_factor = [](auto& all) -> auto& { return all.loss_scale.gr
 constexpr auto backoff_factor = [](auto& all) -> auto& { return all.loss_scale.backoff_factor; };
 constexpr auto growth_interval = [](auto& all) -> auto& { return all.loss_scale.growth_interval; };
 
-/// Tells only whether the scale is dynamic, because each step compares the scale itself.
+/// Compares only whether the scale is dynamic, because each step compares the scale itself.
 std::string tell_dynamic(const OptimizerOptions& options) {
   return options.loss_scale.dynamic() ? "dynamic" : "off";
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of training: the loop, steps by hand, and single tensors of the state.
+// Implements the calls of training: the loop, manual steps, and single tensors of the state.
 #include <cstddef>
 #include <span>
 
@@ -17,7 +17,7 @@ namespace {
 using namespace zero;
 using namespace zero::api;
 
-/// Returns this rank's part of a step.
+/// Returns this rank's own input to a step.
 Own own_step(const zero_step_options* options) {
   auto read = read_struct(options);
   if (!read.ok()) return {.local = read.failure()};
@@ -43,8 +43,8 @@ Status get_grads(Optimizer& optim, const Range& range, void* values) {
   return for_each_owned(optim, range, static_cast<std::byte*>(values), copy);
 }
 
-/// True if each parameter has one number of that name, unless a rule of the caller's has such
-/// state.
+/// Returns true if each parameter has one number of that name, unless a custom rule has such a
+/// slot.
 bool is_scalar(const Optimizer& optim, std::string_view name) {
   return (name == "step" || name == "mu_product") && find_slot(*optim.options.rule, name) < 0;
 }
@@ -159,7 +159,7 @@ zero_status zero_drop_grads(zero_optim* optim) {
   return on_optim(optim, [](Optimizer& found) -> Status { return drop_grads(found); });
 }
 
-// ---- Steps by hand.
+// ---- Manual steps.
 
 zero_status zero_grad_get(const zero_optim* optim, int64_t param, int64_t first, int64_t count,
                           void* values) {

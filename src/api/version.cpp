@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls about the version, errors and the log.
+// Implements the calls about the version, errors and the log.
 #include <algorithm>
 #include <exception>
 #include <new>
@@ -12,7 +12,7 @@
 namespace zero::api {
 namespace {
 
-// It has no destructor, because a thread may end after the library's own statics are gone.
+// This has no destructor, because a thread may end after the library's statics are gone.
 thread_local char last_error[4096] = "";
 
 std::string isa_text() {
@@ -64,7 +64,7 @@ uint32_t zero_version(void) {
 }
 
 const char* zero_build_info(void) {
-  // It is never destroyed, because callers keep its address.
+  // This is never destroyed, because callers keep its address.
   static const auto* const info =
       new std::string(zero::text("comms: solo, local, user, nccl, mpi; devices: host, cuda (",
                                  zero::cuda_info(), "); isa: ", zero::api::isa_text()));

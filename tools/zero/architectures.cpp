@@ -8,7 +8,7 @@
 namespace zero::tool {
 namespace {
 
-/// True unless the class is the model without a head, as LlamaModel.
+/// Returns true unless the class is the model without a head, such as LlamaModel.
 bool has_head(const std::string& name) {
   return name.ends_with("ForCausalLM") || name.ends_with("LMHeadModel");
 }
@@ -23,7 +23,7 @@ void add_gpt2(ConfigKeys& keys, ModelShapes& shapes, const std::string& name) {
   const int64_t n = keys.number("n_embd"), words = keys.number("vocab_size");
   const int64_t inner = keys.number("n_inner", 4 * n), layers = keys.few("n_layer");
   const std::string top = has_head(name) ? "transformer." : "";
-  // Its layers are stored as [in, out].
+  // GPT-2 stores its layers as [in, out].
   const auto layer = [&](const std::string& of, int64_t in, int64_t out) {
     shapes.add(of + ".weight", {in, out});
     shapes.add(of + ".bias", {out});
@@ -44,20 +44,20 @@ void add_gpt2(ConfigKeys& keys, ModelShapes& shapes, const std::string& name) {
     shapes.linear("lm_head", words, n, false);
 }
 
-// ---- Llama, and what has its layers.
+// ---- Llama, and models with its layers.
 
-/// What differs from one of them to the other.
+/// How such a model differs from the others.
 struct LlamaLike {
-  bool says_bias = false;     // by attention_bias, for all four of a layer
-  bool qkv_bias = false;      // always
-  bool says_kv_heads = true;  // otherwise there are as many as of queries
+  bool says_bias = false;     // attention_bias says whether all four of a layer have one
+  bool qkv_bias = false;      // always has one
+  bool says_kv_heads = true;  // otherwise there are as many as query heads
   bool says_head_dim = false;
   bool qk_norm = false, packed = false, experts = false, tied = false;
 };
 
 struct Heads {
   int64_t queries, keys;  // elements of all heads
-  int64_t size;           // of one
+  int64_t size;           // of one head
 };
 
 Heads heads_of(ConfigKeys& keys, const LlamaLike& like, int64_t hidden) {
@@ -130,7 +130,7 @@ void add_llama(ConfigKeys& keys, ModelShapes& shapes, const std::string& name) {
     shapes.linear("lm_head", words, hidden, false);
 }
 
-// ---- Others that continue a text.
+// ---- Other models that continue a text.
 
 void add_gpt_neox(ConfigKeys& keys, ModelShapes& shapes, const std::string& name) {
   const int64_t hidden = keys.number("hidden_size"), words = keys.number("vocab_size");
@@ -185,7 +185,7 @@ void add_opt(ConfigKeys& keys, ModelShapes& shapes, const std::string& name) {
     shapes.linear("lm_head", words, embedded, false);
 }
 
-// ---- BERT, and what has its layers.
+// ---- BERT, and models with its layers.
 
 void add_bert_encoder(ConfigKeys& keys, ModelShapes& shapes, const std::string& top, bool pooler) {
   refuse_cross_attention(keys);
@@ -210,7 +210,7 @@ void add_bert_encoder(ConfigKeys& keys, ModelShapes& shapes, const std::string& 
   if (pooler) shapes.linear(top + "pooler.dense", hidden, hidden);
 }
 
-/// Adds a head that guesses words, whose last layer is the embedding again unless it is not tied.
+/// Adds a head that predicts words. Refuses one whose last layer is not tied to the embedding.
 void add_masked_head(ConfigKeys& keys, ModelShapes& shapes, const std::string& dense,
                      const std::string& norm, const std::string& bias, const std::string& decoder) {
   const int64_t hidden = keys.number("hidden_size"), words = keys.number("vocab_size");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Architectures of models: names and shapes of parameters, as transformers has them.
+// Defines architectures of models: the names and shapes of their parameters, as in transformers.
 #pragma once
 
 #include <span>
@@ -12,7 +12,7 @@
 
 namespace zero::tool {
 
-/// Collects parameters of layers, which have one dtype.
+/// Collects the parameters of layers, which have one dtype.
 class ModelShapes {
  public:
   explicit ModelShapes(std::string dtype) : dtype_(std::move(dtype)) {}
@@ -36,8 +36,8 @@ class ModelShapes {
 };
 
 struct Architecture {
-  const char* type;                  // "gpt2"
-  std::vector<std::string> classes;  // the first is meant where a config names none
+  const char* type;                  // such as "gpt2"
+  std::vector<std::string> classes;  // the first is used if a config names none
   void (*add)(ConfigKeys& keys, ModelShapes& shapes, const std::string& name);
 };
 

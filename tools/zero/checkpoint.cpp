@@ -9,7 +9,7 @@ namespace zero::tool {
 
 namespace {
 
-/// Finds it, and says how many entries of the folder are none, rather than why each is.
+/// Finds the checkpoint. Reports only how many entries of the folder are not checkpoints.
 Result<FoundCheckpoint> find(const std::string& path) {
   const HeldWarnings skipped;
   auto found = find_checkpoint(path, unhindered);

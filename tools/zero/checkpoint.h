@@ -12,16 +12,16 @@ namespace zero::tool {
 
 class Checkpoint {
  public:
-  /// `path`: of it, or of a folder whose newest checkpoint is meant.
+  /// `path` is the path of the checkpoint, or of a folder, whose newest checkpoint is opened.
   static Result<Checkpoint> open(const std::string& path);
 
   const std::string& path() const { return found_.path; }
   const Manifest& manifest() const { return found_.manifest; }
   const Directory& directory() const { return directory_; }
-  /// Returns the bytes of all its files but the manifest.
+  /// Returns the total size of all its files except the manifest, in bytes.
   uint64_t bytes() const;
 
-  /// Fails if a save has replaced it since, which explains why reading it failed.
+  /// Fails if a save has replaced the checkpoint meanwhile, which explains why reading it failed.
   Status check_in_place() const;
 
  private:

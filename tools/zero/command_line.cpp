@@ -76,7 +76,7 @@ void add_model(CLI::App& app, Request& request) {
       ->check(kWorlds);
 }
 
-/// Adds an option whose values, as in `example`, are divided by commas.
+/// Adds an option whose values are separated by commas, as in `example`.
 template <class T>
 CLI::Option* add_list(CLI::App& app, const char* name, std::vector<T>& values, const char* example,
                       const char* help) {

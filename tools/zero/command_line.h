@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The commands of zero with their arguments, as CLI11 reads and describes them.
+// Defines the commands of zero and their arguments for CLI11.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -9,14 +9,14 @@
 
 namespace zero::tool {
 
-/// Adds all commands to `app`, which fill `request` when it parses.
+/// Adds all commands to `app`. They fill `request` when it parses.
 void define(CLI::App& app, Request& request);
 
 using RunCommand = Result<bool> (*)(const Request&);
-/// Returns what the parsed command does, or nullptr if there was none.
+/// Returns the function of the parsed command, or nullptr if there was no command.
 RunCommand parsed_command(const CLI::App& app);
 
-/// Returns the words that an option takes, or none if it takes any.
+/// Returns the words that an option accepts, or nothing if it accepts any word.
 Words values_of(const std::string& option);
 
 }  // namespace zero::tool

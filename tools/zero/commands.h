@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The commands of zero. Each prints what it found, and returns whether all is well; a failure is a
-// sentence for the error stream.
+// Declares the commands of zero. Each prints its findings, and returns whether all is well. A
+// failure is a sentence for the error stream.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ inline constexpr const char* kStandard = "-";  // in place of a file: the standa
 inline constexpr const char* kHuggingFace = "hf";
 inline constexpr const char* kHelp = "help";
 
-/// What the command line says.
+/// What the command line asks for.
 struct Request {
   std::string checkpoint, other;  // other: the second checkpoint, or the file to write
   bool json = false;
@@ -27,13 +27,13 @@ struct Request {
   // Of top.
   double interval_s = 1;
   int64_t count = 0;
-  // Of estimate and plan, for a model that is named by `checkpoint` or by `config`; the rule of
-  // import, and the world of reshard, too.
+  // Of estimate and plan, for a model that `checkpoint` or `config` names. Import also uses the
+  // rule, and reshard the world.
   std::string config, partition = "even", grad_dtype;
   std::vector<std::string> rules = {"adamw"}, dtypes = {""};
   std::vector<int32_t> worlds = {1, 2, 4, 8, 16, 32, 64};
   int32_t instances = 1;
-  int32_t hosts = 1, ranks_per_host = 0;  // 0: as `hosts` says
+  int32_t hosts = 1, ranks_per_host = 0;  // 0: use `hosts`
 };
 
 Result<bool> inspect(const Request& request);
@@ -46,7 +46,7 @@ Result<bool> import_model(const Request& request);
 Result<bool> doctor(const Request& request);
 Result<bool> estimate(const Request& request);
 Result<bool> plan(const Request& request);
-/// These two take a directory of traces for `checkpoint`; top also a process.
+/// For these two, `checkpoint` is a directory of traces; top also accepts a process ID.
 Result<bool> merge_traces(const Request& request);
 Result<bool> top(const Request& request);
 

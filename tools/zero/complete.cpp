@@ -11,7 +11,7 @@
 namespace zero::tool {
 namespace {
 
-/// Prints a word if it begins as the one that is there does.
+/// Prints a word if it begins with `begun`.
 void offer(const std::string& begun, const std::string& word, const std::string& help) {
   if (word.starts_with(begun))
     std::printf("%s\t%s\n", word.c_str(), help.substr(0, help.find('\n')).c_str());
@@ -21,7 +21,7 @@ bool takes_value(const CLI::Option* option) {
   return option != nullptr && option->get_type_size() > 0;
 }
 
-/// Offers values of an option behind what stands before them: "--rule=adamw,".
+/// Offers values of an option, after the part that precedes them: "--rule=adamw,".
 void offer_values(const std::string& option, const std::string& begun) {
   const size_t end = begun.find_last_of("=,");
   const std::string before = end == begun.npos ? "" : begun.substr(0, end + 1);
@@ -31,7 +31,7 @@ void offer_values(const std::string& option, const std::string& begun) {
 }  // namespace
 
 void complete(const CLI::App& app, Words words) {
-  // Shells give "--world=8" in one word or in three.
+  // Shells pass "--world=8" as one word or as three.
   if (!words.empty() && words.back() == "=") words.back().clear();
   std::erase(words, "=");
   const std::string begun = words.empty() ? "" : words.back();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What shells offer on the tabulator key: the scripts in completions ask zero itself.
+// Prints what shells offer on the tab key. The scripts in completions call zero itself.
 #pragma once
 
 #include "usage.h"
@@ -8,8 +8,8 @@ namespace zero::tool {
 
 inline constexpr const char* kComplete = "__complete";
 
-/// Prints what the last word may become after those before it, as lines of a word, a tab and its
-/// help. Nothing means the name of a file.
+/// Prints possible completions of the last word after the words before it, as lines of a word, a
+/// tab and its help. No output means a file name.
 void complete(const CLI::App& app, Words words);
 
 }  // namespace zero::tool

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys of a config.json. The first that is missing or wrong is kept, so that one look at status()
-// is enough for all of them.
+// Reads keys of a config.json. Keeps the first mistake, so that one look at status() is enough for
+// all keys.
 #pragma once
 
 #include <string>
@@ -14,9 +14,9 @@ class ConfigKeys {
  public:
   explicit ConfigKeys(const Json& config) : config_(config) {}
 
-  /// Returns a positive number, or 1 if there is none, which is a mistake.
+  /// Returns a positive number. If there is none, notes a mistake and returns 1.
   int64_t number(const char* key);
-  /// The same of layers and such things, of which no model has more than a thousand.
+  /// Does the same for numbers such as that of layers, of which no model has more than a thousand.
   int64_t few(const char* key);
   /// These return `fallback` if the key is missing or null.
   int64_t number(const char* key, int64_t fallback);
@@ -26,7 +26,7 @@ class ConfigKeys {
   std::string first_word(const char* key, const std::string& fallback);
 
   bool has(const char* key) const;
-  /// Adds a mistake: "'position_embedding_type' is 'relative_key', of which ...".
+  /// Notes a mistake: "'position_embedding_type' is 'relative_key', of which ...".
   void refuse(const char* key, const std::string& why);
   const Status& status() const { return status_; }
 

@@ -43,8 +43,8 @@ Json array_of(const Items& items) {
   return out;
 }
 
-// ---- Back. These throw what the JSON library throws for what is not there, or of another kind,
-// and std::out_of_range.
+// ---- Back from JSON. These throw the JSON library's exceptions for what is missing or of another
+// kind, and std::out_of_range.
 
 double number_of(const Json& json) {
   if (json.is_number()) return json.get<double>();
@@ -55,7 +55,7 @@ double number_of(const Json& json) {
   return whole && !std::isnan(value) ? value : Json().get<double>();  // which throws
 }
 
-/// Returns an integer of 0 to `most`. JSON's library would make one of any number.
+/// Returns an integer from 0 to `most`. The JSON library would convert any number to one.
 template <class Count>
 Count count_of(const Json& json, const char* key, int64_t most) {
   const Json& value = json.at(key);
@@ -75,7 +75,7 @@ void read_tensor(ManifestBuffer& tensor, const Json& json) {
   json.at("name").get_to(tensor.name);
   json.at("dtype").get_to(tensor.dtype);
   json.at("shape").get_to(tensor.shape);
-  tensor.count = shape_elements(tensor.shape).value_or(0);  // parse_manifest refuses the others
+  tensor.count = shape_elements(tensor.shape).value_or(0);  // parse_manifest() refuses the others
 }
 
 Manifest read_all(const Json& json) {
@@ -99,7 +99,7 @@ Manifest read_all(const Json& json) {
   return manifest;
 }
 
-/// Checks that a parameter that was updated has all of its state.
+/// Checks that every parameter that has been updated has all of its state.
 Status check_whole(const Manifest& manifest, const Rule& rule, std::span<const Group> groups) {
   Account account({});
   for (const ManifestParam& param : manifest.params) {

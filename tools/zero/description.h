@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a checkpoint holds, as JSON, without where it lies: what inspect prints, and what a merged
-// file with state says, so that it can be imported again.
+// Describes the contents of a checkpoint as JSON, but not where they are. inspect prints this, and
+// a merged file with state contains it, so that it can be imported again.
 #pragma once
 
 #include <string>
@@ -14,8 +14,8 @@ namespace zero::tool {
 inline constexpr char kDescriptionKey[] = "zero";
 
 Json describe(const Manifest& manifest);
-/// Returns what describe() describes, with state that lies nowhere: a slot has no slices. Fails
-/// with ZERO_ERR_CKPT_INVALID for anything else, and for settings and slots that the rule has not.
+/// Returns what describe() describes, with state that is in no file: slots have no slices. Fails
+/// with ZERO_ERR_CKPT_INVALID for anything else, and for settings and slots that the rule lacks.
 Result<Manifest> parse_description(const std::string& json);
 
 }  // namespace zero::tool

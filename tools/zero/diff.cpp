@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// zero diff: two checkpoints' settings, tensors bit for bit, and extras. How they are cut into
-// files is no difference.
+// Implements zero diff: compares settings, tensors bit for bit, and extras of two checkpoints. How
+// they are split into files does not matter.
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -22,7 +22,7 @@ namespace {
 
 using Bytes = std::span<const std::byte>;
 
-// ---- What stands in manifests.
+// ---- What manifests say.
 
 using Facts = std::map<std::string, std::string>;
 
@@ -30,7 +30,7 @@ void add_settings(Facts& facts, const std::string& of, const Settings& settings)
   for (const auto& [name, value] : settings) facts[text(of, name)] = exact(value);
 }
 
-/// Returns all that two checkpoints must have alike, by what it is called.
+/// Returns everything that two checkpoints must have in common, by name.
 Facts facts_of(const Manifest& manifest) {
   Facts facts{{"optimizer", manifest.rule},
               {"step", text(manifest.step)},
@@ -51,7 +51,7 @@ Facts facts_of(const Manifest& manifest) {
   return facts;
 }
 
-/// Adds each rank's extras: their bytes as a checksum.
+/// Adds each rank's extras, with a checksum of their bytes.
 Status add_extras(Facts& facts, const Checkpoint& of) {
   const HostMemory block = ZERO_TRY(allocate_block());
   const BlockFiles files{of.directory(), block.data(), unhindered};
@@ -63,7 +63,7 @@ Status add_extras(Facts& facts, const Checkpoint& of) {
   return {};
 }
 
-/// A fact that differs. An empty side does not have it.
+/// A fact that differs. It is empty on a side that lacks it.
 struct OtherFact {
   std::string what, first, second;
 };
@@ -115,9 +115,9 @@ struct Difference {
   DType dtype;
   int64_t count;         // of all elements
   int64_t differ = 0;    // of elements
-  int64_t position = 0;  // of the first of them
+  int64_t position = 0;  // of the first one that differs
   Element first = {}, second = {};
-  double absolute = 0, relative = 0;  // the largest
+  double absolute = 0, relative = 0;  // the largest differences
 
   int bit() const { return 63 - std::countl_zero(first.bits ^ second.bits); }  // the highest
 
@@ -126,7 +126,7 @@ struct Difference {
     const double distance = std::abs(one.value - other.value);
     const double size = std::max(std::abs(one.value), std::abs(other.value));
     const auto take = [](double& largest, double value) {
-      if (std::isnan(value) || value > largest) largest = value;  // once it is NaN it stays so
+      if (std::isnan(value) || value > largest) largest = value;  // NaN stays NaN
     };
     take(absolute, distance);
     take(relative, size > 0 ? distance / size : distance);
@@ -148,7 +148,7 @@ bool alike(const WholeTensor& one, const WholeTensor& other) {
   return one.dtype == other.dtype && *one.shape == *other.shape;
 }
 
-/// Compares the tensors that both have with the same shape.
+/// Compares the tensors that both checkpoints have with the same shape.
 Result<std::vector<Difference>> compare_tensors(const Checkpoint& one, const Checkpoint& other) {
   std::map<std::string, WholeTensor> others;
   for (WholeTensor& tensor : tensors_of(other.manifest(), true))
@@ -176,7 +176,7 @@ Result<std::vector<Difference>> compare_tensors(const Checkpoint& one, const Che
   return differ;
 }
 
-// ---- What is printed.
+// ---- Output.
 
 std::string shown_bits(DType dtype, uint64_t bits) {
   return "0x" + hex(bits).substr(16 - 2 * size_of(dtype));
@@ -232,7 +232,7 @@ Result<Facts> all_facts(const Checkpoint& of) {
   return facts;
 }
 
-/// Returns whether they are the same.
+/// Returns true if the checkpoints are the same.
 Result<bool> compare_and_print(const Checkpoint& one, const Checkpoint& other, bool json) {
   const Facts first = ZERO_TRY(all_facts(one)), second = ZERO_TRY(all_facts(other));
   const std::vector<OtherFact> facts = compare(first, second);

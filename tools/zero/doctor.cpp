@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// zero doctor: what ranks that are started like this program would find, one line a subject: "ok",
-// or what to do.
+// Implements zero doctor: shows what ranks that are started like this program would find, one line
+// per subject, which says "ok" or what to do.
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
@@ -96,7 +96,7 @@ std::string limit_text(rlim_t limit) {
   return limit == RLIM_INFINITY ? "no limit" : text(uint64_t{limit});
 }
 
-/// Finds whether a limit is at least `least`; `advice` says what to do if it is not.
+/// Checks whether a limit is at least `least`. `advice` says what to do if it is not.
 Finding limit(const char* subject, decltype(RLIMIT_AS) resource, rlim_t least, const char* advice) {
   rlimit limits{};
   getrlimit(resource, &limits);
@@ -163,7 +163,7 @@ Finding mpi_library() {
 }
 
 Finding network() {
-  constexpr size_t kMost = 8;  // as many as a rank tells the others
+  constexpr size_t kMost = 8;  // as many as a rank sends to the others
   const auto found = tcp::own_addresses(kMost);
   if (!found.ok()) return {"network", false, found.failure().text()};
   if ((*found).front().is_loopback())

@@ -10,15 +10,15 @@ namespace {
 
 constexpr int kEnding[] = {SIGHUP, SIGINT, SIGPIPE, SIGTERM};
 
-/// Set before signals are taken, and never changed then. Never freed, because a signal may come
-/// while the program exits.
+/// Set before signals are handled, and never changed afterwards. Never freed, because a signal may
+/// arrive while the program exits.
 const std::vector<std::string>* doomed_files = nullptr;
 const std::string* doomed_directory = nullptr;
 
 void remove_and_end(int number) {
   for (const std::string& file : *doomed_files) unlink(file.c_str());
   rmdir(doomed_directory->c_str());
-  raise(number);  // as if nobody had taken it
+  raise(number);  // as if it had not been handled
 }
 
 }  // namespace
@@ -29,7 +29,7 @@ EndingHeld::EndingHeld() {
   sigemptyset(&held_);
   for (const int number : kEnding) {
     struct sigaction taken {};
-    sigaction(number, nullptr, &taken);  // an ignored one would be pending, too
+    sigaction(number, nullptr, &taken);  // an ignored one would also be pending
     if (taken.sa_handler != SIG_IGN && sigismember(&before, number) == 0) sigaddset(&held_, number);
   }
   pthread_sigmask(SIG_BLOCK, &held_, nullptr);

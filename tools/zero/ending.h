@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a signal that ends the program removes: files that are half written.
+// Removes unfinished files when a signal ends the program.
 #pragma once
 
 #include <signal.h>
@@ -9,7 +9,8 @@
 
 namespace zero::tool {
 
-/// While it lives, such signals wait: for code that makes what remove_on_signals() is not told of.
+/// Blocks signals that end the program while it exists, for files that remove_on_signals() does not
+/// know.
 class EndingHeld {
  public:
   EndingHeld();
@@ -17,16 +18,16 @@ class EndingHeld {
   EndingHeld(const EndingHeld&) = delete;
   EndingHeld& operator=(const EndingHeld&) = delete;
 
-  /// True if a signal waits.
+  /// Returns true if a blocked signal is pending.
   bool waits() const;
 
  private:
-  sigset_t held_;  // by us, not by the caller before
+  sigset_t held_;  // blocked by this object, not by the caller before
 };
 
-/// Lets Ctrl-C and the like remove those files and then that directory, unless it is "", and end
-/// the program as they would have. Signals that are ignored stay so. To be called once. What has
-/// got another name by then stays, so paths must lead over the name that changes.
+/// Makes signals such as that of Ctrl-C remove `files` and then `directory`, unless that is "",
+/// before they end the program. Ignored signals stay ignored. Must be called only once. Files that
+/// have been renamed stay, so paths must lead over the name that changes.
 void remove_on_signals(std::vector<std::string> files, std::string directory);
 
 }  // namespace zero::tool

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// zero estimate and zero plan: bytes a rank, and who owns what, before anything is allocated.
+// Implements zero estimate and zero plan: bytes per rank and owners, before anything is allocated.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -20,10 +20,10 @@ namespace {
 
 constexpr const char* kAsIs = "as is";
 
-/// How the ranks of a world lie on hosts.
+/// How the ranks of a world are distributed over hosts.
 struct HostShare {
   int32_t count;
-  int32_t fewest_ranks;  // of a host, each of which then has the largest share of its parameters
+  int32_t fewest_ranks;  // of a host, where each rank has the largest share of its parameters
 };
 
 HostShare hosts_of(int32_t world, const Request& request) {
@@ -41,7 +41,7 @@ std::string hosts_text(const Request& request) {
              : counted(static_cast<uint64_t>(request.hosts), "host");
 }
 
-/// What a rank holds, in bytes.
+/// The memory of a rank, in bytes.
 struct Estimate {
   std::string rule, dtype;
   int32_t world, instances;
@@ -49,14 +49,14 @@ struct Estimate {
   uint64_t params, grads, state;
 
   uint64_t total() const { return params + grads + state; }
-  /// With one copy of the parameters for all ranks of a host. Instances cannot have that.
+  /// Returns the total if a host's ranks share one copy of the parameters, which instances cannot.
   uint64_t shared() const {
     if (instances > 1) return total();
     return total() - params + params / static_cast<uint64_t>(hosts.fewest_ranks);
   }
 };
 
-/// Estimates one combination. Tensors that cannot be trained are as they are on each rank.
+/// Estimates one combination. Tensors that cannot be trained are counted unchanged on each rank.
 Result<Estimate> estimate_one(const std::vector<ModelTensor>& model, const Request& request,
                               const std::string& dtype, const Division& division) {
   const std::vector<ModelTensor> tensors = trained(model, dtype);
@@ -87,7 +87,7 @@ Json json_of(const std::vector<Estimate>& estimates) {
   return out;
 }
 
-/// Prints a table of which all sizes have one unit.
+/// Prints a table in which all sizes have one unit.
 void print_estimates(const std::vector<Estimate>& estimates, const Request& request) {
   std::vector<uint64_t> columns[5];
   double most = 0;
@@ -106,7 +106,7 @@ void print_estimates(const std::vector<Estimate>& estimates, const Request& requ
   print_table(rows);
 }
 
-/// Writes an image with two lines for each rule and dtype: without and with shared parameters.
+/// Writes an image with two lines for each rule and dtype, without and with shared parameters.
 Status write_plot(const std::vector<Estimate>& estimates, const Request& request) {
   std::vector<PlotLine> lines, dashed;
   for (size_t first = 0; first < estimates.size(); first += request.worlds.size()) {

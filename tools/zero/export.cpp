@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// zero export: the model, as a directory of safetensors files with an index, as Hugging Face's
-// loaders take it.
+// Implements zero export: writes the model as a directory of safetensors files with an index, which
+// Hugging Face's loaders read.
 #include "base/refusals.h"
 #include "checkpoint.h"
 #include "commands.h"
@@ -14,8 +14,8 @@
 namespace zero::tool {
 namespace {
 
-/// Returns the manifest of the model alone, in files of at most so many bytes of tensors. A larger
-/// tensor has one of its own.
+/// Returns the manifest of the model alone, in files of at most `most_bytes` bytes of tensors. A
+/// larger tensor has its own file.
 Manifest cut(const Manifest& of, uint64_t most_bytes) {
   Manifest model;
   uint64_t filled = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// zero import: a checkpoint of one rank, which any number loads, from a safetensors model, or from
-// what merge --with-state has written.
+// Implements zero import: makes a checkpoint of one rank, which any number of ranks can load, from
+// a safetensors model or from the output of merge --with-state.
 #include <algorithm>
 #include <set>
 
@@ -20,7 +20,7 @@
 namespace zero::tool {
 namespace {
 
-/// Returns the manifest of a model that was never trained here: floating tensors are its
+/// Returns the manifest of a model that libzero has not trained. Floating-point tensors are its
 /// parameters.
 Result<Manifest> describe_model(const SafetensorsInput& input, const Request& request) {
   const Rule* const rule = find_rule(ZERO_TRY(number_of_rule(request.rules[0])));
@@ -30,7 +30,7 @@ Result<Manifest> describe_model(const SafetensorsInput& input, const Request& re
   for (const Setting& setting : rule->settings)
     settings.emplace_back(setting.name, setting.initial);
   for (const auto& tensor : input.tensors()) {
-    if (matches(tensor.name, request.ignore)) continue;  // check_tensors tells
+    if (matches(tensor.name, request.ignore)) continue;  // check_tensors() reports it
     ManifestParam param;
     static_cast<ManifestBuffer&>(param) = {tensor.name, tensor.dtype, tensor.shape,
                                            shape_elements(tensor.shape).value_or(0)};
@@ -42,7 +42,7 @@ Result<Manifest> describe_model(const SafetensorsInput& input, const Request& re
   return manifest;
 }
 
-/// Checks that a checkpoint can hold such tensors.
+/// Checks that a checkpoint can hold tensors of these dtypes.
 Status check_dtypes(const Manifest& manifest) {
   std::vector<std::string> foreign;
   const auto check = [&](const ManifestBuffer& tensor) {
@@ -75,7 +75,7 @@ Status check_tensors(const SafetensorsInput& input, const std::vector<WholeTenso
   return account.status();
 }
 
-/// Refuses patterns that no tensor has, nor a file of the directory: they are misspelt.
+/// Refuses patterns that match no tensor and no file of the directory: they are misspelt.
 Status check_patterns(const SafetensorsInput& input, const Request& request) {
   std::vector<std::string> names;
   for (const auto& tensor : input.tensors()) names.push_back(tensor.name);
@@ -90,7 +90,7 @@ Status check_patterns(const SafetensorsInput& input, const Request& request) {
   return invalid("--ignore ", listed(vain), ": it has nothing of that name");
 }
 
-/// Returns the manifest of a checkpoint of one rank with what the input holds.
+/// Returns the manifest of a checkpoint of one rank with the contents of the input.
 Result<Manifest> describe_input(const SafetensorsInput& input, const Request& request) {
   const std::string described = input.metadata(kDescriptionKey);
   Manifest manifest =

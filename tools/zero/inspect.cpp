@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// zero inspect: what the manifest says, and the names of extras.
+// Implements zero inspect: prints the contents of the manifest and the names of extras.
 #include <algorithm>
 #include <map>
 #include <vector>
@@ -41,7 +41,7 @@ Result<Json> describe_all(const Checkpoint& checkpoint) {
   return out;
 }
 
-// ---- As words.
+// ---- As text.
 
 std::string settings_text(const Settings& settings) {
   std::string out;
@@ -60,7 +60,7 @@ std::vector<std::string> split(std::string_view name) {
   }
 }
 
-/// Adds rows in which a part of a name that the row above has, too, is left out.
+/// Adds rows, and leaves out the part of a name that it shares with the row above.
 class Tree {
  public:
   explicit Tree(Rows& rows) : rows_(rows) {}
@@ -68,7 +68,7 @@ class Tree {
   void add(const ManifestBuffer& tensor, const std::string& rest) {
     std::vector<std::string> path = split(tensor.name);
     const auto common = std::ranges::mismatch(path, above_).in1 - path.begin();
-    // The last part is the tensor's own.
+    // The last part belongs to the tensor alone.
     for (auto depth = std::min<size_t>(static_cast<size_t>(common), path.size() - 1);
          depth + 1 < path.size(); depth++)
       rows_.push_back({indented(depth, path[depth])});

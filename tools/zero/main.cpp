@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// zero: looks at checkpoints, makes other files of them, and looks at where ranks run.
+// zero inspects and converts checkpoints, and examines ranks and their hosts.
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -64,7 +64,7 @@ int parse_and_run(const Words& given) {
   const auto [command, mistake] = follow(app, words);
   if (!mistake.empty()) return refuse(mistake, name_of(*command));
   try {
-    app.parse(Words(words.rbegin(), words.rend()));  // CLI11 takes the last word for the first
+    app.parse(Words(words.rbegin(), words.rend()));  // CLI11 expects the words in reverse
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);
     const auto below = commands_of(*command);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// zero merge: the tensors of all files in one, which is the same whatever the world was.
+// Implements zero merge: writes all tensors into one file that does not depend on the world size.
 #include <unistd.h>
 
 #include <cerrno>

@@ -30,7 +30,7 @@ Result<std::vector<ModelTensor>> read_safetensors(const std::string& path) {
   return model;
 }
 
-/// Returns what stands between any of the characters `at`.
+/// Returns the parts between any of the characters `at`.
 std::vector<std::string_view> split(std::string_view all, std::string_view at) {
   std::vector<std::string_view> parts;
   for (;;) {
@@ -153,7 +153,7 @@ Result<std::vector<ModelTensor>> read_path(const std::string& path) {
   return model;
 }
 
-/// Makes one tensor of them all, which an even partition divides as it does a model.
+/// Returns one tensor of all parameters. An even partition divides it as it divides a model.
 Result<std::vector<ModelTensor>> one_tensor(int64_t count, const Request& request) {
   if (request.partition != kPartitions[ZERO_PARTITION_EVEN])
     return bad_argument(shown(request.checkpoint), " is a number of parameters, and --partition ",
@@ -219,7 +219,7 @@ Result<Divided> divide(const std::vector<ModelTensor>& trained, const Division& 
   const zero_status status =
       zero_partition_plan(params.data(), params.size(), division.world, &options, &plan);
   if (status != ZERO_OK) {
-    const std::string_view said = zero_last_error();  // behind the name of the call
+    const std::string_view said = zero_last_error();  // after the name of the call
     return Status(status, std::string(said.substr(said.find(' ') + 1)));
   }
   out.state_bytes = plan.state_bytes;

@@ -19,7 +19,7 @@ std::string listed_types() {
   return out;
 }
 
-/// Returns the dtype in which the model is stored: "F32" unless the config says another.
+/// Returns the dtype in which the model is stored, which is "F32" unless the config names another.
 std::string dtype_of(ConfigKeys& keys) {
   const char* const key = keys.has("dtype") ? "dtype" : "torch_dtype";
   const std::string name = keys.word(key, "float32");
@@ -54,7 +54,7 @@ Result<std::vector<ModelTensor>> parse_config(const std::string& json) {
     keys.refuse("architectures", "of which only these are known here:" + classes);
   }
   ModelShapes shapes(dtype_of(keys));
-  ZERO_TRY(keys.status());  // before anything is made of it
+  ZERO_TRY(keys.status());  // before anything is derived from it
   found->add(keys, shapes, name);
   ZERO_TRY(keys.status());
   return std::move(shapes).take();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shapes that follow from a config.json of Hugging Face's transformers.
+// Derives shapes from a config.json of Hugging Face's transformers.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace zero::tool {
 
-/// Fails and names the key if one is missing or wrong, or if it says more than is known here.
+/// Fails, and names the key, if one is missing, wrong or not supported.
 Result<std::vector<ModelTensor>> parse_config(const std::string& json);
 
 }  // namespace zero::tool

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The index of a model in several files, which says in which of them each tensor is.
+// Reads the index of a model in several files, which says which file has each tensor.
 #pragma once
 
 #include <map>
@@ -10,7 +10,7 @@
 
 namespace zero::tool {
 
-/// Returns for each tensor the name of its file, which lies beside the index. Fails with
+/// Returns the file name for each tensor. The files are next to the index. Fails with
 /// ZERO_ERR_CKPT_INVALID.
 Result<std::map<std::string, std::string>> parse_model_index(std::string_view json);
 

@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kMost = 1e15;
 
-/// Returns what a letter behind a number multiplies it by, or 0.
+/// Returns the factor that the letter after a number stands for, or 0.
 double factor_of(std::string_view letter) {
   if (letter.empty()) return 1;
   if (letter == "k" || letter == "K") return 1e3;
@@ -23,7 +23,7 @@ double factor_of(std::string_view letter) {
 }  // namespace
 
 std::optional<int64_t> parameters_of(std::string_view word) {
-  // strtod also takes spaces, signs, words and hexadecimal digits.
+  // strtod also accepts spaces, signs, words and hexadecimal digits.
   if (word.empty() || word.find_first_of("0123456789.") != 0) return {};
   if (word.find_first_of("xX") != word.npos) return {};
   const std::string all(word);

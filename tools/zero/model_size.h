@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many parameters a word says that a model has.
+// Reads the number of parameters that a word gives for a model.
 #pragma once
 
 #include <cstdint>

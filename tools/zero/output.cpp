@@ -34,7 +34,7 @@ winsize terminal_size(int fd) {
   return told ? size : winsize{24, 80, 0, 0};
 }
 
-/// Returns how many characters a terminal shows, of those that are one column wide.
+/// Returns how many columns a terminal needs for the words, if each character is one column wide.
 size_t width_of(std::string_view words) {
   return static_cast<size_t>(std::ranges::count_if(words, std::not_fn(continues_character)));
 }

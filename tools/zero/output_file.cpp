@@ -43,7 +43,7 @@ Result<std::unique_ptr<OutputFile>> OutputFile::create(const std::string& path, 
   const std::string folder = slash == path.npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
   Directory parent = ZERO_TRY(open_directory(start_of_paths(), folder, Links::followed));
   ZERO_TRY(check_place(parent, name, replace));
-  uint64_t drawn = 0;  // processes of two containers may have one number
+  uint64_t drawn = 0;  // processes of two containers may have the same ID
   ZERO_TRY(draw_random(std::as_writable_bytes(std::span(&drawn, 1))));
   std::unique_ptr<OutputFile> file(new OutputFile(std::move(parent), name, replace, drawn));
   file->block_ = ZERO_TRY(allocate_block());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file that appears whole or not at all: it is written under a hidden name beside its own. A
-// signal that ends the program removes it.
+// A file that appears as a whole or not at all. It is written under a hidden name next to its final
+// one. A signal that ends the program removes it.
 #pragma once
 
 #include <memory>
@@ -15,8 +15,8 @@ namespace zero::tool {
 
 class OutputFile {
  public:
-  /// Fails if something stands at `path` that is no file, or without `replace` anything, and where
-  /// a checkpoint has its files.
+  /// Fails if something other than a file exists at `path`, or without `replace` if anything does.
+  /// Also fails where a checkpoint has its files.
   static Result<std::unique_ptr<OutputFile>> create(const std::string& path, bool replace,
                                                     uint64_t bytes);
   ~OutputFile();
@@ -24,7 +24,7 @@ class OutputFile {
   OutputFile& operator=(const OutputFile&) = delete;
 
   Status append(std::span<const std::byte> bytes) { return writer_->append(bytes); }
-  /// Gives it its name, once all bytes are on stable storage.
+  /// Renames the file to its final name, after all bytes are on stable storage.
   Status publish();
 
  private:

@@ -91,7 +91,7 @@ Status write_checkpoint(OutputDirectory& to, Manifest& manifest, std::vector<Who
     manifest.files.push_back(
         ZERO_TRY(write_text(to.files(), shard_name(kExtra, rank, world), all)));
   }
-  // What a load would refuse takes no checkpoint's place.
+  // A checkpoint that a load would refuse must not replace another.
   ZERO_TRY(parse_manifest(write_manifest(manifest)).status());
   ZERO_TRY(write_manifest_file(to.files(), manifest));
   return to.publish();

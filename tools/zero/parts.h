@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of tensors that are written from tensors that lie elsewhere.
+// Writes files of tensors from tensors that are stored elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ class PartsFile {
  public:
   static Result<PartsFile> of(Metadata metadata, std::vector<Part> parts);
   uint64_t bytes() const { return head_.size() + header_.data_bytes(); }
-  /// Writes the parts in the order of the header, which is build_safetensors_header's.
+  /// Writes the parts in the order of the header that build_safetensors_header() has made.
   Status write(const Read& read, const Append& append) const;
 
  private:
@@ -41,17 +41,17 @@ class PartsFile {
   std::map<std::string, Part, std::less<>> parts_;
 };
 
-/// Where shards come from, and what their headers say beside tensors.
+/// Where the tensors of shards come from, and the metadata of their headers.
 struct ShardSource {
-  std::vector<WholeTensor> tensors;  // as tensors_of() gives those of the manifest to write
+  std::vector<WholeTensor> tensors;  // of the manifest to write, as tensors_of() returns them
   Read read;
   std::function<Metadata(int32_t rank)> metadata;
 };
 
-/// Writes the files of shard_files() to which the manifest assigns tensors, and the index, and puts
-/// their sizes and checksums into the manifest.
+/// Writes the files of shard_files() to which the manifest assigns tensors, and the index. Sets
+/// their sizes and checksums in the manifest.
 Status write_shards(const OutputDirectory& to, Manifest& manifest, const ShardSource& source);
-/// Writes all of a checkpoint, and gives it its name. `extras`: of each rank that has some.
+/// Writes a whole checkpoint and renames it. `extras` has those of each rank that has any.
 Status write_checkpoint(OutputDirectory& to, Manifest& manifest, std::vector<WholeTensor> tensors,
                         const Read& read, const std::map<int32_t, Extras>& extras);
 

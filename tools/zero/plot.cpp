@@ -13,9 +13,9 @@ namespace {
 // In pixels.
 constexpr double kWidth = 760, kLeft = 84, kRight = 30, kTop = 56, kHeight = 300, kBottom = 72;
 constexpr double kLegendRow = 20, kDigit = 8, kMostTicks = 6;
-constexpr double kLane = 3;     // between lines that would lie on each other
-constexpr double kApart = 1.5;  // what is nearer than that lies on each other
-// Told apart also by those who do not see red and green apart (Okabe and Ito).
+constexpr double kLane = 3;     // between lines that would cover each other
+constexpr double kApart = 1.5;  // lines that are closer than this cover each other
+// Colors that people with red-green blindness can distinguish as well (Okabe and Ito).
 constexpr const char* kColors[kMostColors] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                               "#56b4e9", "#e69f00", "#000000", "#999999"};
 
@@ -32,7 +32,7 @@ std::string escaped(std::string_view words) {
   return out;
 }
 
-/// Returns the step of ticks: 1, 2 or 5, with zeros before or behind.
+/// Returns the distance of ticks: 1, 2 or 5 times a power of ten.
 double step_of(double most) {
   double step = std::pow(10, std::floor(std::log10(most / kMostTicks)));
   for (const double factor : {2.0, 2.5, 2.0}) {
@@ -122,7 +122,7 @@ class Image {
                 line.dashed ? "\" stroke-dasharray=\"6 4\"" : "\"");
   }
 
-  /// True if one would hide the other, at two neighbours or at the only world.
+  /// Returns true if one line would hide the other, at two adjacent worlds or at the only one.
   bool hide_each_other(const PlotLine& one, const PlotLine& other) const {
     size_t near = 0;
     for (size_t i = 0; i < worlds_.size(); i++) {
@@ -133,7 +133,7 @@ class Image {
     return false;
   }
 
-  /// Gives each line the first lane in which it hides no line before it.
+  /// Gives each line the first lane in which it hides no earlier line.
   void choose_lanes() {
     for (size_t i = 0; i < lines_.size(); i++) {
       std::vector<bool> taken(i + 1);
@@ -143,8 +143,8 @@ class Image {
     }
   }
 
-  /// `aside`: how far up and to the right of its place, so that falling and level lines are beside
-  /// the one in whose place they would be.
+  /// `aside` is how far the line is drawn up and to the right, so that falling and level lines are
+  /// drawn next to the line that they would cover.
   void draw(const PlotLine& line, double aside) {
     std::string path;
     for (size_t i = 0; i < line.bytes.size(); i++) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes as lines over numbers of ranks, as an SVG image.
+// Draws bytes as lines over numbers of ranks, as an SVG image.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ struct PlotLine {
   bool dashed;
 };
 
-/// Returns the image. Worlds stand at equal distances, in the order given. Lines that are equal are
-/// drawn beside each other.
+/// Returns the image. Worlds are equally spaced, in the given order. Equal lines are drawn side by
+/// side.
 std::string plot(const std::string& title, const std::vector<int32_t>& worlds,
                  const std::vector<PlotLine>& lines);
 

@@ -23,8 +23,8 @@ std::string duration(double seconds) {
   return whole < 120 ? text(whole, " s") : text(whole / 60, " min ", whole % 60, " s");
 }
 
-/// Returns the words, behind a bar if there is room for it, and cut if there is not even room for
-/// them.
+/// Returns the words after a bar if there is room for it. Cuts the words if there is not even room
+/// for them.
 std::string line(double share, const std::string& words, size_t room) {
   const size_t bar = std::min(room - std::min(room, words.size() + 4), kWidestBar);
   if (bar < kNarrowestBar) return words.substr(0, room);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A line on the terminal of the error stream that tells how far a command is. Elsewhere nothing.
+// Shows the progress of a command on the error stream, as one line, if that is a terminal.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace zero::tool {
 class ProgressBar {
  public:
   explicit ProgressBar(uint64_t total_bytes);
-  /// Takes the line away.
+  /// Removes the line.
   ~ProgressBar();
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
@@ -21,7 +21,7 @@ class ProgressBar {
   const uint64_t total_;
   const int64_t start_ns_;
   const bool on_terminal_;
-  int64_t shown_ns_ = 0;  // latest
+  int64_t shown_ns_ = 0;  // time of the latest update
 };
 
 }  // namespace zero::tool

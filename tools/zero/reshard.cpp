@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// zero reshard: the same checkpoint as another number of ranks would have saved it.
+// Implements zero reshard: writes the checkpoint as another number of ranks would have saved it.
 #include "base/refusals.h"
 #include "checkpoint.h"
 #include "commands.h"

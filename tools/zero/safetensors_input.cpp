@@ -16,13 +16,13 @@
 namespace zero::tool {
 namespace {
 
-// A model in one file, and adapters of one.
+// The files of models and adapters that consist of one file.
 constexpr const char* kOneFile[] = {"model.safetensors", "adapter_model.safetensors"};
 constexpr std::string_view kOptimizers[] = {"optimizer.pt", "optimizer.bin"};
 
 using Places = std::map<std::string, std::string>;
 
-/// Returns for each tensor the file in which the index says it is.
+/// Returns the file in which each tensor is, according to the index.
 Result<Places> read_index(const Directory& directory) {
   const InputFile index = ZERO_TRY(open_input(directory, kIndexName, Links::followed));
   if (index.bytes > kLongestHeader)
@@ -32,8 +32,7 @@ Result<Places> read_index(const Directory& directory) {
   return parse_model_index(bytes).within(text("'", index.path, "'"));
 }
 
-/// Refuses what lies beside the files that are taken and belongs to a model or its optimizer. Logs
-/// what else does.
+/// Refuses further files of a model or its optimizer next to the `taken` files. Logs all others.
 Status check_others(const Directory& directory, const std::set<std::string>& taken,
                     const Patterns& ignore) {
   Account account(ignore);
@@ -53,13 +52,13 @@ Status check_others(const Directory& directory, const std::set<std::string>& tak
   return invalid("'", directory.path, "': ", status.text(), optimizer);
 }
 
-/// Compares what files hold with what the index says.
+/// Compares the contents of files with the index.
 Status compare_index(const Places& places, const SafetensorsInput& input,
                      const std::vector<std::string>& files, const Patterns& ignore) {
   Account account(ignore);
   for (const auto& tensor : input.tensors()) {
     const auto place = places.find(tensor.name);
-    if (place == places.end() && matches(tensor.name, ignore)) continue;  // told with all tensors
+    if (place == places.end() && matches(tensor.name, ignore)) continue;  // reported later
     if (place == places.end())
       account.left_over(tensor.name);
     else if (place->second != files[tensor.file])

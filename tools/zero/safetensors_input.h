@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors of safetensors files that are no checkpoint: of one file, of a model of several with an
-// index, or of a pipe, which gives them in its order alone.
+// Reads tensors of safetensors files that are not a checkpoint: of one file, of a model in several
+// files with an index, or of a pipe, which can only be read in its order.
 #pragma once
 
 #include <map>
@@ -15,22 +15,22 @@ namespace zero::tool {
 
 class SafetensorsInput {
  public:
-  /// `path`: of a file, of a directory, or "-" for the standard input. Fails if a directory's index
-  /// and files disagree, or if it has other files of a model or an optimizer that `ignore` does not
-  /// name.
+  /// `path` is a file, a directory, or "-" for the standard input. Fails if the index and the files
+  /// of a directory disagree, or if the directory has other files of a model or an optimizer that
+  /// `ignore` does not match.
   static Result<SafetensorsInput> open(const std::string& path, const Patterns& ignore = {});
 
   struct Tensor : TensorEntry {
     size_t file;
     uint64_t offset;  // of its first byte
   };
-  /// All of them, as they lie in files.
+  /// Returns all tensors, in file order.
   const std::vector<Tensor>& tensors() const { return tensors_; }
   const Tensor* find(std::string_view name) const;
-  /// Returns what the first file that has it says under a key beside its tensors, or "".
+  /// Returns the metadata under a key in the first file that has it, or "".
   std::string metadata(std::string_view key) const;
 
-  /// Fills `to` with bytes of a tensor from `skipped` on.
+  /// Fills `to` with the bytes of a tensor after the first `skipped`.
   Status read(const Tensor& tensor, uint64_t skipped, std::span<std::byte> to);
 
  private:

@@ -19,7 +19,7 @@ SizeUnit unit_below(double bytes, double limit) {
   return *std::rbegin(kUnits);
 }
 
-/// Returns how many digits show three of a number, or four zeros of a very small one.
+/// Returns how many decimals show three digits of a number, at most three.
 int digits_for(double number) {
   int digits = 0;
   for (double limit = 100; digits < 3 && number < limit; limit /= 10) digits++;

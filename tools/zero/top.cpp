@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// zero top: what the ranks of a job do now, from the traces that they are writing.
+// Implements zero top: shows what the ranks of a job do now, from the traces that they are writing.
 #include <poll.h>
 #include <signal.h>
 #include <unistd.h>
@@ -50,7 +50,7 @@ Result<std::string> find_directory(const std::string& given) {
                                                             : Result<std::string>(given);
 }
 
-/// The files of a job, and of the one that takes its place.
+/// The trace files of a job, and of a job that replaces it.
 class Job {
  public:
   explicit Job(std::string directory) : directory_(std::move(directory)) {}
@@ -62,12 +62,12 @@ class Job {
   }
   bool ended() const { return std::ranges::all_of(files_, &TraceFile::ended); }
 
-  /// Returns what the ranks have done since the last look.
+  /// Returns what the ranks have done since the previous call.
   Result<GroupSums> look() {
     std::vector<TraceFile> there = ZERO_TRY(open_traces(directory_));
     for (TraceFile& file : there) {
       const auto known = std::ranges::find_if(files_, [&](auto& one) { return one.same_as(file); });
-      if (known != files_.end()) file = std::move(*known);  // goes on where it was
+      if (known != files_.end()) file = std::move(*known);  // continues where it was
     }
     files_ = std::move(there);
     GroupSums groups;
@@ -78,7 +78,7 @@ class Job {
         sum.add(event, file.rank());
         return Status();
       }));
-      // Time goes on from where the last look ended.
+      // Time continues from the end of the previous look.
       if (sum.end == 0) continue;
       if (before > 0) sum.begin = before;
       before = sum.end;
@@ -96,7 +96,7 @@ std::string per_step(double time, int64_t steps) {
   return seconds_text(time / static_cast<double>(std::max<int64_t>(steps, 1)));
 }
 
-/// Returns a sentence on who waits for whom.
+/// Returns a sentence that says which rank the others wait for.
 std::string waiting_text(const RankSums& ranks, int64_t steps) {
   if (std::ranges::all_of(ranks, [](const auto& of) { return of.second.end == 0; }))
     return "nothing has ended since the last update: one rank may hold up the others";
@@ -125,7 +125,7 @@ void add_group(Rows& rows, const std::string& group, const RankSums& ranks) {
   }
 }
 
-/// Shows tables one over the other on a terminal, one below the other elsewhere.
+/// Shows each table over the previous one on a terminal, and below it elsewhere.
 class Screen {
  public:
   void show(const GroupSums& groups) {
@@ -146,7 +146,7 @@ class Screen {
 
  private:
   const bool on_terminal_ = isatty(STDOUT_FILENO) == 1;
-  size_t shown_ = 0;  // lines
+  size_t shown_ = 0;  // lines of the latest table
 };
 
 }  // namespace

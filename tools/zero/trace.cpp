@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// zero trace merge: one file of all ranks' events, and what they say in sum.
+// Implements zero trace merge: writes one file of all ranks' events, and prints their totals.
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -18,11 +18,11 @@ namespace zero::tool {
 namespace {
 
 constexpr std::string_view kHead = "[\n", kBetween = ",\n", kTail = "\n]\n";
-constexpr size_t kMostWaits = 3;         // that fit a line
+constexpr size_t kMostWaits = 3;         // that fit into a line
 constexpr int32_t kGroupPids = 100'000;  // more than a comm can have ranks
 
-/// Returns a line with a process number that no other comm's rank has: viewers show each number by
-/// itself.
+/// Returns a line with a process ID that no rank of another comm has, because viewers group events
+/// by process ID.
 std::string renumbered(std::string_view line, const TraceFile& file, int32_t group) {
   std::string own(line);
   const std::string before = text("\"pid\":", file.rank(), ",");
@@ -31,7 +31,7 @@ std::string renumbered(std::string_view line, const TraceFile& file, int32_t gro
   return own;
 }
 
-/// Calls take(line) for each event of all files, as it stands in the one file.
+/// Calls take(line) for each event of all files, in its form in the merged file.
 Status for_each_line(std::vector<TraceFile>& files, GroupSums* sums,
                      const std::function<Status(std::string_view)>& take) {
   int32_t group = 0;
@@ -47,7 +47,7 @@ Status for_each_line(std::vector<TraceFile>& files, GroupSums* sums,
   return {};
 }
 
-/// Writes what has been read so far.
+/// Writes the events that have been read so far.
 Status write(std::vector<TraceFile>& files, const Request& request, uint64_t bytes) {
   const auto file = ZERO_TRY(OutputFile::create(request.other, request.replace, bytes));
   std::string_view before = kHead;
@@ -60,7 +60,7 @@ Status write(std::vector<TraceFile>& files, const Request& request, uint64_t byt
   return file->publish();
 }
 
-/// Names the ranks that were waited for longest.
+/// Names the ranks for which this one waited longest.
 std::string waits_text(const RankSum& sum, int32_t own) {
   std::vector<std::pair<double, int64_t>> waits;
   for (const auto& [rank, time] : sum.waits)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words of an event of a trace, which may be anything that JSON is.
+// Reads fields of a trace event, which may be any JSON.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace zero::tool {
 
-/// Returns what an object has under a key, or `otherwise` if that is of another kind.
+/// Returns the value of a key of an object, or `otherwise` if it is missing or has another type.
 template <class T>
 T field(const Json& object, const char* key, T otherwise) {
   const auto found = object.find(key);

@@ -22,7 +22,7 @@ Status not_a_trace(const std::string& path, std::string_view why) {
   return Status(ZERO_ERR_ARGUMENT, text("'", path, "' is not a libzero trace: ", why));
 }
 
-/// Returns 0 where there is no file. To open a pipe would wait for its writer.
+/// Returns 0 if there is no regular file. Opening a pipe would wait for its writer.
 uint64_t inode_of(const std::string& path) {
   struct stat info {};
   return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) ? info.st_ino : 0;
@@ -36,14 +36,14 @@ Result<TraceFile> TraceFile::open(const std::string& path) {
   TraceFile file;
   file.path_ = path;
   file.line_.resize(kLongestLine + 1);
-  do {  // again if a job has put a new one there meanwhile
+  do {  // again if a job has replaced the file meanwhile
     file.inode_ = inode_of(path);
     if (file.inode_ == 0) return not_a_trace(path, "it is not a file, or was removed");
     file.in_ = std::ifstream(path, std::ios::binary);
     if (!file.in_) return Status(ZERO_ERR_SYSTEM, text("'", path, "': ", errno_text(errno)));
   } while (inode_of(path) != file.inode_);
   bool found = false;
-  // What says whose file it is stands in front of all events.
+  // The line that says whose file it is precedes all events.
   while (!found) {
     const std::string_view line = ZERO_TRY(file.next_line());
     if (line.empty()) return not_a_trace(path, "it does not name its rank");
@@ -73,14 +73,14 @@ void TraceFile::rewind() {
   ended_ = false;
 }
 
-/// Goes on behind the last event, where the next write begins.
+/// Continues after the last event, where the next write begins.
 void TraceFile::resume() {
   in_.clear();
   in_.seekg(at_);
   next_ = at_;
 }
 
-/// Returns the next event that is there as a whole, without the comma, or "".
+/// Returns the next complete event without its comma, or "".
 Result<std::string_view> TraceFile::next_line() {
   while (limit_ < 0 || at_ < limit_) {
     in_.getline(line_.data(), static_cast<std::streamsize>(line_.size()));
@@ -133,7 +133,7 @@ Result<std::vector<TraceFile>> open_traces(const std::string& directory) {
   if (all.empty())
     return wrong_state("'", directory,
                        "' has no traces: ZERO_TRACE and zero_trace_start write them");
-  // A job of other size leaves the files of the ranks that this one lacks.
+  // A job with another number of ranks leaves the files of ranks that the new job lacks.
   std::map<std::string, int32_t> worlds;
   for (const TraceFile& file : all)
     if (file.rank() == 0) worlds[file.group()] = file.world();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of zero_trace_start in one directory, which may still grow.
+// Reads the files of zero_trace_start in one directory, which may still grow.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace zero::tool {
 
-/// One rank's file. Only whole lines of it are read.
+/// One rank's file. Only whole lines are read.
 class TraceFile {
  public:
   static Result<TraceFile> open(const std::string& path);
@@ -24,19 +24,19 @@ class TraceFile {
   const std::string& group() const { return group_; }
   int32_t rank() const { return rank_; }
   int32_t world() const { return world_; }
-  /// True once its end has been read, or if its writer died.
+  /// Returns true if its end has been read, or if its writer has died.
   bool ended() const;
-  /// True if both are the same file, and not one that took the place of the other.
+  /// Returns true if both are the same file, rather than one that has replaced the other.
   bool same_as(const TraceFile& other) const {
     return path_ == other.path_ && inode_ == other.inode_;
   }
 
   using Take = std::function<Status(std::string_view line, const Json& event)>;
-  /// Reads what has come since. A line has no comma and no end.
+  /// Reads the events that were added since the last call. A line has no comma and no line end.
   Status read(const Take& take);
-  /// Passes over what is there.
+  /// Skips the events that are there.
   Status skip();
-  /// Begins from the start again, and reads as far as before.
+  /// Goes back to the start, and limits reading to the events that have been read.
   void rewind();
 
  private:
@@ -48,15 +48,15 @@ class TraceFile {
   int32_t rank_ = 0, world_ = 0;
   uint64_t inode_ = 0;
   std::ifstream in_;
-  std::streamoff at_ = 0, next_ = 0, limit_ = -1;  // behind the last event, line; -1: none
+  std::streamoff at_ = 0, next_ = 0, limit_ = -1;  // after the last event, line; -1: no limit
   bool ended_ = false;
 };
 
-/// True for what a trace's file is called.
+/// Returns true if the file name is that of a trace.
 bool names_trace(const std::filesystem::path& path);
 
-/// Returns the files of a directory, in the order of groups and ranks, without what another job of
-/// another size left there.
+/// Returns the files of a directory, sorted by group and rank, without those that a job of another
+/// size left there.
 Result<std::vector<TraceFile>> open_traces(const std::string& directory);
 
 }  // namespace zero::tool

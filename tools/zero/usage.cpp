@@ -9,9 +9,9 @@
 namespace zero::tool {
 namespace {
 
-constexpr size_t kLongestWord = 64;  // longer ones are compared with nothing
+constexpr size_t kLongestWord = 64;  // longer ones are not compared
 
-/// Returns how many letters must be added, left out, changed or swapped with the next one.
+/// Returns how many letters must be added, removed, changed or swapped with the next one.
 size_t distance(std::string_view one, std::string_view other) {
   std::vector<std::vector<size_t>> d(one.size() + 1, std::vector<size_t>(other.size() + 1));
   for (size_t i = 0; i <= one.size(); i++) {
@@ -54,10 +54,10 @@ bool is_option(std::string_view word) { return word.size() > 2 && word.starts_wi
 
 std::string nearest(std::string_view given, const Words& known) {
   std::string best;
-  size_t least = (given.size() + 2) / 3 + 1;  // a slip for each three letters
+  size_t least = (given.size() + 2) / 3 + 1;  // one mistake for every three letters
   if (given.size() > kLongestWord) return best;
   for (const std::string& word : known) {
-    // A word that was not finished is as near as one with a slip.
+    // An unfinished word is as near as a word with one mistake.
     const bool begun = given.size() > 1 && given != "--" && word.starts_with(given);
     const size_t far = begun ? 1 : distance(given, word);
     if (far >= least) continue;

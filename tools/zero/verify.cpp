@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// zero verify: some threads take ranges of blocks in their order, so that one reads while another
-// computes checksums.
+// Implements zero verify: several threads take consecutive ranges of blocks, so that one thread
+// reads while another computes checksums.
 #include <algorithm>
 #include <atomic>
 #include <chrono>

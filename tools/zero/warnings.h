@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the library warns of while a command runs.
+// Handles the library's warnings while a command runs.
 #pragma once
 
 #include <string>
@@ -7,10 +7,10 @@
 
 namespace zero::tool {
 
-/// From now on each warning is a line on the error stream.
+/// Prints each warning from now on as a line on the error stream.
 void print_warnings();
 
-/// Keeps warnings until it ends. One at a time, and while no thread runs.
+/// Keeps warnings during its lifetime. Only one may exist at a time, while no other thread runs.
 class HeldWarnings {
  public:
   HeldWarnings();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options of other launchers that people type by habit.
+// Knows options of other launchers that people type by habit.
 #pragma once
 
 #include <string>
@@ -11,14 +11,14 @@ namespace zero_run {
 struct TypedOption {
   explicit TypedOption(std::string_view typed);
 
-  std::string name;  // without dashes in front
+  std::string name;  // without leading dashes
   std::string_view value;
   bool has_value = false;
 };
 
-/// True if its value is the number of ranks.
+/// Returns true if the option's value is the number of ranks.
 bool counts_ranks(std::string_view name);
-/// True if it asks for what zero-run does anyway.
+/// Returns true if the option asks for what zero-run does anyway.
 bool asks_for_nothing(std::string_view name);
 
 struct Habit {
@@ -27,7 +27,7 @@ struct Habit {
   const char* words;          // what zero-run does instead, and what to do
 };
 
-/// nullptr if no other launcher is known to have it.
+/// Returns nullptr if no other known launcher has the option.
 const Habit* find_habit(std::string_view name);
 
 }  // namespace zero_run

@@ -17,14 +17,14 @@
 namespace zero_run {
 namespace {
 
-constexpr int64_t kOthersMs = 2000;     // after a failure, for the others to end by themselves
+constexpr int64_t kOthersMs = 2000;     // after a failure, for the other ranks to end on their own
 constexpr int64_t kInterruptMs = 5000;  // the same after SIGINT
 constexpr int64_t kTerminateMs = 5000;  // from SIGTERM to SIGKILL
-constexpr int64_t kLeftoversMs = 2000;  // for what ranks started and left behind
-constexpr int64_t kLookAgainMs = 1000;  // for what no descriptor tells: being in the foreground
+constexpr int64_t kLeftoversMs = 2000;  // for processes that ranks have left behind
+constexpr int64_t kLookAgainMs = 1000;  // for what no descriptor reports: a move to the foreground
 
-// How much a rank's end counts for the exit code. A death counts before an exit: survivors of a
-// death fail by themselves soon after, and may be seen first.
+// How much a rank's end counts for the exit code. A death counts more than an exit, because ranks
+// that survive a death soon fail on their own, and their ends may be noticed first.
 enum Weight { kSuccess, kToldToEnd, kSignalPassedOn, kFailedExit, kKilled };
 
 std::string ending(size_t rank, pid_t pid, int code, int number) {
@@ -34,7 +34,7 @@ std::string ending(size_t rank, pid_t pid, int code, int number) {
   return who + "was killed by signal " + std::to_string(number) + " (" + strsignal(number) + ")";
 }
 
-/// What a rank that could not be executed wrote, else 0.
+/// Returns the error that a rank wrote because it could not be executed, or 0.
 int exec_error(const Pipe& failure) {
   close(failure.write_end);
   int error = 0;
@@ -44,7 +44,7 @@ int exec_error(const Pipe& failure) {
   return error;
 }
 
-/// torchrun takes scripts without their interpreter.
+/// torchrun accepts scripts without their interpreter.
 std::string hint(const std::string& program) {
   return program.ends_with(".py") ? "; use python3 " + program : "";
 }
@@ -83,7 +83,7 @@ int Job::start(int rank) {
   Pipe out{-1, STDOUT_FILENO}, err{-1, STDERR_FILENO};
   if (options_.prefix) {
     out = make_stream(out_, prefix.size());
-    // One terminal for both, as without zero-run, keeps their order.
+    // One terminal for both streams keeps their order, as without zero-run.
     const bool shared = one_destination_ && isatty(out.write_end);
     err = shared ? Pipe{-1, out.write_end} : make_stream(errors(), prefix.size());
   }
@@ -95,7 +95,7 @@ int Job::start(int rank) {
   if (pid == 0) {
     become(rank, parent, input.read_end, out.write_end, err.write_end, failure.write_end);
   }
-  setpgid(pid, pid);  // here and there: whoever comes first
+  setpgid(pid, pid);  // the parent and the child both call this, whichever is first
   guard_.watch(pid);
   ranks_.push_back({.pid = pid});
 
@@ -108,7 +108,7 @@ int Job::start(int rank) {
   return exec_error(failure);
 }
 
-/// For a rank to write to: a terminal if lines go to one, else a pipe.
+/// Returns a stream for a rank to write to: a terminal if its lines go to one, or else a pipe.
 Pipe Job::make_stream(Lines& lines, size_t prefix_length) const {
   const int fd = lines.output().fd();
   const Pipe terminal = isatty(fd) ? make_terminal(fd, prefix_length) : Pipe{};
@@ -122,11 +122,11 @@ void Job::read_from(const Pipe& stream, int id, const std::string& prefix, Lines
   sources_.emplace_back(stream.read_end, id, prefix, &lines);
 }
 
-/// In the rank's process.
+/// Runs in the rank's process.
 void Job::become(int rank, pid_t parent, int input, int out, int err, int failure) const {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(kSystem);  // it died before it could matter
+  if (getppid() != parent) _exit(kSystem);  // the parent died before the prctl
   signals_.restore();
   if (rank > 0) input = open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (input >= 0) dup2(input, STDIN_FILENO);
@@ -139,7 +139,7 @@ void Job::become(int rank, pid_t parent, int input, int out, int err, int failur
   setenv("ZERO_WORLD_SIZE", world.c_str(), 1);
   setenv("ZERO_LOCAL_WORLD_SIZE", world.c_str(), 1);
   setenv("ZERO_JOB", name_.c_str(), 1);
-  setenv("PYTHONUNBUFFERED", "1", 0);  // its prints would wait for 8 KiB in a pipe
+  setenv("PYTHONUNBUFFERED", "1", 0);  // otherwise prints wait for 8 KiB in a pipe
   execvp(options_.program[0], options_.program);
   const int error = errno;
   if (write(failure, &error, sizeof error) < 0) _exit(kSystem);
@@ -167,7 +167,7 @@ int64_t Job::wait_ms() const {
   return std::clamp<int64_t>(deadline_ - now_ms(), 0, kLookAgainMs);
 }
 
-/// Wait until something happens, and move input and output.
+/// Waits until something happens, and moves input and output.
 void Job::move_bytes(int64_t wait_ms) {
   Output& out = out_.output();
   Output& err = err_.output();
@@ -191,21 +191,21 @@ void Job::move_bytes(int64_t wait_ms) {
   read_sources(fds.data() + first_source);
 }
 
-/// What polled says is there, then what has waited long enough.
+/// Reads the sources that poll reported. Then shows what has waited long enough.
 void Job::read_sources(const pollfd* polled) {
   const int64_t now = now_ms();
   for (size_t i = 0; i < sources_.size(); ++i) {
     LineSource& source = sources_[i];
     if (polled[i].revents != 0) source.read_some(now);
     if (polled[i].fd >= 0) source.show_if_due(now);
-    // The reader has gone: the rank's next write fails as it would without zero-run.
+    // The reader of the output has gone. The rank's next write fails, as it would without zero-run.
     if (source.lines()->output().broken()) source.close();
   }
   out_.draw_if_due(now);
   err_.draw_if_due(now);
 }
 
-/// The terminal's cursor has gone to a new line without us.
+/// The terminal's cursor has moved to a new line, but zero-run did not move it.
 void Job::lose_place() {
   for (Lines* lines : {&out_, &err_}) {
     if (same_destination(STDIN_FILENO, lines->output().fd())) lines->lose_place();
@@ -237,7 +237,7 @@ void Job::take_signal(int number) {
   }
   passed_on_.push_back(number);
   signal_all(number);
-  // The others have no deadline: who sends SIGTERM knows how long a last checkpoint may take.
+  // SIGTERM and the others set no deadline: the sender knows how long a last checkpoint may take.
   if (number == SIGINT && deadline_ == 0) deadline_ = now_ms() + kInterruptMs;
 }
 
@@ -274,7 +274,7 @@ int Job::weigh(const Rank& rank) const {
   return passed_on(rank.signal) ? kSignalPassedOn : kKilled;
 }
 
-/// A failure, if it is one, sets a deadline for the others.
+/// Sets a deadline for the other ranks if this rank has failed.
 void Job::judge(const Rank& rank) {
   if (rank.weight < kFailedExit || (failed_ && rank.weight < kKilled)) return;
   failed_ = true;
@@ -291,7 +291,7 @@ void Job::press_on() {
   terminated_ = true;
   deadline_ = now_ms() + kTerminateMs;
   end_all(SIGTERM);
-  signal_all(SIGCONT);  // one that is stopped would not notice
+  signal_all(SIGCONT);  // a stopped rank would not notice
 }
 
 bool Job::passed_on(int number) const {
@@ -313,7 +313,7 @@ void Job::end_all(int number) {
 
 // ---- Ending.
 
-/// All ranks have ended. What they have started gets a moment to do so too.
+/// Runs after all ranks have ended. Gives the processes that they have started a moment to end.
 void Job::end_leftovers() {
   for (const Rank& rank : ranks_) {
     while (waitpid(rank.pid, nullptr, 0) < 0 && errno == EINTR) {
@@ -333,7 +333,7 @@ void Job::end_leftovers() {
     break;
   }
   waited_for_ = true;
-  // What is in the pipes is all there will be, but for processes that have left their group.
+  // The pipes get no more data, except from processes that have left their group.
   for (LineSource& source : sources_) {
     while (source.fd() >= 0 && source.read_some(now_ms())) {
     }
@@ -341,7 +341,7 @@ void Job::end_leftovers() {
   }
 }
 
-/// Until it is written, or nobody reads it and somebody wants an end.
+/// Writes all output, until nobody reads it and a signal asks for an end.
 void Job::flush() {
   const size_t signals = passed_on_.size();
   while ((out_.output().pending() || err_.output().pending()) && passed_on_.size() == signals) {
@@ -355,7 +355,7 @@ int Job::exit_code() const {
     return a.weight != b.weight ? a.weight < b.weight : a.order > b.order;
   };
   const Rank& culprit = *std::max_element(ranks_.begin(), ranks_.end(), less);
-  // Only after SIGINT does nobody weigh more.
+  // No rank weighs more than that only after SIGINT.
   if (culprit.weight == kToldToEnd) return 128 + SIGINT;
   return culprit.signal != 0 ? 128 + culprit.signal : culprit.code;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranks of one job, from start to end. Each leads a process group of its own, so that a signal
-// reaches it once, and with it whatever it has started.
+// Runs the ranks of one job from start to end. Each rank leads its own process group, so that a
+// signal reaches it once, together with everything that it has started.
 #pragma once
 
 #include <sys/types.h>
@@ -24,17 +24,17 @@ class Job {
 
  private:
   struct Rank {
-    pid_t pid = -1;  // and its group; reaped last of all, so that the number stays its own
+    pid_t pid = -1;  // also of its group; reaped last, so that the number is not reused
     bool ended = false;
-    bool told_to_end = false;  // by us, before it did
+    bool told_to_end = false;  // by zero-run, before it ended
     int code = 0;              // exit code
-    int signal = 0;            // or what killed it
-    int order = 0;             // of ending: 1, 2, ...
+    int signal = 0;            // or the signal that killed it
+    int order = 0;             // position in the order of ending: 1, 2, ...
     int weight = 0;            // how much this end counts for the exit code; 0: not at all
   };
 
   // Starting.
-  int start(int rank);  // 0 or the errno of exec
+  int start(int rank);  // returns 0 or the errno of exec
   Pipe make_stream(Lines& lines, size_t prefix_length) const;
   void read_from(const Pipe& stream, int id, const std::string& prefix, Lines& lines);
   [[noreturn]] void become(int rank, pid_t parent, int input, int out, int err, int failure) const;
@@ -63,7 +63,7 @@ class Job {
   bool passed_on(int number) const;
   void signal_all(int number) const;
   void end_all(int number);
-  /// Where stderr goes: with stdout if both end in one place.
+  /// Returns the lines for stderr, which are those of stdout if both end in one place.
   Lines& errors() { return one_destination_ ? out_ : err_; }
   void say(const std::string& line) { errors().add(-1, "zero-run: ", line + '\n'); }
 
@@ -82,7 +82,7 @@ class Job {
   bool child_ended_ = true;
   bool failed_ = false;
   bool terminated_ = false;
-  bool waited_for_ = false;  // the groups' numbers may be others' now
+  bool waited_for_ = false;  // other processes may have the groups' numbers now
 };
 
 }  // namespace zero_run

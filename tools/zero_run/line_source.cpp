@@ -11,15 +11,15 @@
 namespace zero_run {
 namespace {
 
-constexpr size_t kLongestLine = 16 << 20;  // longer ones are cut: memory is not for ranks to fill
-constexpr int64_t kUnfinishedMs = 100;     // the end of a line mostly follows at once
+constexpr size_t kLongestLine = 16 << 20;  // longer ones are cut, to limit the memory used
+constexpr int64_t kUnfinishedMs = 100;     // the end of a line usually follows at once
 constexpr int64_t kLongWriteMs = 1000;     // a write longer than PIPE_BUF may be half done
 
-/// How much of text can be shown: whole lines, and what a '\r' overwrites. None ends before `from`.
+/// Returns the length that can be shown, which ends at a line end or before a '\r', or 0.
 size_t finished(std::string_view text, size_t from) {
   const std::string_view fresh = text.substr(from);
   const size_t end = fresh.rfind('\n');
-  // A '\r' that comes last may belong to a line end.
+  // A '\r' at the end may belong to a line end.
   const size_t back = fresh.substr(0, fresh.size() - 1).rfind('\r');
   return std::max(end == fresh.npos ? 0 : from + end + 1, back == fresh.npos ? 0 : from + back);
 }
@@ -30,7 +30,7 @@ bool LineSource::read_some(int64_t now_ms) {
   char bytes[65536];
   const ssize_t count = read(fd_, bytes, sizeof bytes);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  if (count <= 0) {  // a pty that nobody has open any more answers EIO
+  if (count <= 0) {  // a pty that nobody has open any more returns EIO
     close();
     return false;
   }
@@ -49,7 +49,7 @@ bool LineSource::read_some(int64_t now_ms) {
 }
 
 int64_t LineSource::due_ms() const {
-  // While the reader lags, the rest of the line may have come and not been read.
+  // If the reader lags, the rest of the line may have been written and not read.
   if (waiting_.empty() || lines_->output().full()) return Lines::kNever;
   return due_ms_;
 }

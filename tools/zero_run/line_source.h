@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One stream of one rank, cut into pieces that can be shown.
+// Reads one stream of one rank, and cuts it into pieces that can be shown.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,12 @@ class LineSource {
   int fd() const { return fd_; }  // -1 after its end
   Lines* lines() const { return lines_; }
   const std::string& prefix() const { return prefix_; }
-  /// Read what is there; false if that is nothing for now.
+  /// Reads what is available. Returns false if there is nothing now.
   bool read_some(int64_t now_ms);
-  /// When what has no end has waited for it long enough; Lines::kNever if nothing waits.
+  /// Returns when an unfinished line has waited long enough, or Lines::kNever if nothing waits.
   int64_t due_ms() const;
   void show_if_due(int64_t now_ms);
-  /// The last line may lack its end.
+  /// Closes the stream. Its last line may lack its end.
   void close();
 
  private:
@@ -33,7 +33,7 @@ class LineSource {
   std::string prefix_;
   Lines* lines_;
   std::string waiting_;
-  int64_t due_ms_ = 0;  // for what is waiting
+  int64_t due_ms_ = 0;  // for the bytes in waiting_
 };
 
 }  // namespace zero_run

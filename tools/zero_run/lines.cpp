@@ -19,7 +19,7 @@ bool moves_its_cursor(int fd) {
   return isatty(fd) && kind != nullptr && *kind != '\0' && strcmp(kind, "dumb") != 0;
 }
 
-/// In the background, where the cursor is the foreground's; a terminal of no session has none.
+/// Returns true if the foreground group is another. A terminal without a session has none.
 bool in_background(int fd) {
   const pid_t foreground = tcgetpgrp(fd);
   return foreground >= 0 && foreground != getpgrp();
@@ -33,7 +33,7 @@ winsize window(int fd) {
   return size;
 }
 
-/// The length of the escape sequence that text begins with.
+/// Returns the length of the escape sequence with which a text begins.
 size_t escape_length(std::string_view text) {
   if (text.size() < 2) return text.size();
   if (text[1] == ']') {  // until BEL or ESC
@@ -46,7 +46,7 @@ size_t escape_length(std::string_view text) {
   return std::min(end + 1, text.size());
 }
 
-/// Text as it may stand in one row: of escape sequences colours alone are left.
+/// Returns a text that fits into one row. Of escape sequences, only colours are kept.
 std::string one_row(std::string_view text) {
   std::string row;
   bool colours = false;
@@ -61,7 +61,7 @@ std::string one_row(std::string_view text) {
   return colours ? row + "\033[0m" : row;
 }
 
-/// Characters of UTF-8, without escape sequences.
+/// Returns the number of UTF-8 characters, without escape sequences.
 size_t width(std::string_view text) {
   size_t count = 0;
   while (!text.empty()) {
@@ -93,7 +93,7 @@ void Lines::add_piece(int id, const std::string& prefix, std::string_view piece)
   if (piece.back() == '\n') open_ = {};
 }
 
-/// Add to line what piece has, and return what shows it where line is under the cursor.
+/// Adds a piece to a line. Returns the bytes that show it if the cursor is on the line.
 std::string Lines::append(Line& line, std::string_view piece) {
   std::string shown;
   while (!piece.empty()) {
@@ -115,7 +115,7 @@ std::string Lines::append(Line& line, std::string_view piece) {
   return shown;
 }
 
-/// Another stream is going to write: the open line becomes a row, or ends.
+/// Runs before another stream writes. The open line becomes a row, or ends.
 void Lines::make_way() {
   const bool fits = width(open_.prefix) + width(open_.text) <= window(output_.fd()).ws_col;
   if (open_.begun && terminal_ && fits && !in_background(output_.fd())) {
@@ -139,7 +139,7 @@ void Lines::add_to_row(int id, const std::string& prefix, std::string_view piece
   if (piece.back() == '\n' || rows_[row].text.size() > kLongestRow) finish_row(row);
 }
 
-/// It goes above the rows, for good.
+/// Writes the row as a finished line above the other rows.
 void Lines::finish_row(size_t row) {
   erase_rows();
   output_.add(rows_[row].prefix + rows_[row].text + '\n');
@@ -172,14 +172,14 @@ void Lines::lose_place() {
 
 int64_t Lines::due_ms() const {
   if (!changed_) return kNever;
-  return drawn_ == 0 ? 0 : draw_ms_;  // erased rows come back at once
+  return drawn_ == 0 ? 0 : draw_ms_;  // erased rows are drawn again at once
 }
 
 void Lines::draw_if_due(int64_t now_ms) {
   if (due_ms() > now_ms) return;
   erase_rows();
   const size_t most = std::max(window(output_.fd()).ws_row - 1, 1);
-  std::string text = "\033[?7l";  // what is too long is cut off, not wrapped
+  std::string text = "\033[?7l";  // rows that are too long are cut off, not wrapped
   for (; drawn_ < std::min(rows_.size(), most); ++drawn_) {
     if (drawn_ > 0) text += '\n';
     text += rows_[drawn_].prefix + one_row(rows_[drawn_].text);

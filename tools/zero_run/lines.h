@@ -23,14 +23,14 @@ class Lines {
   Output& output() { return output_; }
   const Output& output() const { return output_; }
 
-  /// What stream `id` wrote: finished lines, then perhaps a part of one. Rows are sorted by id.
+  /// Adds what stream `id` wrote: finished lines, and perhaps a part of one. Sorts rows by id.
   void add(int id, const std::string& prefix, std::string_view bytes);
-  /// Nothing follows on the unfinished line of stream `id`.
+  /// Ends the unfinished line of stream `id`, to which nothing follows.
   void end(int id);
-  /// Something else moved the terminal's cursor to the start of a line.
+  /// Must be called when something else has moved the terminal's cursor to the start of a line.
   void lose_place();
 
-  /// When rows have to be drawn again; kNever if they are up to date.
+  /// Returns when rows must be drawn again, or kNever if they are up to date.
   int64_t due_ms() const;
   void draw_if_due(int64_t now_ms);
 
@@ -42,7 +42,7 @@ class Lines {
     std::string prefix;
     std::string text;       // since the last '\r'
     bool begun = false;     // its prefix has been written
-    bool returned = false;  // what follows overwrites text
+    bool returned = false;  // the next text overwrites this one
   };
 
   void add_piece(int id, const std::string& prefix, std::string_view piece);
@@ -53,12 +53,12 @@ class Lines {
   static std::string append(Line& line, std::string_view piece);
 
   Output output_;
-  const bool terminal_;     // that can move its cursor
-  Line open_;               // the cursor is at its end, if id >= 0; then there are no rows
+  const bool terminal_;     // can move its cursor
+  Line open_;               // if id >= 0, the cursor is at its end and there are no rows
   std::vector<Line> rows_;  // unfinished lines, by id
-  size_t drawn_ = 0;        // how many rows are on the terminal, the cursor in the last one
+  size_t drawn_ = 0;        // how many rows are on the terminal; the cursor is in the last one
   bool changed_ = false;    // rows differ from what is on the terminal
-  int64_t draw_ms_ = 0;     // not before
+  int64_t draw_ms_ = 0;     // the earliest time of the next drawing
 };
 
 }  // namespace zero_run

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// zero-run: start the ranks of one host, and end them together.
+// zero-run starts the ranks of one host, and ends them together.
 #include "job.h"
 #include "options.h"
 #include "process.h"

@@ -76,7 +76,7 @@ int parse_ranks(std::string_view text) {
   return ranks;
 }
 
-/// Takes the option at next, with its value, and returns where that ends.
+/// Takes the option at `next` with its value, and returns where that ends.
 char** take_option(char** next, Options& options) {
   const std::string typed = *next;
   const TypedOption option(*next);
@@ -108,7 +108,7 @@ std::string version() {
 Options parse_options(char** arguments) {
   Options options;
   char** next = arguments + 1;
-  // Options end at the program, whose own options are not ours.
+  // Options end at the program, which has its own options.
   for (; *next != nullptr && **next == '-'; ++next) {
     const std::string_view option = *next;
     if (option == "--") {

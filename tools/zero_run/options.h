@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line of zero-run, and what its exit codes mean.
+// Defines the command line of zero-run, and its exit codes.
 #pragma once
 
 namespace zero_run {
@@ -14,10 +14,10 @@ inline constexpr int kNotFound = 127;
 struct Options {
   int ranks = 0;
   bool prefix = true;
-  char** program = nullptr;  // and its arguments, ending with nullptr
+  char** program = nullptr;  // and its arguments; ends with nullptr
 };
 
-/// Exits after --help, --version and mistakes.
+/// Exits after --help, after --version and after mistakes.
 Options parse_options(char** arguments);
 
 }  // namespace zero_run

@@ -20,7 +20,7 @@ void Output::add(std::string_view bytes) {
 }
 
 void Output::write_some() {
-  // A pipe that polls as writable takes PIPE_BUF bytes. Whole lines, if one ends within them.
+  // A pipe that polls as writable takes PIPE_BUF bytes. Writes whole lines if one ends in them.
   std::string_view next = std::string_view(queue_).substr(written_, PIPE_BUF);
   const size_t last_end = next.rfind('\n');
   if (last_end != std::string_view::npos) next = next.substr(0, last_end + 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One of zero-run's own streams, written without ever blocking.
+// Writes one of zero-run's own streams without ever blocking.
 #pragma once
 
 #include <cstddef>
@@ -8,18 +8,18 @@
 
 namespace zero_run {
 
-/// Bytes are queued here and written when the stream takes them.
+/// Queues bytes, and writes them when the stream accepts them.
 class Output {
  public:
   explicit Output(int fd) : fd_(fd) {}
 
   int fd() const { return fd_; }
   bool pending() const { return !broken_ && queue_.size() > written_; }
-  bool broken() const { return broken_; }  // whoever read it has gone
+  bool broken() const { return broken_; }  // its reader has gone
   bool full() const;                       // ranks should wait until it is written
 
   void add(std::string_view bytes);
-  /// Write what cannot block, after poll said POLLOUT.
+  /// Writes what cannot block, after poll has reported POLLOUT.
   void write_some();
 
  private:
@@ -29,7 +29,7 @@ class Output {
   bool broken_ = false;
 };
 
-/// True if both streams end in the same place, as with 2>&1.
+/// Returns true if both streams end in the same place, as with 2>&1.
 bool same_destination(int one, int other);
 
 }  // namespace zero_run

@@ -20,7 +20,7 @@
 namespace zero_run {
 namespace {
 
-/// In the guard's process. The groups come one by one, then 0 if all is well.
+/// Runs in the guard's process. The groups arrive one by one, then 0 if all is well.
 void guard_until_end(int fd) {
   static pid_t groups[kMostRanks];
   int count = 0;
@@ -118,7 +118,7 @@ void Guard::start() {
 }
 
 void Guard::watch(pid_t group) {
-  // Without a guard, should something have killed it, the job is as good.
+  // If something has killed the guard, the job works without it.
   if (write(fd_, &group, sizeof group) < 0) return;
 }
 
@@ -130,7 +130,7 @@ void Guard::dismiss() {
 }
 
 Signals::Signals() {
-  signal(SIGCHLD, SIG_DFL);  // inherited as ignored, it would leave nothing to wait for
+  signal(SIGCHLD, SIG_DFL);  // if it were inherited as ignored, there would be nothing to wait for
   old_pipe_ = signal(SIGPIPE, SIG_IGN);
   sigset_t watched;
   sigemptyset(&watched);
@@ -138,7 +138,7 @@ Signals::Signals() {
        {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCHLD, SIGWINCH}) {
     struct sigaction action;
     sigaction(number, nullptr, &action);
-    // Whoever has one ignored, as nohup does, means the ranks as well.
+    // A caller that ignores one, as nohup does, means the ranks as well.
     if (action.sa_handler != SIG_IGN) sigaddset(&watched, number);
   }
   sigprocmask(SIG_BLOCK, &watched, &old_mask_);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What zero-run needs of the system: pipes, signals, the terminal's input, and a process that
+// Wraps what zero-run needs of the system: pipes, signals, the terminal's input, and a process that
 // outlives it.
 #pragma once
 
@@ -14,10 +14,10 @@ namespace zero_run {
 
 int64_t now_ms();
 
-/// Say what the system refused, and exit; the guard then ends what runs.
+/// Prints what the system refused, and exits. The guard then ends all running ranks.
 [[noreturn]] void give_up(const char* what);
 
-/// Descriptors 0 to 2 are open afterwards, or a pipe would become a standard stream.
+/// Opens descriptors 0 to 2 if they are closed. Otherwise a pipe could become a standard stream.
 void open_standard_streams();
 
 struct Pipe {
@@ -25,21 +25,21 @@ struct Pipe {
   int write_end = -1;
 };
 
-/// Ranks get neither end, except by dup2.
+/// Returns a pipe. Ranks get neither end, except by dup2.
 Pipe make_pipe();
 void do_not_block(int fd);
 
-/// A terminal of the size of `like`, less `taken` columns, that changes no byte: read_end is
-/// zero-run's, write_end a rank's. Both are -1 if the system gives none.
+/// Makes a terminal that has the size of `like` less `taken` columns and changes no byte: read_end
+/// is zero-run's, write_end a rank's. Both are -1 if the system has none.
 Pipe make_terminal(int like, size_t taken);
-/// Give terminal `to` the size of `like`, less `taken` columns; nothing if either is none.
+/// Gives terminal `to` the size of `like` less `taken` columns. Does nothing if one is missing.
 void set_size(int to, int like, size_t taken);
 
-/// Of a job: no other has it.
+/// Returns a name for a job, which no other job has.
 std::string random_name();
 
-/// Ends all ranks' groups when zero-run has gone without a word, as by SIGKILL: a rank itself dies
-/// with it anyway, what the rank has started would not.
+/// Ends all ranks' groups if zero-run dies without ending them, as by SIGKILL. A rank itself then
+/// dies as well, but the processes that it has started do not.
 class Guard {
  public:
   void start();
@@ -51,13 +51,13 @@ class Guard {
   int fd_ = -1;
 };
 
-/// The signals that zero-run reads instead of being hit by them, and the state before for ranks.
+/// Lets zero-run read signals instead of being hit by them. Restores the previous state for ranks.
 class Signals {
  public:
   Signals();
   void restore() const;
   int fd() const { return fd_; }
-  /// The next that has come, or 0.
+  /// Returns the next signal that has arrived, or 0.
   int next() const;
 
  private:
@@ -66,13 +66,13 @@ class Signals {
   sighandler_t old_pipe_ = nullptr;
 };
 
-/// Rank 0's input from a terminal, where only the foreground group may read, which is zero-run's.
+/// Passes a terminal's input to rank 0, because only the foreground group, zero-run's, may read it.
 class TerminalInput {
  public:
   void start(int to_rank);
-  /// What to poll for; fd -1 for nothing.
+  /// Returns what to poll for; fd is -1 for nothing.
   pollfd interest() const;
-  /// True if the terminal has shown a typed line end.
+  /// Returns true if the terminal has shown a typed line end.
   bool move_some();
 
  private:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Completion of zero for bash; where zero has nothing to offer, bash completes names of files.
+# Completes zero in bash. Where zero has nothing to offer, bash completes file names.
 _zero() {
   local IFS=$'\n'
   # shellcheck disable=SC2207  # a line each

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Completion of zero for fish; where zero has nothing to offer, names of files.
+# Completes zero in fish. Where zero has nothing to offer, this completes file names.
 function __zero_complete
     set -l words (commandline -opc)
     set -l begun (commandline -ct)

@@ -1,6 +1,6 @@
 #compdef zero
 # SPDX-License-Identifier: Apache-2.0
-# Completion of zero for zsh; where zero has nothing to offer, names of files.
+# Completes zero in zsh. Where zero has nothing to offer, this completes file names.
 local line
 local -a offered
 for line in "${(@f)$($words[1] __complete "${(@)words[2,CURRENT]}" 2>/dev/null)}"; do

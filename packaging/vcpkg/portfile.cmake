@@ -6,7 +6,7 @@ get_filename_component(SOURCE_PATH "${CMAKE_CURRENT_LIST_DIR}/../.." ABSOLUTE)
 set(VCPKG_BUILD_TYPE release)
 vcpkg_configure_meson(
   SOURCE_PATH "${SOURCE_PATH}"
-  OPTIONS -Dbench=disabled -Dcuda=disabled -Dexamples=disabled -Dtests=disabled -Dtools=disabled)
+  OPTIONS -Dbench=disabled -Dcuda=disabled -Dexamples=disabled -Dstatic_runtime=false -Dtests=disabled -Dtools=disabled)
 vcpkg_install_meson()
 vcpkg_fixup_pkgconfig()
 vcpkg_cmake_config_fixup(PACKAGE_NAME zero CONFIG_PATH lib/cmake/zero)

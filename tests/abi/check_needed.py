@@ -3,8 +3,9 @@
 
 A libstdc++ in the list breaks host programs that carry another one, and a libcuda or libcudart every machine
 without a GPU: with `cuda` the runtime must be inside. With `zig` the system's unwinder may be in the list, which
-scripts/wheels links to, and what was beside libc before 2.34.
-usage: check_needed.py libzero.so READELF [cuda] [zig]
+scripts/wheels links to, and what was beside libc before 2.34. With `shared-runtime` (-Dstatic_runtime=false) the
+list must have the system's libstdc++.
+usage: check_needed.py libzero.so READELF [cuda] [zig] [shared-runtime]
 """
 import re
 import subprocess
@@ -21,9 +22,13 @@ segments = subprocess.run([readelf, "--program-headers", "--wide", library],
 allowed = r"(libc|libm)\.so\.6|ld-linux[-\w]*\.so\.\d"
 if "zig" in made:
     allowed += r"|lib(dl|pthread)\.so\.\d|libgcc_s\.so\.1"
+if "shared-runtime" in made:
+    allowed += r"|libstdc\+\+\.so\.6|libgcc_s\.so\.1"
 faults = [f"needs {name}" for name in needed if not re.fullmatch(allowed, name)]
 if "libc.so.6" not in needed:
     faults.append("does not need libc: was the list read?")
+if "shared-runtime" in made and "libstdc++.so.6" not in needed:
+    faults.append("has a C++ runtime inside, though static_runtime is off")
 if "cuda" in made and b"libcuda.so.1" not in open(library, "rb").read():
     faults.append("has no CUDA runtime inside, which would open the driver by that name")
 if soname != ["libzero.so.0.2"]:

@@ -238,7 +238,7 @@ def of_python(stage: Path) -> None:
     install(stage, "--tags=python-runtime,tools")
     files = {path.name: path for path in stage.rglob("*") if path.is_file()}
     package = files["_abi.py"].parent
-    tools = {"zero", "zero-run", "zero-mpi-shim", "zero.1", "zero-run.1", "_zero", "zero.fish"}
+    tools = {"zero", "zero-run", "zero-mpi-shim", "zero.1", "zero-mpi-shim.1", "zero-run.1", "_zero", "zero.fish"}
     unwanted = [name for name, path in files.items() if path.parent != package and name not in tools
                 and package not in path.parents]
     if unwanted or not tools | {"py.typed", "libzero.so"} <= files.keys():

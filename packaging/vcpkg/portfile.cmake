@@ -14,4 +14,7 @@ vcpkg_cmake_config_fixup(PACKAGE_NAME zero CONFIG_PATH lib/cmake/zero)
 vcpkg_replace_string("${CURRENT_PACKAGES_DIR}/share/zero/zero-config.cmake"
   "CMAKE_CURRENT_LIST_DIR}/../../.." "CMAKE_CURRENT_LIST_DIR}/../..")
 file(INSTALL "${CMAKE_CURRENT_LIST_DIR}/usage" DESTINATION "${CURRENT_PACKAGES_DIR}/share/${PORT}")
-vcpkg_install_copyright(FILE_LIST "${SOURCE_PATH}/LICENSE")
+# Headers of nlohmann-json and xxHash become part of the library.
+vcpkg_install_copyright(FILE_LIST "${SOURCE_PATH}/LICENSE"
+  "${SOURCE_PATH}/subprojects/packagefiles/nlohmann_json/LICENSE"
+  "${SOURCE_PATH}/subprojects/packagefiles/xxhash/LICENSE")

@@ -99,7 +99,8 @@ def of_debian(stage: Path) -> None:
 VCPKG = """
 set(PORT libzero)
 function(vcpkg_configure_meson _ source _)
-  execute_process(COMMAND ${MESON} setup ${STAGE}/build ${source} --libdir=lib ${ARGN} COMMAND_ERROR_IS_FATAL ANY)
+  execute_process(COMMAND ${MESON} setup ${STAGE}/build ${source} --libdir=lib ${ARGN} --wrap-mode nodownload
+                  -Doptimization=plain COMMAND_ERROR_IS_FATAL ANY)
 endfunction()
 function(vcpkg_install_meson)
   file(COPY ${STAGE}/build/packaging/ DESTINATION ${CURRENT_PACKAGES_DIR}/lib/cmake/zero FILES_MATCHING PATTERN *.cmake)
@@ -115,8 +116,11 @@ function(vcpkg_replace_string file old new)
   string(REPLACE ${old} ${new} text "${text}")
   file(WRITE ${file} "${text}")
 endfunction()
-function(vcpkg_install_copyright _ file)
-  file(COPY ${file} DESTINATION ${CURRENT_PACKAGES_DIR}/share/${PORT})
+function(vcpkg_install_copyright _)
+  foreach(file ${ARGN})
+    file(READ ${file} text)
+    file(APPEND ${CURRENT_PACKAGES_DIR}/share/${PORT}/copyright "${text}")
+  endforeach()
 endfunction()
 include(${PORTFILE})
 """
@@ -132,6 +136,9 @@ def of_vcpkg(stage: Path) -> None:
     (stage / "port.cmake").write_text(VCPKG, encoding="utf-8")
     run("cmake", f"-DMESON={meson}", f"-DSTAGE={stage}", f"-DCURRENT_PACKAGES_DIR={package}",
         f"-DPORTFILE={SOURCE}/packaging/vcpkg/portfile.cmake", "-P", stage / "port.cmake")
+    notices = (package / "share/libzero/copyright").read_text(encoding="utf-8")
+    if lacking := [owner for owner in ("Apache License", "Niels Lohmann", "Yann Collet") if owner not in notices]:
+        sys.exit(f"the port's copyright lacks {lacking}")
     usage = (package / "share/libzero/usage").read_text(encoding="utf-8").partition(":\n")[2]
     project = f"cmake_minimum_required(VERSION 3.15)\nproject(consumer C)\nadd_executable(main {MINIMAL})\n{usage}"
     (stage / "CMakeLists.txt").write_text(project, encoding="utf-8")

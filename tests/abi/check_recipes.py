@@ -60,10 +60,28 @@ def symbols_are_listed() -> None:
         sys.exit(f"{listed} lacks {sorted(declared - known)} and has {sorted(known - declared)}: each line is ` NAME@Base VERSION`")
 
 
+def python_metadata_agrees() -> None:
+    """Metadata that `meson install` puts down, and conda's recipe, say what pyproject.toml says."""
+    project = (SOURCE / "pyproject.toml").read_text(encoding="utf-8")
+    metadata = (SOURCE / "bindings/python/METADATA.in").read_text(encoding="utf-8")
+    known = {"Name": "name", "Summary": "description", "License-Expression": "license", "Requires-Python": "requires-python"}
+    for field, key in known.items():
+        value = re.search(f"^{field}: (.*)$", metadata, flags=re.M)[1]
+        if f'\n{key} = "{value}"' not in project:
+            sys.exit(f"METADATA.in has {field} {value}, and pyproject.toml has another {key}")
+    extras = re.findall(r'(\w+) = \["([^"]*)"\]', re.search("^optional-dependencies = (.*)$", project, flags=re.M)[1])
+    if extras != [(extra, name) for name, extra in re.findall('^Requires-Dist: (.*); extra == "(.*)"$', metadata, flags=re.M)]:
+        sys.exit(f"METADATA.in has other extras than pyproject.toml, which has {extras}")
+    oldest = re.search('^requires-python = ">=(.*)"', project, flags=re.M)[1]
+    if f'python_min: "{oldest}"' not in (SOURCE / "packaging/conda/recipe.yaml").read_text(encoding="utf-8"):
+        sys.exit(f"conda's recipe has another python_min than {oldest}")
+
+
 def of_recipes(stage: Path) -> None:
     """They are of this version, and know the options of this build."""
     publisher_is_told(stage)
     symbols_are_listed()
+    python_metadata_agrees()
     version = json.loads(run(meson, "introspect", "--projectinfo", BUILD))["version"]
     options = {option["name"] for option in json.loads(run(meson, "introspect", "--buildoptions", BUILD))}
     manual = f'" "libzero {version}" "'

@@ -7,6 +7,7 @@ import contextlib
 import io
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import tempfile
@@ -22,6 +23,8 @@ from libzero.torch import _commands
 
 ZERO = os.environ.get("ZERO_TOOL", "zero")
 FORMATS = ("torch", "dcp")
+# A model without an optimizer, which begins.
+ALONE = ("import", "--rule", "adamw", "--from")
 # Settings with which a rule has all of its state.
 SETTINGS: dict[str, dict[str, float]] = {
     "adamw": {"amsgrad": 1},
@@ -76,6 +79,13 @@ def zip_again(path: str, compression: int = zipfile.ZIP_STORED, **records: bytes
     with zipfile.ZipFile(path, "w", compression) as archive:
         for name, data in held.items():
             archive.writestr(name, records.get(os.path.basename(name), data))
+
+
+def break_header(path: str) -> None:
+    """Break what stands before the bytes of the last tensor of a zip archive, or of several."""
+    whole = pathlib.Path(path).read_bytes()
+    place = whole.rindex(b"PK\3\4", 0, whole.rindex(b"data/0", 0, whole.rindex(b"PK\1\2")))
+    pathlib.Path(path).write_bytes(whole[:place] + b"Pk" + whole[place + 2 :])
 
 
 class FilesTest(unittest.TestCase):

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import io
 import os
 import pickle
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO, Any, Optional, cast
+from typing import IO, Any, NamedTuple, Optional, cast
 
 import torch
 from torch.distributed.checkpoint import metadata as meta
@@ -25,11 +26,11 @@ from torch.distributed.checkpoint.planner import (
     WriteItemType,
 )
 from torch.distributed.checkpoint.state_dict_saver import save
-from torch.distributed.checkpoint.utils import _create_file_view
 
 from . import _places, _streams, _torch_files
+from ._directories import Document
 from ._documents import Found, document_of
-from ._streams import CheckpointReader, Entry, RefusedError
+from ._streams import DAMAGED, CheckpointReader, Entry, RefusedError
 
 # ---- There.
 
@@ -162,19 +163,49 @@ def _read_metadata(path: str) -> meta.Metadata:
             read = _Unpickler(file).load()
     except OSError as error:
         raise RefusedError(f"not a torch.distributed.checkpoint directory: {error}") from None
-    except (
-        pickle.UnpicklingError,
-        EOFError,
-        AttributeError,
-        TypeError,
-        ValueError,
-        IndexError,
-        KeyError,
-    ) as error:
-        raise RefusedError(f"its .metadata is damaged: {error}") from None
+    except RefusedError:
+        raise
+    except Exception:  # pickle raises anything where a file is damaged
+        raise RefusedError(f"its .metadata cannot be read{DAMAGED}") from None
     if not isinstance(read, meta.Metadata):
-        raise RefusedError("its .metadata is of the wrong type")
+        raise RefusedError(f"its .metadata is of the wrong type{DAMAGED}")
     return read
+
+
+class _Part(io.RawIOBase):
+    """A part of a file, as a file. It has its own position."""
+
+    def __init__(self, file: IO[bytes], begin: int, size: int) -> None:
+        self._file, self._begin, self._size, self._at = file, begin, size, 0
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        self._at = offset + (0, self._at, self._size)[whence]
+        return self._at
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, memory: Any) -> int:
+        self._file.seek(self._begin + self._at)
+        data = self._file.read(max(0, min(len(memory), self._size - self._at)))
+        memory[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+
+class _Box(NamedTuple):
+    offsets: torch.Size
+    sizes: torch.Size
+
+
+class _Place(NamedTuple):
+    file: str
+    begin: int
+    size: int
+    changes: Any  # that extensions of the writer have made
 
 
 class _Pieces:
@@ -183,17 +214,26 @@ class _Pieces:
     def __init__(self, path: str, read: meta.Metadata, opened: contextlib.ExitStack) -> None:
         self._path, self._opened = path, opened
         self._files: dict[str, IO[bytes]] = {}
-        self._data: Mapping[meta.MetadataIndex, Any] = read.storage_data or {}
+        self.places = {
+            index: _Place(str(info.relative_path), int(info.offset), int(info.length), info.transform_descriptors)
+            for index, info in (read.storage_data or {}).items()
+        }
+
+    def _place(self, index: meta.MetadataIndex) -> _Place:
+        place = self.places.get(index)
+        if place is None:
+            raise RefusedError(f"no file holds {index.fqn!r}{DAMAGED}")
+        if place.changes:
+            raise RefusedError(f"{index.fqn!r} was changed by extensions of its writer")
+        if place.begin < 0:
+            raise RefusedError(f"{index.fqn!r} begins at byte {place.begin}{DAMAGED}")
+        return place
 
     def load(self, index: meta.MetadataIndex) -> tuple[IO[bytes], int, Any]:
         """Return the file of a piece, the byte offset of the piece, and its contents in the form
         that _torch_files.load returns."""
-        info = self._data.get(index)
-        if info is None:
-            raise RefusedError(f"no file holds {index.fqn!r}")
-        if info.transform_descriptors:
-            raise RefusedError(f"{index.fqn!r} was changed by extensions of its writer")
-        name = info.relative_path
+        place = self._place(index)
+        name = place.file
         if name not in self._files:
             if os.path.basename(name) != name:
                 raise RefusedError(f"its .metadata names a file {name!r} outside the directory")
@@ -201,49 +241,59 @@ class _Pieces:
                 _places.open_regular(os.path.join(self._path, name), links=False)
             )
         file = self._files[name]
-        view = cast(IO[bytes], _create_file_view(cast(Any, file), info.offset, info.length))
-        return file, info.offset, _torch_files.load(view)
+        part = cast(IO[bytes], _Part(file, place.begin, place.size))
+        try:
+            return file, place.begin, _torch_files.load(part)
+        except RefusedError as error:
+            raise RefusedError(f"{name}, for {index.fqn!r}: {error}") from None
 
     def tensor(self, fqn: str, of: meta.TensorStorageMetadata) -> Found:
-        dtype = of.properties.dtype
-        return Found(dtype, tuple(of.size), fqn, lambda: self._parts(fqn, of))
+        dtype, shape = of.properties.dtype, torch.Size(of.size)
+        chunks = [_Box(torch.Size(one.offsets), torch.Size(one.sizes)) for one in of.chunks]
+        if not isinstance(dtype, torch.dtype) or any(len(box) != len(shape) for one in chunks for box in one):
+            raise RefusedError(f"its .metadata has another type or shape for {fqn!r} than for parts of it{DAMAGED}")
+        for chunk in chunks:
+            self._place(meta.MetadataIndex(fqn, chunk.offsets))
+        return Found(dtype, tuple(shape), fqn, lambda: self._parts(fqn, dtype, shape, chunks))
 
-    def _parts(self, fqn: str, of: meta.TensorStorageMetadata) -> Iterator[torch.Tensor]:
-        dtype = of.properties.dtype
-        chunks = []
-        for chunk in of.chunks:
+    def _parts(
+        self, fqn: str, dtype: torch.dtype, shape: torch.Size, chunks: Sequence[_Box]
+    ) -> Iterator[torch.Tensor]:
+        found = []
+        for chunk in chunks:
             file, begin, tensor = self.load(meta.MetadataIndex(fqn, chunk.offsets))
-            if tuple(tensor.shape) != tuple(chunk.sizes) or tensor.dtype != dtype:
-                raise RefusedError(f"a part of {fqn!r} does not match .metadata")
-            chunks.append((chunk, file, begin, tensor))
-        for offsets, sizes in _streams.boxes(of.size, dtype.itemsize):
+            if not isinstance(tensor, torch.Tensor) or (tensor.shape, tensor.dtype) != (chunk.sizes, dtype):
+                raise RefusedError(f"a part of {fqn!r} does not match .metadata{DAMAGED}")
+            found.append((chunk, file, begin, tensor))
+        for offsets, sizes in _streams.boxes(shape, dtype.itemsize):
             whole = torch.empty(sizes, dtype=dtype)
-            filled = 0
-            for chunk, file, begin, tensor in chunks:
-                filled += _copy_common(whole, offsets, chunk, file, begin, tensor)
-            if filled != whole.numel():
-                raise RefusedError(f"parts of {fqn!r} are missing or repeated")
+            times = torch.zeros(sizes, dtype=torch.uint8)
+            for one in found:
+                _copy_common(whole, times, offsets, *one)
+            if not times.eq(1).all():
+                raise RefusedError(f"parts of {fqn!r} are missing or repeated{DAMAGED}")
             yield whole
 
 
 def _copy_common(
     whole: torch.Tensor,
+    times: torch.Tensor,
     offsets: Sequence[int],
-    chunk: Any,
+    chunk: _Box,
     file: IO[bytes],
     begin: int,
     tensor: torch.Tensor,
-) -> int:
-    """Copy the intersection of a box and a chunk, and return the number of elements in it. The
-    chunk consists of the bytes of `tensor`, starting at byte `begin`. The box is contiguous in the
-    whole tensor, so the intersection is contiguous in the chunk's order of elements."""
+) -> None:
+    """Copy the intersection of a box and a chunk, and count it in `times`. The chunk consists of
+    the bytes of `tensor`, starting at byte `begin`. The box is contiguous in the whole tensor, so
+    the intersection is contiguous in the chunk's order of elements."""
     first = [max(a, b) for a, b in zip(offsets, chunk.offsets)]
     last = [
         min(a + n, b + m) for a, n, b, m in zip(offsets, whole.shape, chunk.offsets, chunk.sizes)
     ]
     sizes = [end - begin for begin, end in zip(first, last)]
     if any(size <= 0 for size in sizes):
-        return 0
+        return
     at = 0
     for edge, place, size in zip(first, chunk.offsets, chunk.sizes):
         at = at * size + (edge - place)
@@ -256,7 +306,7 @@ def _copy_common(
         parts = [part.flatten() for part in _torch_files.found(file, begin, tensor).parts()]
         values = torch.cat(parts)[at : at + count]
     whole[inside] = values.view(sizes)
-    return count
+    times[inside] += 1
 
 
 @contextlib.contextmanager
@@ -266,16 +316,32 @@ def document(path: str) -> Iterator[Any]:
     if not isinstance(read.planner_data, Mapping):
         raise RefusedError("its .metadata does not say how its keys were nested")
     with contextlib.ExitStack() as opened:
-        pieces = _Pieces(path, read, opened)
-        flat: dict[str, Any] = {}
-        for fqn, of in read.state_dict_metadata.items():
-            if isinstance(of, meta.TensorStorageMetadata):
-                flat[fqn] = pieces.tensor(fqn, of)
-            else:
-                flat[fqn] = pieces.load(meta.MetadataIndex(fqn))[2]
-        whole = unflatten_state_dict(flat, dict(read.planner_data))
-        _mend(whole)
+        try:
+            whole = _document(path, read, opened)
+        except (RefusedError, OSError):
+            raise
+        except Exception:
+            raise RefusedError(f"its .metadata has other parts than torch writes{DAMAGED}") from None
         yield whole
+
+
+def _document(path: str, read: meta.Metadata, opened: contextlib.ExitStack) -> Document:
+    pieces = _Pieces(path, read, opened)
+    flat: dict[str, Any] = {}
+    for fqn, of in read.state_dict_metadata.items():
+        if fqn != ".".join(map(str, read.planner_data[fqn])):
+            raise RefusedError(f"its .metadata has {read.planner_data[fqn]} as {fqn!r}{DAMAGED}")
+        if isinstance(of, meta.TensorStorageMetadata):
+            flat[fqn] = pieces.tensor(fqn, of)
+        elif isinstance(of, meta.BytesStorageMetadata):
+            flat[fqn] = pieces.load(meta.MetadataIndex(fqn))[2]
+        else:
+            raise RefusedError(f"its .metadata has {fqn!r} as a {type(of).__name__}{DAMAGED}")
+    whole = Document(unflatten_state_dict(flat, dict(read.planner_data)))
+    _mend(whole)
+    known = {".metadata", *(place.file for place in pieces.places.values())}
+    whole.beside = sorted(set(os.listdir(path)) - known)
+    return whole
 
 
 def _mend(value: Any) -> None:

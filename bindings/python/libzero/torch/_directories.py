@@ -7,18 +7,17 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import json
+import math
 import os
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import IO, Any, Optional
 
-import torch
-
 from . import _places, _torch_files
 from ._account import account, each_once, listed, matches
 from ._documents import MODEL, OPTIMIZER, Found
 from ._layouts import IGNORE, check_dictionary
-from ._streams import DTYPES, RefusedError
+from ._streams import DAMAGED, DTYPES, RefusedError
 
 _MODELS = ("model.safetensors", "pytorch_model.bin", "adapter_model.safetensors", "adapter_model.bin")
 _INDEX = ".index.json"
@@ -85,9 +84,11 @@ def _model(
             places = json.load(file, object_pairs_hook=each_once)["weight_map"]
             names = sorted(set(places.values()))
             if any(os.path.basename(one) != one for one in names):
-                raise ValueError("it has a path in place of a file name")
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise RefusedError(f"its {name} is not an index of a model: {error}") from None
+                raise RefusedError(f"its {name} has a path in place of a file name")
+        except RefusedError:
+            raise
+        except Exception:  # anything, where a file is damaged
+            raise RefusedError(f"its {name} is not an index of a model{DAMAGED}") from None
     model: dict[str, Any] = {}
     for one in names:
         part = read(os.path.join(path, one), opened)
@@ -115,34 +116,36 @@ def _safetensors(path: str, opened: contextlib.ExitStack) -> Mapping[str, Any]:
     try:
         (length,) = struct.unpack("<Q", file.read(8))
         if length > _LONGEST_HEADER:
-            raise ValueError(f"a header of {length} bytes")
+            raise RefusedError(f"{name} is not a safetensors file: it has a header of {length} bytes")
         header = json.loads(file.read(length), object_pairs_hook=each_once)
         header.pop("__metadata__", None)
-        size = os.fstat(file.fileno()).st_size
-        _check_layout(header, size - 8 - length)
-        return {tensor: _found(file, 8 + length, size, tensor, entry) for tensor, entry in header.items()}
-    except (ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
-        raise RefusedError(f"{name} is not a safetensors file: {error}") from None
+        _check_places(name, header, os.fstat(file.fileno()).st_size - 8 - length)
+        return {tensor: _found(file, 8 + length, tensor, entry) for tensor, entry in header.items()}
+    except RefusedError:
+        raise
+    except Exception:  # anything, where a file is damaged
+        raise RefusedError(f"{name} is not a safetensors file{DAMAGED}") from None
 
 
-def _check_layout(header: Mapping[str, Any], size: int) -> None:
-    """Raise ValueError unless the tensors follow each other in all `size` bytes, as the format requires."""
+def _check_places(file: str, header: Mapping[str, Any], size: int) -> None:
+    """Check that the tensors follow each other in all `size` bytes, as the format requires."""
     at = 0
     for (begin, end), name in sorted((tuple(entry["data_offsets"]), name) for name, entry in header.items()):
         if begin != at or end < begin:
-            raise ValueError(f"the data of {name!r} begins at byte {begin}, not {at}")
+            raise RefusedError(f"{file}: the data of {name!r} begins at byte {begin}, not {at}{DAMAGED}")
         at = end
     if at != size:
-        raise ValueError(f"its tensors hold {at} bytes, and it has {size}")
+        raise RefusedError(f"{file}: its tensors have {at} bytes, and it has {size}{DAMAGED}")
 
 
-def _found(file: IO[bytes], start: int, size: int, name: str, entry: Mapping[str, Any]) -> Found:
+def _found(file: IO[bytes], start: int, name: str, entry: Mapping[str, Any]) -> Found:
     (begin, end), shape = entry["data_offsets"], tuple(entry["shape"])
     if entry["dtype"] not in DTYPES:
         raise RefusedError(f"tensor {name!r} is {entry['dtype']}, which a checkpoint cannot hold")
     dtype = DTYPES[entry["dtype"]]
-    count = torch.Size(shape).numel()
-    if not (0 <= begin <= end <= size - start and end - begin == count * dtype.itemsize):
-        raise ValueError(f"the bytes of {name!r}")
+    count = math.prod(shape)
+    numbers = all(type(one) is int and one >= 0 for one in (begin, end, *shape))
+    if not numbers or end - begin != count * dtype.itemsize:
+        raise RefusedError(f"tensor {name!r} of shape {list(shape)} is at bytes {begin} to {end}{DAMAGED}")
     place = (file.name, start + begin) if count else name
     return Found(dtype, shape, place, lambda: _torch_files.read(file, start + begin, dtype, count))

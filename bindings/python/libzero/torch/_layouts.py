@@ -50,6 +50,7 @@ def source_of(document: Any, ignore: Sequence[str]) -> Source:
     """Return the parts of the document. Raises RefusedError if a part is missing, occurs twice, or
     is not supported."""
     check_dictionary(document, "it")
+    left = list(getattr(document, "beside", ()))
     document, above = _inner(document)
     model_key = _only(document, MODEL_KEYS, ignore)
     if model_key is None:  # torchtitan has the model's tensors beside its optimizer
@@ -63,7 +64,7 @@ def source_of(document: Any, ignore: Sequence[str]) -> Source:
     optimizer_key = _only(document, OPTIMIZER_KEYS, ignore)
     optimizer = None if optimizer_key is None else document[optimizer_key]
     taken |= {optimizer_key, DESCRIPTION}
-    left = [*getattr(document, "beside", ()), *_left(document, taken, ignore)]
+    left += _left(document, taken, ignore)
     own = DESCRIPTION in document and not matches(DESCRIPTION, ignore)
     rest = _rest(document) if own else {}
     flat = _flat(model, ignore)

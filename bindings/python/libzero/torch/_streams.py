@@ -27,6 +27,7 @@ DTYPES = {
 }
 CODES = {dtype: code for code, dtype in DTYPES.items()}
 DESCRIPTION = "zero"
+DAMAGED = ": it is damaged, so give another copy"  # the end of a reason to refuse
 # Of a tensor that is in memory at once.
 PART_BYTES = 8 << 20
 

@@ -12,13 +12,13 @@ import re
 import sys
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO, Any, ClassVar, Optional, Union, cast
+from typing import IO, Any, cast
 
 import torch
 
 from . import _places, _streams
 from ._documents import Found, document_of
-from ._streams import CheckpointReader, RefusedError
+from ._streams import DAMAGED, CheckpointReader, RefusedError
 
 
 def export(reader: CheckpointReader, target: str, replace: bool) -> None:
@@ -33,9 +33,9 @@ def export(reader: CheckpointReader, target: str, replace: bool) -> None:
         # Into a file of Python's, as torch's own does not say why a write failed.
         with torch.serialization.skip_data(), open(path, "wb") as new:
             torch.save(document, new)
-        places = dict(zip(map(id, _tensors_of(document)), _tensors_of(load(path))))
         held = set(map(id, room.values()))
         with open(path, "r+b") as file:
+            places = dict(zip(map(id, _tensors_of(document)), _tensors_of(load(file))))
             for tensor in _tensors_of(document):
                 if id(tensor) not in held:
                     _write(file, places[id(tensor)], [tensor.numpy().tobytes()])
@@ -66,22 +66,12 @@ def _write(file: IO[bytes], place: torch.Tensor, parts: Any) -> None:
 
 # ---- Back.
 
+_ENCRYPTED = 1  # of a zip archive's flags
+
 
 class _Reader(torch._C.PyTorchFileReader):
-    """A reader of torch for a file, which is a zip archive. `places` collects where the records of
-    tensors begin."""
-
-    places: ClassVar[list[tuple[int, str]]] = []
-
-    def has_record(self, name: str) -> bool:
-        # Of a file with this record, torch calculates where tensors begin as its own writer places
-        # them. Other programs that wrote the archive again have placed them elsewhere.
-        return name != ".format_version" and bool(cast(Any, super()).has_record(name))
-
-    def get_record_offset(self, name: str) -> int:
-        offset = int(cast(Any, super()).get_record_offset(name))
-        self.places.append((offset, name))
-        return offset
+    """A reader of torch for a file, which is a zip archive. It reads no tensors: storages have no
+    memory, but `record`, which is where the storage begins in the file, and its length."""
 
     def get_record(self, name: str) -> bytes:
         data = super().get_record(name)
@@ -92,6 +82,14 @@ class _Reader(torch._C.PyTorchFileReader):
                 f"{sys.byteorder}-endian: save what torch.load reads of it here with torch.save"
             )
         return data
+
+    def get_storage_from_record(self, name: str, numel: int, dtype: Any) -> torch.Tensor:
+        size = self.get_record_size(name)
+        if size != numel:
+            raise RefusedError(f"its record {name!r} has {size} bytes, and its tensors need {numel}{DAMAGED}")
+        storage = cast(Any, torch.UntypedStorage)(size, device="meta")
+        storage.record = cast(Any, self).get_record_offset(name), size
+        return torch.empty(0, dtype=torch.uint8, device="meta").set_(storage)
 
 
 @contextlib.contextmanager
@@ -106,57 +104,53 @@ def _own_reader() -> Iterator[None]:
         core.PyTorchFileReader = replaced
 
 
-def _check_stored(path: str) -> None:
-    if not zipfile.is_zipfile(path):
-        return
-    with zipfile.ZipFile(path) as archive:
-        records = archive.infolist()
-    packed = [one.filename for one in records if one.compress_type != zipfile.ZIP_STORED]
-    if packed:
+def _check_stored(file: IO[bytes]) -> None:
+    """Check that the records of an archive are the bytes that were saved, and that all of it is
+    there."""
+    if file.read(4) != b"PK\3\4":
         raise RefusedError(
-            f"its records are compressed, such as {packed[0]!r}: save what torch.load reads of it with torch.save"
+            "it is not a torch.save file, or has the format of torch before 1.6: give a file that torch.save wrote"
         )
+    with zipfile.ZipFile(file) as archive:
+        for record in archive.infolist():
+            if record.compress_type != zipfile.ZIP_STORED or record.flag_bits & _ENCRYPTED:
+                raise RefusedError(
+                    f"its records are compressed or encrypted, such as {record.filename!r}: save what torch.load reads "
+                    "of it with torch.save"
+                )
+            archive.open(record).close()  # checks what stands before its bytes
+    file.seek(0)
 
 
-def _check_extents(loaded: Any, file: Union[str, IO[bytes]]) -> None:
-    """Check what torch checks only when it reads tensors: each lies in its storage, and the record
-    of that has its length."""
-    sizes: dict[int, int] = {}
-    if _Reader.places and isinstance(file, str):  # torch has closed a part of a .distcp file
-        with zipfile.ZipFile(file) as archive:
-            records = {one.filename.partition("/")[2]: one.file_size for one in archive.infolist()}
-        sizes = {offset: records.get(name, -1) for offset, name in _Reader.places}
+def _check_extents(loaded: Any) -> None:
+    """Check that each tensor lies in its record. torch extends a storage that has no memory to the
+    end of its tensors."""
     for tensor in _tensors_of(loaded):
-        if tensor.layout != torch.strided:
-            continue
-        storage = tensor.untyped_storage()
-        begin = getattr(storage, "_checkpoint_offset", None)
-        if begin in sizes and sizes[begin] != storage.nbytes():
-            raise RefusedError(
-                f"a record has {sizes[begin]} bytes, and its tensors need {storage.nbytes()}: the file is damaged"
-            )
-        last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()))
-        used = (int(tensor.storage_offset()) + last + 1) * tensor.dtype.itemsize
-        if tensor.numel() > 0 and used > storage.nbytes():
-            raise RefusedError(
-                f"a tensor of shape {tuple(tensor.shape)} ends at byte {used} of a storage with "
-                f"{storage.nbytes()} bytes: the file is damaged"
-            )
+        if tensor.layout == torch.strided:
+            storage: Any = tensor.untyped_storage()
+            _, size = getattr(storage, "record", (0, storage.nbytes()))
+            if storage.nbytes() != size:
+                raise RefusedError(
+                    f"a tensor of shape {tuple(tensor.shape)} ends at byte {storage.nbytes()} of a record with {size} "
+                    f"bytes{DAMAGED}"
+                )
 
 
-def load(file: Union[str, IO[bytes]]) -> Any:
+def load(file: IO[bytes]) -> Any:
     """Return the contents of a file without the bytes of tensors. Each tensor keeps its place in
     the file. Only types that torch loads from untrusted files are allowed. For any other type,
     RefusedError names it."""
+    if not hasattr(torch._C.PyTorchFileReader, "get_record_size"):
+        raise RefusedError(f"this torch is {torch.__version__}; an import of its files needs 2.13")
     try:
-        if isinstance(file, str):  # a part of a .distcp file keeps its length, so nobody compresses it
-            _check_stored(file)
+        _check_stored(file)
         # Megatron's arguments: a bag of names.
         with torch.serialization.safe_globals([argparse.Namespace]), _own_reader():
-            _Reader.places.clear()
-            loaded = torch.load(file, weights_only=True, map_location="meta")
-        _check_extents(loaded, file)
+            loaded = torch.load(file, weights_only=True, map_location=lambda storage, _: storage)
+        _check_extents(loaded)
         return loaded
+    except (RefusedError, OSError):
+        raise
     except pickle.UnpicklingError as error:
         named = re.search(r"GLOBAL ([\w.]+)|<(?:class|enum) '([\w.]+)'>|<.*(?:function|method) ([\w.]+)", str(error))
         if named is None:  # torch's own words say how to read it with trust
@@ -167,22 +161,19 @@ def load(file: Union[str, IO[bytes]]) -> Any:
             f"it has {next(filter(None, named.groups()))}, which is not one of the classes that can be read without "
             "running code: save it without that, or as plain numbers, strings, lists and dictionaries"
         ) from None
-    except (RuntimeError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        # What the old format's reader meets in other files are characters and places.
+    except Exception as error:  # torch's unpickler raises anything where a file is damaged
         why = f" ({str(error).splitlines()[0]})" if isinstance(error, RuntimeError) and str(error) else ""
         raise RefusedError(
-            f"it is not a torch.save file, or is incomplete{why}: give a file that torch.save wrote"
+            f"it is not a torch.save file, or is damaged{why}: give a file that torch.save wrote"
         ) from None
 
 
 def offset_of(tensor: torch.Tensor) -> int:
     """Return the byte offset of a loaded tensor in its file."""
-    start: Optional[int] = getattr(tensor.untyped_storage(), "_checkpoint_offset", None)
+    start, _ = getattr(tensor.untyped_storage(), "record", (None, 0))
     if start is None:
-        raise RefusedError(
-            "it has the format of torch before 1.6, or this torch is older than 2.13"
-        )
-    return start + int(tensor.storage_offset()) * tensor.dtype.itemsize
+        raise RefusedError("it has a tensor without data, as on the device 'meta': save what is trained")
+    return int(start) + int(tensor.storage_offset()) * tensor.dtype.itemsize
 
 
 def found(file: IO[bytes], begin: int, tensor: torch.Tensor) -> Found:
@@ -255,4 +246,4 @@ def with_places(file: IO[bytes], value: Any) -> Any:
 def document(path: str) -> Iterator[Any]:
     """Yield the contents of a file, with a Found for each tensor."""
     with _places.open_regular(path, links=True) as file:
-        yield with_places(file, load(path))
+        yield with_places(file, load(file))

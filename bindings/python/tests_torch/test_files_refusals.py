@@ -177,6 +177,21 @@ class BadInput(FilesTest):
             ({"state": [5], "param_groups": [group]}, [], "not a state_dict of torch.optim"),
             ({"param_groups": [group]}, [], "not a state_dict of torch.optim"),
             ({"steps": 3}, [], "not a state_dict of torch.optim"),
+            (
+                {"state": {}, "param_groups": [{**group, "params": [0, {}]}]},
+                [],
+                r"param_groups.0.params is \[0, {}\], not a list of names",
+            ),
+            (
+                {"state": {}, "param_groups": [{**group, "params": [0, torch.tensor(1)]}]},
+                [],
+                "param_groups.0.params is .*, not a list of names",
+            ),
+            (
+                {"state": {}, "param_groups": [{**group, "param_names": [[], "w"]}]},
+                [],
+                "param_groups.0.param_names is .*, not a list of names",
+            ),
         ):
             with self.subTest(words):
                 torch.save({"model": model, "optimizer": optimizer}, self.path("file"))

@@ -69,7 +69,7 @@ class _Import:
                 {name: plain(value) for name, value in group.items()}
                 for group in optimizer["param_groups"]
             ]
-            self._keys = [list(group["params"]) for group in self._groups]
+            self._keys = [list(group["params"]) for group in optimizer["param_groups"]]
             for key, state in self._state.items():
                 check_dictionary(state, f"the state of its parameter {key!r}")
         except (AttributeError, KeyError, TypeError):
@@ -77,10 +77,13 @@ class _Import:
                 f"its {source.prefix!r} is not a state_dict of torch.optim"
             ) from None
         for number, group in enumerate(self._groups):
-            named = group.get("param_names")
-            if not isinstance(named, (list, type(None))):
-                key = f"{source.prefix}.param_groups.{number}.param_names"
-                raise RefusedError(f"its {key} is {named!r}, not a list of names")
+            for option, names, kinds in (
+                ("params", self._keys[number], (int, str)),
+                ("param_names", group.get("param_names") or [], str),
+            ):
+                if not isinstance(names, list) or not all(isinstance(one, kinds) for one in names):
+                    key = f"{source.prefix}.param_groups.{number}.{option}"
+                    raise RefusedError(f"its {key} is {names!r}, not a list of names or numbers")
         self._tensors: Tensors = []
         self._account = Account()
 

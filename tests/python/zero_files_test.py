@@ -311,6 +311,8 @@ class ExportAndImport(ZeroTest):
         self.assertEqual(self.done("diff", self.back, self.back + "2"), "no difference\n")
         file = os.path.join(cache, "model-00001-of-00003.safetensors")
         self.assertIn("adamw", self.done("estimate", file))
+        self.refused("is one of several files of a model: give their directory", "import", "--from", "hf", file,
+                     self.back + "3")
 
     def test_a_pipe_brings_tensors_in_their_order_or_is_refused(self):
         sgd = os.path.join(self.place, "sgd")

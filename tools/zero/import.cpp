@@ -20,6 +20,11 @@
 namespace zero::tool {
 namespace {
 
+// Patterns of one of the files that an index lists.
+constexpr const char* kShard =
+    "*-[0-9][0-9][0-9][0-9][0-9]-of-[0-9][0-9][0-9][0-9][0-9].safetensors";
+constexpr const char* kOnlyShard = "*-00001-of-00001.safetensors";
+
 /// Returns the manifest of a model that libzero has not trained. Floating-point tensors are its
 /// parameters.
 Result<Manifest> describe_model(const SafetensorsInput& input, const Request& request) {
@@ -123,6 +128,9 @@ Result<bool> import_model(const Request& request) {
   if (request.format != kHuggingFace)
     return unsupported("torch reads its own files: run python -m libzero import --from ",
                        request.format, " PATH CHECKPOINT");
+  if (matches(request.checkpoint, {kShard}) && !matches(request.checkpoint, {kOnlyShard}))
+    return invalid("'", request.checkpoint,
+                   "' is one of several files of a model: give their directory");
   SafetensorsInput input = ZERO_TRY(SafetensorsInput::open(request.checkpoint, request.ignore));
   Manifest manifest =
       ZERO_TRY(describe_input(input, request).within(text("'", request.checkpoint, "'")));

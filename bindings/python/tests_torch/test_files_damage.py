@@ -101,6 +101,16 @@ class Directories(FilesTest):
         self.assertEqual(status, 0)
         self.assertRegex(told, r"^python -m libzero import: '.*': not taken: '__9_0.distcp', 'scaler.pt'\n$")
 
+    def test_one_of_several_files_of_a_model_is_refused(self) -> None:
+        torch.save({"w": torch.ones(3)}, self.path("pytorch_model-00001-of-00002.bin"))
+        self.refused(
+            "is one of several files of a model: give their directory",
+            *ALONE,
+            "torch",
+            self.path("pytorch_model-00001-of-00002.bin"),
+            "saved",
+        )
+
 
 class Safetensors(FilesTest):
     def test_tensors_of_safetensors_lie_side_by_side_in_all_of_the_file(self) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -57,6 +58,8 @@ def _export(asked: argparse.Namespace) -> None:
 def _import(asked: argparse.Namespace) -> None:
     ignore, buffers = (_patterns(name, getattr(asked, name)) for name in ("ignore", "buffers"))
     wanted = Wanted(asked.rule, buffers, asked.order, ignore, asked.fill)
+    if re.search(r"-\d{5}-of-(?!00001)\d{5}\.\w+$", asked.source):
+        raise RefusedError("it is one of several files of a model: give their directory")
     of_files = asked.format == "torch" and os.path.isdir(asked.source)
     if of_files:
         reader = _directories.document(asked.source, ignore)

@@ -132,10 +132,14 @@ def _check_places(file: str, header: Mapping[str, Any], size: int) -> None:
     at = 0
     for (begin, end), name in sorted((tuple(entry["data_offsets"]), name) for name, entry in header.items()):
         if begin != at or end < begin:
-            raise RefusedError(f"{file}: the data of {name!r} begins at byte {begin}, not {at}{DAMAGED}")
+            raise RefusedError(
+                f"{file} is not a safetensors file: the data of {name!r} begins at byte {begin}, not {at}{DAMAGED}"
+            )
         at = end
     if at != size:
-        raise RefusedError(f"{file}: its tensors have {at} bytes, and it has {size}{DAMAGED}")
+        raise RefusedError(
+            f"{file} is not a safetensors file: its tensors have {at} bytes, and it has {size}{DAMAGED}"
+        )
 
 
 def _found(file: IO[bytes], start: int, name: str, entry: Mapping[str, Any]) -> Found:

@@ -105,8 +105,7 @@ def _own_reader() -> Iterator[None]:
 
 
 def _check_stored(file: IO[bytes]) -> None:
-    """Check that the records of an archive are the bytes that were saved, and that all of it is
-    there."""
+    """Check that the archive is complete, and that its records are the bytes that were saved."""
     if file.read(4) != b"PK\3\4":
         raise RefusedError(
             "it is not a torch.save file, or has the format of torch before 1.6: give a file that torch.save wrote"

@@ -17,8 +17,7 @@ NUMBER = "a number"
 @dataclass
 class Account:
     """The differences. `left_over` and `missing` contain names. `others` contains sentences such as
-    "'w' has shape [3], not [4]". `ignored` and `filled` contain names that options allow to be
-    dropped or filled in."""
+    "'w' has shape [3], not [4]". `ignored` and `filled` contain names that an option accounts for."""
 
     left_over: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)

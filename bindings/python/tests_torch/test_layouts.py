@@ -225,13 +225,13 @@ class Safetensors(FilesTest):
         ):
             with open(path, "wb") as file:
                 file.write(damaged)
-            self.refused("model.safetensors is not a safetensors file", *command)
+            self.refused("model.safetensors(: .*keys are repeated|.*it is damaged)", *command)
         os.rename(path, self.path("model/one.safetensors"))
         index = self.path("model/model.safetensors.index.json")
         write_safetensors(self.path("model/one.safetensors"), tensors)
         for places, words in (
             ('{"a": "one.safetensors", "c": "one.safetensors"}', "it has 'b', .* it lacks 'c'"),
-            ('{"a": "../one.safetensors"}', "not an index of a model"),
+            ('{"a": "../one.safetensors"}', "a path in place of a file name"),
             ('{"a": "one.safetensors", "a": "one.safetensors"}', "keys are repeated: 'a'"),
             ("5", "not an index of a model"),
         ):

@@ -10,6 +10,8 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ._streams import RefusedError
+
 MOST = 10  # of each kind that a sentence names
 NUMBER = "a number"
 
@@ -112,10 +114,10 @@ def repeated(names: Iterable[Hashable]) -> list[Any]:
 
 
 def each_once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """An object_pairs_hook for json that raises ValueError for a repeated key."""
+    """An object_pairs_hook for json that refuses a repeated key."""
     twice = repeated(name for name, _ in pairs)
     if twice:
-        raise ValueError(f"keys are repeated: {listed(map(repr, twice))}")
+        raise RefusedError(f"keys are repeated: {listed(map(repr, twice))}")
     return dict(pairs)
 
 

@@ -84,9 +84,9 @@ def _model(
             places = json.load(file, object_pairs_hook=each_once)["weight_map"]
             names = sorted(set(places.values()))
             if any(os.path.basename(one) != one for one in names):
-                raise RefusedError(f"its {name} has a path in place of a file name")
-        except RefusedError:
-            raise
+                raise RefusedError("it has a path in place of a file name")
+        except RefusedError as error:
+            raise RefusedError(f"{name}: {error}") from None
         except Exception:  # anything, where a file is damaged
             raise RefusedError(f"its {name} is not an index of a model{DAMAGED}") from None
     model: dict[str, Any] = {}
@@ -116,30 +116,26 @@ def _safetensors(path: str, opened: contextlib.ExitStack) -> Mapping[str, Any]:
     try:
         (length,) = struct.unpack("<Q", file.read(8))
         if length > _LONGEST_HEADER:
-            raise RefusedError(f"{name} is not a safetensors file: it has a header of {length} bytes")
+            raise RefusedError(f"it has a header of {length} bytes{DAMAGED}")
         header = json.loads(file.read(length), object_pairs_hook=each_once)
         header.pop("__metadata__", None)
-        _check_places(name, header, os.fstat(file.fileno()).st_size - 8 - length)
+        _check_places(header, os.fstat(file.fileno()).st_size - 8 - length)
         return {tensor: _found(file, 8 + length, tensor, entry) for tensor, entry in header.items()}
-    except RefusedError:
-        raise
+    except RefusedError as error:
+        raise RefusedError(f"{name}: {error}") from None
     except Exception:  # anything, where a file is damaged
         raise RefusedError(f"{name} is not a safetensors file{DAMAGED}") from None
 
 
-def _check_places(file: str, header: Mapping[str, Any], size: int) -> None:
+def _check_places(header: Mapping[str, Any], size: int) -> None:
     """Check that the tensors follow each other in all `size` bytes, as the format requires."""
     at = 0
     for (begin, end), name in sorted((tuple(entry["data_offsets"]), name) for name, entry in header.items()):
         if begin != at or end < begin:
-            raise RefusedError(
-                f"{file} is not a safetensors file: the data of {name!r} begins at byte {begin}, not {at}{DAMAGED}"
-            )
+            raise RefusedError(f"the data of {name!r} begins at byte {begin}, not {at}{DAMAGED}")
         at = end
     if at != size:
-        raise RefusedError(
-            f"{file} is not a safetensors file: its tensors have {at} bytes, and it has {size}{DAMAGED}"
-        )
+        raise RefusedError(f"its tensors have {at} bytes, and it has {size}{DAMAGED}")
 
 
 def _found(file: IO[bytes], start: int, name: str, entry: Mapping[str, Any]) -> Found:

@@ -189,7 +189,7 @@ def _rest(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the values that an export by libzero adds to torch's dictionaries."""
     try:
         rest: Any = json.loads(document[DESCRIPTION], object_pairs_hook=each_once)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RefusedError) as error:
         raise RefusedError(f"its {DESCRIPTION!r} is not libzero's: {error}") from None
     check_dictionary(rest, f"its {DESCRIPTION!r}")
     check_dictionary(rest.get("steps", {}), f"its {DESCRIPTION!r}, as steps,")

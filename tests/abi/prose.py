@@ -13,7 +13,6 @@ from collections.abc import Callable
 
 PAGES = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md", "bindings/*/README.md",
          "examples/**/README.md"]
-LEFT_OUT = {"docs/design.md"}
 HEADERS = ["include/*.h", "include/*.hpp"]
 MANUALS = ["packaging/man/*.[1-9]"]
 DOCSTRINGS = ["bindings/python/libzero/**/*.py"]
@@ -208,7 +207,6 @@ def read(root: pathlib.Path) -> dict[str, list[Sentence]]:
     for patterns, blocks_of_text in READERS:
         for path in sorted({path for pattern in patterns for path in root.glob(pattern)}):
             name = str(path.relative_to(root))
-            if name not in LEFT_OUT:
-                blocks = blocks_of_text(path.read_text(encoding="utf-8"))
-                found[name] = [sentence for block in blocks for sentence in sentences_of(name, block)]
+            blocks = blocks_of_text(path.read_text(encoding="utf-8"))
+            found[name] = [sentence for block in blocks for sentence in sentences_of(name, block)]
     return found

@@ -14,17 +14,17 @@
 namespace zero {
 namespace {
 
-// Limits waits for changes, which never end if a file server is lost, and waits for forks, whose
-// fork handlers may wait for a thread that is about to make a change.
+// Limits waits for changes, which never end if a file server does not reply. Also limits waits for
+// forks, whose handlers may wait for a thread that is about to make a change.
 constexpr int64_t kForkMs = 100;
 constexpr int kWordBits = 64;
 constexpr int kMost = 1 << 20;  // the default of Linux's fs.nr_open
 
-// One bit for each descriptor. Only pages that are used need memory.
+// One bit for each descriptor. Pages that were never written occupy no memory.
 constinit std::atomic<uint64_t> noted[kMost / kWordBits] = {};
 constinit std::atomic<int> changes{0};           // in progress, in all threads
 constinit std::atomic<int> forks{0};             // in progress
-constinit thread_local int changes_of_mine = 0;  // a signal handler may fork during one
+constinit thread_local int changes_of_mine = 0;  // a signal handler can fork during a change
 
 void before_fork() {
   forks++;
@@ -37,8 +37,8 @@ void before_fork() {
 
 void in_parent() { forks--; }
 
-/// Only closes the descriptors, because unlocking would also unlock them for the parent. Does not
-/// use os(), so that tests do not count these calls.
+/// Closes the descriptors. Does not unlock them, because that would also unlock them for the
+/// parent. Does not use os(), so that tests do not count these calls.
 void in_child() {
   changes = changes_of_mine;  // other threads do not exist in the child
   forks = 0;
@@ -50,7 +50,7 @@ void in_child() {
   }
 }
 
-/// Registers the handlers. If there is no memory for them, the next call tries again.
+/// Registers the fork handlers. If there is no memory for them, the next call tries again.
 void watch_forks() {
   static constinit std::atomic<bool> registered{false};
   static constinit std::mutex mutex;

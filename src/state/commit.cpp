@@ -19,14 +19,14 @@ namespace {
 
 constexpr int kAttempts = 8;
 
-/// True if the file system does not know renameat2's flag.
+/// Returns true if the file system does not support the flag passed to renameat2.
 bool means_no_flag(int error) { return error == EINVAL || error == ENOSYS; }
 
-/// True if a file server may have made the rename without a word, or may make it later: a soft
-/// mount gives up waiting for the answer, and not the request.
+/// Returns true if a file server may have executed the rename, or may execute it later. A soft
+/// mount stops waiting for the reply, but does not withdraw the request.
 bool may_be_done_later(int error) { return error == EIO || error == ETIMEDOUT; }
 
-/// Checks that a directory holds nothing but files that a checkpoint may have.
+/// Checks that a directory holds only files that a checkpoint may have.
 Status check_entries(const Directory& directory, const char* wanted) {
   for (const std::string& entry : ZERO_TRY(list_directory(directory))) {
     if (!is_checkpoint_file(entry))
@@ -36,15 +36,16 @@ Status check_entries(const Directory& directory, const char* wanted) {
   return {};
 }
 
-/// Returns the save id of the checkpoint in a directory, or none if that has no sound manifest.
+/// Returns the save id of the checkpoint in a directory, or nothing if the directory is not open or
+/// has no sound manifest.
 std::optional<Digest> id_in(const Directory& directory) {
   if (!directory.fd.valid()) return {};
   auto found = read_manifest(directory);
   return found.ok() ? std::optional(found->manifest.save_id) : std::nullopt;
 }
 
-/// Checks that nothing stands at the place of the new checkpoint, or, with `replace`, nothing but a
-/// checkpoint. Returns that, open, or a directory that is not.
+/// Checks that the target does not exist or, with `replace`, is a directory with only files of a
+/// checkpoint. Returns that directory, or a Directory that is not open if the target is missing.
 Result<Directory> check_target(const Directory& parent, const std::string& name, bool replace) {
   const std::string path = parent.path_of(name);
   const auto refuse = [&](const auto&... why) { return wrong_state("'", path, "' ", why...); };
@@ -76,7 +77,7 @@ Result<bool> delete_checkpoint(const Directory& parent, const std::string& name,
     NameLock lock(parent, name);
     if (!ZERO_TRY(lock.try_take()))
       return wrong_state("'", path, "' is in use by a save or prune, and was not deleted");
-    (void)directory.fd.lock();  // so that sweeps leave it to this prune
+    (void)directory.fd.lock();  // so that no sweep deletes it as well
     if (ZERO_TRY(read_manifest(directory)).manifest.save_id != id)
       return wrong_state("'", path, "' was replaced in the meantime, and was not deleted");
     ZERO_TRY(check_entries(directory, "deleted"));
@@ -118,8 +119,8 @@ Status Staging::make() {
                                  " temporary directories as soon as they were created")};
 }
 
-/// Makes and locks the directory. Returns false if another save's sweep got hold of it before it
-/// was locked.
+/// Creates and locks the directory. Returns false if another save's sweep locked or removed it
+/// first.
 Result<bool> Staging::take(const Digest& id) {
   std::string name = temporary_name(id);
   left_behind_ = text("'", parent_.path_of(name),
@@ -154,7 +155,7 @@ Status Staging::publish(const Progress& progress, int64_t wait_ms,
     return std::move(status).within(text("the checkpoint '", target_path(),
                                          "' is complete, but may be lost in a power failure"));
   os().reached("save.durable");
-  // The next save sweeps what is left of the old checkpoint, which has the temporary name now.
+  // The old checkpoint now has the temporary name. The next save sweeps what is left of it.
   if (is_same(parent_, temporary_, replaced_))
     (void)succeeds(
         [&] { return remove_checkpoint(parent_, temporary_, replaced_, progress), true; });
@@ -162,7 +163,7 @@ Status Staging::publish(const Progress& progress, int64_t wait_ms,
   return {};
 }
 
-/// Gives the directory its final name, as the only save or prune that does anything to that name.
+/// Renames the directory to its final name, under the lock that saves and prunes take on that name.
 Status Staging::take_name(const Progress& progress, int64_t wait_ms,
                           const std::function<bool()>& commits) {
   NameLock lock(parent_, target_);
@@ -178,7 +179,7 @@ Status Staging::take_name(const Progress& progress, int64_t wait_ms,
     os().poll(nullptr, 0, kLookMs);
   }
   const bool exchanges = ZERO_TRY(finds_replaced());
-  if (exchanges) (void)replaced_.fd.lock();  // so that sweeps leave it to this save
+  if (exchanges) (void)replaced_.fd.lock();  // so that no sweep deletes it as well
   if (!commits()) return save_given_up();
   os().reached("save.committing");
   ZERO_TRY(rename_into_place(exchanges));
@@ -187,7 +188,8 @@ Status Staging::take_name(const Progress& progress, int64_t wait_ms,
   return {};
 }
 
-/// Returns whether what was to be replaced still stands at the target. False if nothing does.
+/// Returns true if the checkpoint that is to be replaced is still at the target, and false if
+/// nothing is there. Fails if something else is.
 Result<bool> Staging::finds_replaced() const {
   struct stat info;
   if (stat_entry(parent_, target_, info) != 0) {
@@ -203,10 +205,10 @@ Result<bool> Staging::finds_replaced() const {
   return true;
 }
 
-/// Takes the exchange back if a program that takes no lock gave the target's name to another
-/// directory meanwhile.
+/// Undoes the exchange if a program that takes no lock has meanwhile put another directory at the
+/// target.
 Status Staging::keep_others() {
-  // If the exchange back fails, the save stands: its checkpoint is at the target.
+  // If undoing fails, the save has succeeded, because its checkpoint is at the target.
   if (is_same_directory(parent_, temporary_, replaced_, Links::refused).value_or(true) ||
       rename_entry(parent_, temporary_, target_, RENAME_EXCHANGE) != 0)
     return {};
@@ -222,7 +224,7 @@ Status Staging::was_replaced() const {
 Status Staging::rename_into_place(bool exchanges) {
   const auto rename = [&](unsigned flags) {
     if (rename_entry(parent_, temporary_, target_, flags) == 0) return 0;
-    // A file server may answer a repeated request with a failure although the first one was done.
+    // If a request was sent twice, a file server may report failure although the first succeeded.
     const int error = errno;
     return is_ours(target_) ? 0 : error;
   };
@@ -234,12 +236,12 @@ Status Staging::rename_into_place(bool exchanges) {
                                    errno_text(error), "): remove it, or save elsewhere")};
   }
   if (exchanges && error == ENOENT) {
-    // A program that takes no lock removed what was to be replaced: nothing is there to be lost.
+    // A program that takes no lock removed the old checkpoint, so there is nothing to replace.
     exchanges = false;
     error = rename(RENAME_NOREPLACE);
   }
   if (means_no_flag(error)) {
-    // Even without the flag, a rename of a directory replaces nothing but an empty directory.
+    // Even without the flag, renaming a directory can replace only an empty directory.
     ZERO_TRY(check_target(parent_, target_, false));
     error = rename(0);
   }
@@ -248,7 +250,7 @@ Status Staging::rename_into_place(bool exchanges) {
     return wrong_state("'", target_path(), "' was created during this save");
   Status failed = io_error(directory_.path, text("rename to '", target_path(), "'"), error);
   if (!may_be_done_later(error)) return failed;
-  // A request that is still under way does not find the directory by another name.
+  // Under another name, a rename request that is still under way does not find the directory.
   const auto aside = set_aside(parent_, temporary_, directory_);
   if (is_ours(target_)) return exchanges ? keep_others() : Status();
   outcome_known_ = aside.ok() && is_ours(*aside);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes a checkpoint appear complete or not at all. It is written in a locked directory with a name
-// of its own, beside the final one, and gets its final name by one rename. Only rank 0 makes,
-// publishes and removes it. A directory keeps its files when it is renamed, so no other rank ever
+// Makes a checkpoint appear completely or not at all. A save writes it to a locked directory with a
+// temporary name, beside the target, and moves it into place with a single rename. Only rank 0
+// creates, renames and removes that directory. Its files move with it, so no other rank ever
 // deletes anything.
 #pragma once
 
@@ -17,18 +17,18 @@
 
 namespace zero {
 
-/// Whether a save renames its directory into place. The thread that is about to rename and the call
-/// that gives the save up both try to decide, and the first one does.
+/// The decision whether a save renames its directory into place. The thread that is about to rename
+/// it and the call that gives up the save both try to decide. The first one wins.
 class CommitDecision {
  public:
   enum class State {
     open,
-    given_up,    // nothing that the save does is seen outside any more
-    committing,  // the rename may be made at any moment
-    failed,      // it was not made
+    given_up,    // the save has no more visible effects
+    committing,  // the rename can happen at any moment
+    failed,      // the rename did not happen
     complete,
   };
-  /// Decides, unless that is done already. Returns what stands.
+  /// Sets the state to `wanted`, unless the decision was made before. Returns the resulting state.
   State decide(State wanted) {
     State seen = State::open;
     return state_.compare_exchange_strong(seen, wanted) ? wanted : seen;
@@ -40,32 +40,33 @@ class CommitDecision {
   std::atomic<State> state_{State::open};
 };
 
-/// Returns the failure of work that stops because its save was given up.
+/// Returns the failure with which work stops after its save was given up.
 Status save_given_up();
 
 class Staging {
  public:
-  /// Checks the place, makes missing parents, removes what dead saves left there, and makes the
-  /// directory for `files`. Fails with ZERO_ERR_STATE if `directory` exists and `replace` is not
-  /// set, or if it holds more than a checkpoint. Opens a checkpoint that is to be replaced:
-  /// publish() exchanges no other.
+  /// Checks the target, creates missing parent directories, removes what dead saves left there, and
+  /// creates the temporary directory for `files`. Fails with ZERO_ERR_STATE if `directory` exists
+  /// and `replace` is not set, or if it holds more than a checkpoint. Opens the checkpoint that is
+  /// to be replaced, because publish() replaces only that one.
   static Result<Staging> begin(std::string_view directory, bool replace,
                                std::vector<std::string> files, const Progress& progress);
   Staging(Staging&&) = default;
-  /// Removes the directory and `files` in it, unless it was published or may yet be. Needs no
+  /// Removes the directory and `files` in it, unless it was published or may still be. Allocates no
   /// memory.
   ~Staging();
 
   const Digest& save_id() const { return save_id_; }
   const Directory& directory() const { return directory_; }
-  /// True once it has its final name, even if publish() failed after that.
+  /// Returns true once the directory has its final name, even if publish() failed afterwards.
   bool published() const { return published_; }
-  /// False if the rename failed in a way that does not tell whether it was made, or will be.
+  /// Returns false if the rename failed with an error after which it may still have happened, or
+  /// may happen later.
   bool outcome_known() const { return outcome_known_; }
 
-  /// Gives it its final name, durably, unless `commits` returns false just before the rename. Waits
-  /// at most `wait_ms` for another save or prune of the same name. If only the last
-  /// sync fails, it stays published, and the text says so.
+  /// Renames the directory to its final name, durably, unless `commits` returns false just before
+  /// the rename. Waits at most `wait_ms` for another save or prune of the same name. If only the
+  /// last sync fails, the checkpoint stays published, and the text of the failure says so.
   Status publish(const Progress& progress, int64_t wait_ms, const std::function<bool()>& commits);
 
  private:
@@ -83,21 +84,21 @@ class Staging {
 
   std::string target_, temporary_;  // names in the parent
   std::vector<std::string> files_;
-  std::string left_behind_;  // text for the log if the directory stays
+  std::string left_behind_;  // logged if the directory cannot be removed
   bool published_ = false, outcome_known_ = true;
   Digest save_id_{};
   Directory parent_;
   Directory directory_;                // locked
-  Directory replaced_;                 // what stood at the target at the beginning, if anything
-  std::optional<Digest> replaced_id_;  // its save id, if it had one
+  Directory replaced_;                 // the target as begin() found it; not open if missing
+  std::optional<Digest> replaced_id_;  // the save id of replaced_, if it had one
 };
 
-/// Deletes the checkpoint with that save id. Its name changes first, durably, to one that the next
-/// save sweeps, so that it is never there in part. Returns false, and logs why, if something else
-/// is there or in it.
+/// Deletes the checkpoint `name` if it has the save id `id`. First gives it, durably, a temporary
+/// name that the next save sweeps, so that no partial checkpoint ever has its name. Returns false,
+/// and logs the reason, if something else is at that name or in that directory.
 Result<bool> delete_checkpoint(const Directory& parent, const std::string& name, const Digest& id);
 
-/// Opens the directory that rank 0 made for the save `id` of `directory`.
+/// Opens the temporary directory that rank 0 created for the save `id` to `directory`.
 Result<Directory> enter_staging(std::string_view directory, const Digest& id);
 
 }  // namespace zero

@@ -26,13 +26,14 @@ Result<Directory> open_place(const Directory& parent, const std::string& name, L
   return io_error(entered.path, "open", errno);
 }
 
-/// True if `name` still means the directory that was opened by it, or if that cannot be told.
+/// Returns true if `name` still refers to the directory that was opened with that name, or if that
+/// cannot be determined.
 bool stands(const Directory& parent, const std::string& name, const Directory& directory,
             Links links) {
   return is_same_directory(parent, name, directory, links).value_or(errno != ENOENT);
 }
 
-/// True if there is anything called zero.json, sound or not.
+/// Returns true if there is an entry named zero.json, even if it is not a sound manifest.
 Result<bool> has_manifest(const Directory& directory) {
   struct stat info;
   if (stat_entry(directory, kManifestName, info) == 0) return true;
@@ -55,8 +56,8 @@ Result<FoundCheckpoint> read_manifest(const Directory& directory) {
 
 namespace {
 
-/// Returns the checkpoint in a directory. Looks again if a save has meanwhile put another directory
-/// in its place and removed the files of this one.
+/// Returns the checkpoint in a directory. Tries again if a save has meanwhile put another directory
+/// in its place and removed its files.
 Result<FoundCheckpoint> look_at(const Directory& parent, const std::string& name, Links links) {
   for (int attempt = 1;; attempt++) {
     const Directory directory = ZERO_TRY(open_place(parent, name, links));
@@ -67,16 +68,17 @@ Result<FoundCheckpoint> look_at(const Directory& parent, const std::string& name
   }
 }
 
-/// Calls visit(checkpoint) for each sub-directory that is a sound one. Returns why others are none.
-/// Fails at one that may be the newest, with `so` in its words.
+/// Calls visit(name, checkpoint) for each subdirectory that is a sound checkpoint. Returns the
+/// reason why the first other entry is not one, or "". Fails, with `so` in the text, at an entry
+/// that cannot be read, because it may be the newest checkpoint.
 template <class Visit>
 Result<std::string> visit_checkpoints(const Directory& directory, const Progress& progress,
                                       const char* so, const Visit& visit) {
   std::string skipped;
   for (const std::string& name : ZERO_TRY(list_directory(directory))) {
     const std::string path = directory.path_of(name);
-    if (name[0] == '.') continue;  // hidden, as unfinished ones are
-    if (name == "lost+found") {    // a file system keeps it for itself
+    if (name[0] == '.') continue;  // hidden, like temporary directories
+    if (name == "lost+found") {    // belongs to the file system
       log(ZERO_LOG_WARNING, text("skipped: '", path, "'"));
       continue;
     }
@@ -96,8 +98,8 @@ Result<std::string> visit_checkpoints(const Directory& directory, const Progress
   return skipped;
 }
 
-/// Returns the newest sound checkpoint among the sub-directories, or the one with the later name if
-/// steps are equal.
+/// Returns the newest sound checkpoint among the subdirectories. If several have the same step,
+/// returns the last one by name.
 Result<FoundCheckpoint> find_newest(const Directory& directory, const Progress& progress) {
   std::optional<FoundCheckpoint> best;
   const std::string skipped =
@@ -127,7 +129,7 @@ Result<FoundCheckpoint> find_checkpoint(const std::string& path, const Progress&
 Result<std::vector<ListedCheckpoint>> list_checkpoints(const std::string& folder) {
   std::vector<ListedCheckpoint> listed;
   const Directory directory = enter(start_of_paths(), folder, Links::followed);
-  if (!directory.fd.valid() && errno == ENOENT) return listed;  // before the first save
+  if (!directory.fd.valid() && errno == ENOENT) return listed;  // there was no save yet
   if (!directory.fd.valid()) return io_error(folder, "open", errno);
   ZERO_TRY(visit_checkpoints(directory, unhindered, "the list would be wrong",
                              [&](const std::string& name, const auto& found) {
@@ -151,7 +153,7 @@ bool is_replaced(const FoundCheckpoint& found) {
 Status with_working_directories(Call& call, std::string_view path, Status status) {
   if (status.ok() || path.empty() || path[0] == '/') return status;
   const auto all = call.gather("working directories", working_directory());
-  if (!all.ok()) return status;  // the comm is broken: nobody can be asked
+  if (!all.ok()) return status;  // the comm is broken
   const std::vector<std::string>& of = *all;
   const auto other = std::ranges::find_if(of, [&](const auto& one) { return one != of[0]; });
   if (other == of.end()) return status;

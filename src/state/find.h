@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the checkpoint that a path means, on each rank: itself, or the newest sound one in it.
+// Finds the checkpoint for a path that a program passes to a load. It is the directory at that path
+// or, if that is not a checkpoint, the newest sound checkpoint in it.
 #pragma once
 
 #include <cstdint>
@@ -12,44 +13,44 @@
 
 namespace zero {
 
-/// How often other saves may replace a checkpoint while it is looked for, or while it is loaded.
+/// The most attempts that a search or a load makes while other saves replace the checkpoint.
 inline constexpr int kMostReplacements = 8;
 
 struct FoundCheckpoint {
   std::string path;
-  std::string bytes;  // of the manifest's file
+  std::string bytes;  // the content of the manifest file
   Manifest manifest;
 };
 
-/// A complete checkpoint of a folder.
+/// A complete checkpoint in a folder.
 struct ListedCheckpoint {
   int64_t step;
-  std::string name;  // of its directory
+  std::string name;  // of the directory
   int32_t world;
-  uint64_t bytes;  // of all its files
+  uint64_t bytes;  // of all files together
   Digest save_id;
 };
 
-/// Returns the checkpoints in a folder, newest first, which a load would take. It skips and fails
-/// as the search of a load does. A folder that does not exist has none.
+/// Returns the checkpoints in a folder from which a load would choose, newest first. Skips entries
+/// and fails as find_checkpoint() does. Returns an empty list if the folder does not exist.
 Result<std::vector<ListedCheckpoint>> list_checkpoints(const std::string& folder);
 
-/// Fails with ZERO_ERR_CKPT_INVALID unless a sound manifest is there.
+/// Returns the checkpoint in `directory`. Fails with ZERO_ERR_CKPT_INVALID unless there is a sound
+/// manifest.
 Result<FoundCheckpoint> read_manifest(const Directory& directory);
 
-/// Fails with ZERO_ERR_CKPT_INVALID if there is none. A search of a folder skips entries that are
-/// no checkpoint, and logs them. It fails at an entry that the system refuses, or whose format this
-/// library does not read, because that may be the newest. `progress` is called for every manifest
-/// read.
+/// Returns the checkpoint for `path`. Fails with ZERO_ERR_CKPT_INVALID if there is none. A search
+/// of a folder skips entries that are not checkpoints, and logs them. It fails if the system cannot
+/// read an entry, or if this library does not support the format of the entry, because that may be
+/// the newest checkpoint. Calls `progress` before it reads each entry of a folder.
 Result<FoundCheckpoint> find_checkpoint(const std::string& path, const Progress& progress);
 
-/// True if another save's checkpoint, or none, stands now at the place of `found`.
+/// Returns true if the path of `found` now holds another save's checkpoint, or none.
 bool is_replaced(const FoundCheckpoint& found);
 
-/// Explains failures of relative paths, which depend on each rank's working directory.
-///
-/// Returns `status`, with which a call with `path` ended on all ranks. If it is a failure of a
-/// relative path, and ranks have different working directories, its text names them. Collective.
+/// Returns `status`, with which a call that was passed `path` has ended on all ranks. If `status`
+/// is a failure, `path` is relative, and ranks have different working directories, adds two of
+/// these to the text. Collective.
 Status with_working_directories(Call& call, std::string_view path, Status status);
 
 }  // namespace zero

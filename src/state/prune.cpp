@@ -18,7 +18,7 @@ Status go_on() {
   return interrupted() ? Status(ZERO_ERR_ABORTED, "the program interrupted the prune") : Status();
 }
 
-/// Fails unless the checkpoint is the one that was listed, whole and sound.
+/// Fails unless the checkpoint is the one that was listed and all its files match their checksums.
 Status verify(const Directory& parent, const ListedCheckpoint& listed) {
   const Directory directory = ZERO_TRY(open_directory(parent, listed.name, Links::refused));
   const FoundCheckpoint found = ZERO_TRY(read_manifest(directory));

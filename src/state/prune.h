@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Deletes old checkpoints of a folder.
+// Deletes old checkpoints from a folder.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace zero {
 
-/// Deletes the complete checkpoints but the newest `keep_last`, and those whose step is a multiple
-/// of `keep_every`, unless that is 0. First compares every byte of the newest with its checksum, if
-/// there is one to delete. Returns how many it has deleted.
+/// Deletes all complete checkpoints except the newest `keep_last` and, unless `keep_every` is 0,
+/// those whose step is a multiple of `keep_every`. If there are any to delete, first verifies every
+/// byte of the newest checkpoint. Returns the number of deleted checkpoints.
 Result<size_t> prune_checkpoints(const std::string& folder, int64_t keep_last, int64_t keep_every);
 
 }  // namespace zero

@@ -18,17 +18,17 @@ namespace {
 
 constexpr std::string_view kPrefix = ".tmp-";
 
-/// True if the file system has no flock. Then nobody can tell a live save from a dead one, so
-/// nothing is locked or swept.
+/// Returns true if the file system does not support flock. Live saves then cannot be told from dead
+/// ones, so nothing is locked or swept.
 bool means_no_locks(int error) { return error == ENOSYS || error == EOPNOTSUPP || error == EINVAL; }
 
-/// Removes one directory that a save has left, if that save is dead. Renames it first: if locks do
-/// not reach another host, a save that lives after all then fails to rename its directory, and
-/// loses nothing that is published.
+/// Removes one directory that a save has left, if that save is dead. Renames it first. If locks do
+/// not reach other hosts and the save is in fact alive, it then fails to rename its directory, so
+/// no published checkpoint loses files.
 void sweep_one(const Directory& parent, const std::string& name, const Progress& progress) {
   auto directory = open_directory(parent, name, Links::refused);
   if (!directory.ok() || directory->fd.lock() != 0) return;
-  // The lock may be free because that save has just been published, under another name.
+  // The lock may be free because that save has just renamed the directory to its final name.
   const auto doomed = set_aside(parent, name, *directory);
   if (!doomed.ok()) return;
   log(ZERO_LOG_INFO,
@@ -105,7 +105,7 @@ void remove_checkpoint(const Directory& parent, const std::string& name, const D
     if (!is_checkpoint_file(file)) continue;
     if (remove_entry(directory, file, 0) != 0 && errno != ENOENT)
       warn(io_error(directory.path_of(file), "unlink", errno));
-    (void)progress();  // what goes is of no use to anybody
+    (void)progress();  // an interrupt does not stop the removal, because nobody needs these files
   }
   if (remove_entry(parent, name, AT_REMOVEDIR) != 0 && errno != ENOENT)
     warn(io_error(parent.path_of(name), "rmdir", errno));
@@ -119,7 +119,7 @@ Result<std::string> set_aside(const Directory& parent, const std::string& name,
   std::string aside = temporary_name(ZERO_TRY(draw_id()));
   if (rename_entry(parent, name, aside, 0) != 0) return io_error(directory.path, "rename", errno);
   if (!is_same_directory(parent, aside, directory, Links::refused).value_or(true)) {
-    // A program that takes no lock gave the name to another directory just before the rename.
+    // Just before the rename, a program that takes no lock gave the name to another directory.
     (void)rename_entry(parent, aside, name, RENAME_NOREPLACE);
     return wrong_state("'", directory.path, "' was replaced in the meantime");
   }

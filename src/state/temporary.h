@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Directories beside checkpoints whose names start with ".tmp-": what a save writes, the lock on a
-// checkpoint's name, and what is being deleted. Who uses one holds a lock on it. If that process
-// dies, the next save sweeps it.
+// Manages directories beside checkpoints whose names start with ".tmp-". Saves write to them, they
+// serve as locks on checkpoint names, and checkpoints that are being deleted are renamed to them. A
+// process that uses one holds a lock on it. If that process dies, the next save sweeps it.
 #pragma once
 
 #include <string>
@@ -12,9 +12,9 @@
 
 namespace zero {
 
-/// Returns the temporary name of a save.
+/// Returns the name of the temporary directory of a save.
 std::string temporary_name(const Digest& id);
-/// True for ".tmp-" and 32 hexadecimal digits.
+/// Returns true for ".tmp-" followed by 32 hexadecimal digits.
 bool is_temporary_name(std::string_view name);
 
 Result<Digest> draw_id();
@@ -23,22 +23,22 @@ int remove_entry(const Directory& directory, const std::string& name, int flags)
 int rename_entry(const Directory& directory, const std::string& from, const std::string& to,
                  unsigned flags);
 
-/// True if `name` in `parent` is known to be the directory that is open as `directory`.
+/// Returns true if `name` in `parent` is known to be the directory that is open as `directory`.
 bool is_same(const Directory& parent, const std::string& name, const Directory& directory);
 
-/// Makes the directory `name`, unless it exists, and locks it. Returns one that is not open if
-/// another process has it, or removed it before it was locked.
+/// Creates the directory `name`, unless it exists, and locks it. Returns a Directory that is not
+/// open if another process holds the lock, or removed the directory before it was locked.
 Result<Directory> make_locked(const Directory& parent, const std::string& name);
 
-/// The lock on a checkpoint's name, which a save or a prune holds from its last look at the
-/// checkpoint until it has renamed. It is a directory beside the checkpoint, because the checkpoint
-/// itself may be moved or removed by any program. If its process dies, the next save sweeps it.
+/// The lock on a checkpoint's name. A save or a prune holds it from its last check of the
+/// checkpoint until it has renamed the checkpoint. The lock is a directory beside the checkpoint,
+/// because any program can move or remove the checkpoint itself.
 class NameLock {
  public:
   NameLock(const Directory& parent, const std::string& name);
   NameLock(const NameLock&) = delete;
   ~NameLock();
-  /// Returns false if another process has it.
+  /// Returns false if another process holds the lock.
   Result<bool> try_take();
 
  private:
@@ -47,18 +47,18 @@ class NameLock {
   Directory held_;
 };
 
-/// Deletes a checkpoint's files, and the directory, which has `name` now, if nothing else is in it.
-/// Logs what it cannot delete; the next save sweeps that again.
+/// Deletes a checkpoint's files. Deletes the directory, whose current name is `name`, if nothing
+/// else is in it. Logs what it cannot delete. The next save tries again.
 void remove_checkpoint(const Directory& parent, const std::string& name, const Directory& directory,
                        const Progress& progress);
 
-/// Gives an open directory the name of one that a dead save has left, by which the next save knows
-/// it. Returns that name.
+/// Renames an open directory to a new temporary name, so that the next save sweeps it if this
+/// process dies. Returns that name.
 Result<std::string> set_aside(const Directory& parent, const std::string& name,
                               Directory& directory);
 
-/// Removes what dead saves have left in `parent`: only directories that have exactly our kind of
-/// name and that nobody has locked, and in them only a checkpoint's files.
+/// Removes what dead saves have left in `parent`. Considers only directories that have temporary
+/// names and are not locked, and removes only files of a checkpoint from them.
 void sweep(const Directory& parent, const Progress& progress);
 
 }  // namespace zero

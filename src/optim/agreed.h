@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What must be the same on all ranks, said line by line: as text, for errors, and as numbers, which
-// every call compares, because texts of numbers take long to write. Ranks have as many lines of
-// each kind, so that a difference shows two that belong together.
+// Lists values that must be the same on all ranks, line by line. Every call compares them as
+// numbers, because formatting numbers is slow. Only errors show them as text. All ranks list the
+// same lines in the same order, so that lines that differ correspond to each other.
 #pragma once
 
 #include <bit>
@@ -16,7 +16,7 @@
 
 namespace zero {
 
-/// Writes the lines. Doubles are shown to the bit.
+/// Writes the lines as text. Doubles are written exactly.
 class AgreedLines {
  public:
   std::string text;
@@ -26,9 +26,9 @@ class AgreedLines {
     (add(parts), ...);
     text += "\n";
   }
-  /// Takes lines that are text anyhow.
+  /// Adds lines that exist as text.
   void lines(std::string_view all) { text += all; }
-  /// Takes those that `make` returns, of which there is a hash.
+  /// Adds the lines that `make` returns. The first parameter is their hash.
   void lines(uint64_t, const auto& make) { text += make(); }
 
  private:
@@ -39,8 +39,8 @@ class AgreedLines {
   }
 };
 
-/// Keeps the numbers of each line, and how many they are. Literals say nothing: lines of one kind
-/// have the same.
+/// Stores the numbers in each line and their count. Skips string literals, which are the same on
+/// all ranks.
 class AgreedNumbers {
  public:
   explicit AgreedNumbers(std::vector<uint64_t>& room) : all_(room) { all_.clear(); }

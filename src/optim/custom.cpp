@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kLongestRuleName = 64;
 
-/// Returns the slots of a rule that always uses its first `count`.
+/// Returns, as bits, the slots in use of a rule that always uses its first `count` slots.
 template <size_t count>
 uint32_t uses(std::span<const double>) {
   return (1u << count) - 1;
@@ -23,8 +23,8 @@ constexpr auto all_uses(std::index_sequence<counts...>) {
   return std::array{&uses<counts>...};
 }
 
-/// Allows letters, digits, '_' and `also`, because names stand in files, between dots, and in
-/// sentences.
+/// Allows letters, digits, '_' and the characters in `also`, because names appear in checkpoint
+/// files, between dots, and in error messages.
 Status check_name(const char* what, std::string_view name, std::string_view also) {
   const auto allowed = [also](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
@@ -78,7 +78,7 @@ Status CustomRule::add_slots(std::vector<std::string> names) {
 Status CustomRule::add_settings(const std::vector<std::pair<std::string, double>>& settings) {
   settings_ = {{"lr", 1e-3, Setting::positive_or_zero},
                {"weight_decay", 0, Setting::positive_or_zero}};
-  own_settings_.reserve(settings.size());  // settings_ points to their characters
+  own_settings_.reserve(settings.size());  // settings_ points to the characters of the names
   for (const auto& [name, initial] : settings) {
     ZERO_TRY(check_name("setting", name, ""));
     if (std::ranges::find(own_settings_, name) != own_settings_.end())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An update rule that the caller brings: its declaration, and the input of one call.
+// An update rule that the caller provides: its declaration, and the input of one call.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +16,11 @@
 
 namespace zero {
 
-/// The most slots of any rule. Rules that are compiled in have at most kMaxSlots.
+/// The most slots of any rule. Built-in rules have at most kMaxSlots.
 inline constexpr int kMaxStateSlots = 8;
 inline constexpr const char* kMasterName = "master";
 
-/// Copies of elements [first, first + count) of a parameter, on which the function works.
+/// Copies of elements [first, first + count) of a parameter, which the function updates.
 struct UpdateRange {
   int64_t param = 0;
   const char* name = "";
@@ -33,25 +33,25 @@ struct UpdateRange {
   std::span<std::byte* const> slots;
   int64_t step = 1;
   std::span<const double> settings;  // in the order of Rule::settings
-  std::span<char> message;           // takes the reason if it fails
+  std::span<char> message;           // the function writes the reason here if it fails
 };
 
 class CustomRule {
  public:
-  /// Updates the parameter's range. Fails with ZERO_ERR_CALLBACK.
+  /// Updates a range of a parameter. Fails with ZERO_ERR_CALLBACK.
   using Update = std::function<Status(const CustomRule& rule, const UpdateRange& range)>;
 
   struct Declaration {
     std::string name;
     std::vector<std::string> slots;
-    std::vector<std::pair<std::string, double>> settings;  // with their defaults
+    std::vector<std::pair<std::string, double>> settings;  // names and defaults
     bool whole_tensors = false;
   };
 
-  /// The first settings of every custom rule.
+  /// Indices of the first settings of every custom rule.
   static constexpr size_t kRate = 0, kDecay = 1;
 
-  /// Fails with ZERO_ERR_ARGUMENT if the declaration is wrong; the text says why.
+  /// Creates a rule. Fails with ZERO_ERR_ARGUMENT if the declaration is invalid.
   static Result<std::shared_ptr<const CustomRule>> create(Declaration declared, Update update);
   CustomRule(const CustomRule&) = delete;
   CustomRule& operator=(const CustomRule&) = delete;
@@ -60,7 +60,7 @@ class CustomRule {
   bool whole_tensors() const { return whole_tensors_; }
   std::span<const char* const> setting_names() const { return setting_names_; }
   Status update(const UpdateRange& range) const { return update_(*this, range); }
-  /// Returns the declaration in one line. Every rank must have the same.
+  /// Returns the declaration as one line, which must be the same on every rank.
   std::string line() const;
 
  private:
@@ -76,7 +76,7 @@ class CustomRule {
   std::vector<const char*> setting_names_;
   bool whole_tensors_ = false;
   Update update_;
-  Rule rule_{};  // points into the others
+  Rule rule_{};  // points into the other members
 };
 
 }  // namespace zero

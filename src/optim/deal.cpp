@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Changes who owns what: a seal adds parameters, a deal gives all of them new places. All that may
-// fail is prepared before anything changes.
+// Changes the owners of elements. A seal adds parameters, and a deal reassigns all parameters.
+// Everything that may fail is prepared before anything changes.
 #include <algorithm>
 #include <iterator>
 
@@ -29,8 +29,8 @@ Result<Memory> Optimizer::allocate_slot(int slot, const Plan& from, size_t secti
                           text("state '", slot_name(*options.rule, slot), "'"));
 }
 
-/// Returns a deal by the plan `from`, with memory for masters and these slots in the sections from
-/// `first_section` on.
+/// Returns a deal for the plan `from`. Allocates memory for master weights and `slots` in the
+/// sections from `first_section` on.
 Result<Optimizer::Deal> Optimizer::allocate_state(Plan from, size_t first_section,
                                                   uint32_t slots) const {
   Deal deal{.plan = std::move(from)};

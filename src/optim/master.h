@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values that are updated, and parameters, which hold them rounded.
+// Master weights, which are updated, and parameters, which hold them in rounded form.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ struct OptimizerOptions;
 
 Master master_of(DType dtype, const OptimizerOptions& options);
 
-/// True if a master needs state beside the parameter.
+/// Returns true if a master weight needs state in addition to the parameter.
 constexpr bool is_kept(Master master) {
   return master == Master::full || master == Master::remainder;
 }
@@ -25,12 +25,12 @@ constexpr size_t master_bytes(Master master) {
                                        : 0;
 }
 
-/// Returns the type of the values that a parameter of `dtype` holds after an update: its own type,
-/// or one of fewer bits.
+/// Returns the type to which values of a parameter of type `dtype` are rounded after an update. It
+/// is `dtype` or a shorter type.
 DType shared_dtype(DType dtype, const OptimizerOptions& options);
 
-/// Read a parameter's values as fp32, and write them back, rounded to the type that it holds. The
-/// parameter must not be fp64. If it is fp32, both may be the same memory.
+/// Read the values of a parameter as fp32, and write them back, rounded to its shared_dtype(). The
+/// parameter must not be fp64. If it is fp32, `values` and `param` may be the same memory.
 void read_values(DType dtype, float* values, const std::byte* param, size_t count);
 void write_values(DType dtype, const OptimizerOptions& options, std::byte* param,
                   const float* values, size_t count);

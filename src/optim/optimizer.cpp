@@ -25,7 +25,7 @@ Optimizer::Optimizer(std::shared_ptr<Comm> seat, const OptimizerOptions& given,
 }
 
 Optimizer::~Optimizer() {
-  step_memory.reset();  // it may have a thread that reads the rest
+  step_memory.reset();  // may have a thread that reads other members
   saving.reset();       // likewise
 }
 
@@ -35,8 +35,8 @@ Result<int64_t> Optimizer::find(std::string_view name) const {
   return found->second;
 }
 
-/// Returns the place of a setting. Fails if the rule has no such setting, or if there is no such
-/// group.
+/// Returns the index of a setting. Fails if the rule has no such setting, or if the group does not
+/// exist.
 Result<size_t> Optimizer::find_place(int32_t group, std::string_view name) const {
   const int setting = find_setting(*options.rule, name);
   if (setting < 0) return no_setting(*options.rule, name);
@@ -45,7 +45,7 @@ Result<size_t> Optimizer::find_place(int32_t group, std::string_view name) const
   return static_cast<size_t>(setting);
 }
 
-/// Does the same, but fails if the setting may not change between steps.
+/// Does the same, but also fails if the setting must not change between steps.
 Result<size_t> Optimizer::find_changeable(int32_t group, std::string_view name) const {
   const size_t setting = ZERO_TRY(find_place(group, name));
   if (!options.rule->settings[setting].fixed) return setting;
@@ -100,7 +100,7 @@ Result<double> Optimizer::get(int32_t group, std::string_view name) const {
   return groups[static_cast<size_t>(group)].settings[setting];
 }
 
-// ---- What a parameter has of its own beside its group: two settings, and whether it is trained.
+// ---- Attributes of single parameters: two settings, and whether the parameter is trained.
 
 std::array<double, kMaxSettings> Optimizer::settings_of(size_t param) const {
   const Param& of = params[param];
@@ -119,7 +119,7 @@ void Optimizer::freeze(size_t param, bool frozen) {
   if (trainable_[param] != frozen) return;
   trainable_[param] = !frozen;
   frozen_ += frozen ? 1 : size_t{0} - 1;
-  // The set's hash is a sum, so that freezing all of many parameters stays linear.
+  // The hash of the set is a sum, so that freezing n parameters takes O(n) time.
   const uint64_t hash = hash64(std::as_bytes(std::span(&param, 1)));
   frozen_hash_ += frozen ? hash : uint64_t{0} - hash;
   note_moved();
@@ -144,7 +144,7 @@ std::string Optimizer::trainable_lines() const {
   return lines;
 }
 
-// ---- What must be the same on all ranks.
+// ---- Text of values that must be the same on all ranks.
 
 std::string Optimizer::agreed_lines() const {
   AgreedLines lines;

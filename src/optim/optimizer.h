@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank's optimizer: parameters, groups, the plan, and its share of the state. It does not
-// communicate; src/step and src/state do, with the data that stands here.
+// One rank's optimizer: its parameters, groups, plan, and share of the state. This class does not
+// communicate. src/step and src/state use its data to do so.
 #pragma once
 
 #include <array>
@@ -32,30 +32,30 @@
 
 namespace zero {
 
-/// How gradients are rounded before they are summed. They are divided by `divisor` first, and their
-/// sum is multiplied by it.
+/// How gradients are rounded before they are summed. They are divided by `divisor` before they are
+/// rounded, and their sum is multiplied by it.
 struct Rounding {
   DType to = DType::none;  // none: not rounded
   float divisor = 1;       // a power of two
   bool any() const { return to != DType::none; }
 };
 
-/// Returns the bytes of one element in a slot of the rule: 0 for types that cannot be trained.
+/// Returns the bytes of one element in a slot of the rule, or 0 for types that cannot be trained.
 constexpr size_t state_bytes_of(DType dtype) {
   return is_floating(dtype) ? size_of(sum_dtype(dtype)) : 0;
 }
 
-/// The slot behind those of the rule: masters, or remainders.
+/// The slot after those of the rule. It holds master weights or their remainders.
 inline constexpr int kMasterSlot = kMaxStateSlots;
 inline constexpr int kSlotCount = kMaxStateSlots + 1;
 static_assert(kMaxStateSlots >= kMaxSlots);
 
-/// Returns "exp_avg" and so on, as torch calls slots, or "master".
+/// Returns the name of a slot, such as "exp_avg" (as torch names it) or "master".
 inline const char* slot_name(const Rule& rule, int slot) {
   return slot == kMasterSlot ? kMasterName : rule.slots[static_cast<size_t>(slot)];
 }
 
-/// Returns the slot of that name, or -1.
+/// Returns the slot with the given name, or -1 if there is none.
 inline int find_slot(const Rule& rule, std::string_view name) {
   for (size_t slot = 0; slot < rule.slots.size(); slot++) {
     if (name == rule.slots[slot]) return static_cast<int>(slot);
@@ -63,7 +63,7 @@ inline int find_slot(const Rule& rule, std::string_view name) {
   return name == kMasterName ? kMasterSlot : -1;
 }
 
-/// A setting that the caller keeps in the device's memory. Each step reads it there.
+/// A setting that the caller keeps in device memory. Each step reads its value there.
 struct GivenSetting {
   const void* data;
   DType dtype;  // f32 or f64
@@ -71,14 +71,14 @@ struct GivenSetting {
 
 struct Group {
   std::vector<double> settings;               // in the order of Rule::settings
-  std::map<size_t, GivenSetting> given = {};  // used instead of those, by their places
+  std::map<size_t, GivenSetting> given = {};  // by index; these replace the values in `settings`
 };
 
 struct Param {
   std::string name;
   std::vector<int64_t> shape;
-  int64_t count = 0;  // set by register_params, as the group is
-  int64_t order = 0;  // its number, unless ZERO_PARAM_ORDER is given
+  int64_t count = 0;  // set by register_params, like `group`
+  int64_t order = 0;  // the parameter's number, unless ZERO_PARAM_ORDER is set
   int32_t owner = 0;
   int32_t flags = 0;
   int32_t group = 0;
@@ -94,7 +94,7 @@ struct Param {
   size_t grad_bytes() const { return size_of(grad_dtype, count); }
 };
 
-/// A tensor of the model that is not trained: a running statistic, a counter.
+/// A tensor of the model that is not trained, such as a running statistic or a counter.
 struct Buffer {
   std::string name;
   std::vector<int64_t> shape;
@@ -105,13 +105,15 @@ struct Buffer {
   size_t bytes() const { return size_of(dtype, count); }
 };
 
-/// This rank's state of one section: for each slot one array of share_elements, empty if unused.
+/// This rank's state of one section. Each slot in use has an array of share_elements elements.
+/// Unused slots are empty.
 using SectionState = std::array<Memory, kSlotCount>;
 
-/// Bytes of the caller's own by their names, as one rank set them.
+/// Named byte strings that the caller has set on one rank, to be saved.
 using Extras = std::map<std::string, std::string, std::less<>>;
-/// Those of all ranks, as a load leaves them: names and values by rank, in one block of memory.
+/// Views of one rank's extras in a block of memory.
 using ExtraViews = std::map<std::string, std::string_view, std::less<>>;
+/// The extras of all ranks that the latest load has read.
 struct LoadedExtras {
   HostMemory files;
   std::map<int32_t, ExtraViews> by_rank;
@@ -119,11 +121,11 @@ struct LoadedExtras {
 
 enum class Phase : uint16_t { open, reducing, begun, reduced };
 
-/// Seconds and bytes so far, as zero_stats reports them.
+/// Seconds and bytes that zero_stats reports.
 struct Counters {
   int64_t staging_bytes = 0, control_bytes = 0, copied_bytes = 0, moved_bytes = 0;
-  int64_t shadow_bytes = 0;  // copies that a custom rule works on
-  int64_t host_waits = 0;    // for streams of several ranks, inside of calls
+  int64_t shadow_bytes = 0;  // size of the copies that a custom rule works on
+  int64_t host_waits = 0;    // waits of the host, inside calls, for streams of several ranks
   double gather_seconds = 0, vote_seconds = 0, apply_seconds = 0, publish_seconds = 0;
   double save_seconds = 0, load_seconds = 0;
 };
@@ -134,79 +136,80 @@ class Optimizer {
             std::vector<double> settings, std::unique_ptr<ThreadPool> pool);
   ~Optimizer();
 
-  // ---- Registration: local, all or nothing.
+  // ---- Registration. These calls are local. A call that fails changes nothing.
   Result<int32_t> register_params(std::vector<double> settings, std::span<const Param> added);
   Status register_buffers(std::span<const Buffer> added);
   Status bind(std::span<void* const> data, std::span<void* const> grads);
   Result<int64_t> find(std::string_view name) const;
   Status set(int32_t group, std::string_view name, double value);
-  /// Lets those groups read the setting from `given` from now on; if its data is null, they use the
-  /// value that was set. Fails with ZERO_ERR_UNSUPPORTED if the host must know the setting.
+  /// Makes the group (or all groups) read the setting from `given` from now on or, if its data is
+  /// null, use the value that was set. Fails with ZERO_ERR_UNSUPPORTED if the host must know the
+  /// setting.
   Status set_from(int32_t group, std::string_view name, const GivenSetting& given);
   Result<double> get(int32_t group, std::string_view name) const;
   Status set_trainable(int64_t param, bool trains);
   bool trains(size_t param) const { return trainable_[param]; }
   const std::vector<bool>& trainable() const { return trainable_; }
   size_t frozen() const { return frozen_; }
-  /// Return the set of frozen parameters, as a hash and as lines. It must be the same on every
-  /// rank.
+  /// Return the set of frozen parameters as a hash and as text lines. The set must be the same on
+  /// every rank.
   uint64_t frozen_hash() const { return frozen_hash_; }
   std::string trainable_lines() const;
-  /// Returns the settings that a parameter is updated with: its group's, changed by its own.
-  /// Neither the slots that are used nor Rule::next_product depend on its own.
+  /// Returns the settings with which a parameter is updated. These are the settings of its group,
+  /// modified by the parameter's own settings. The latter affect neither the slots in use nor
+  /// Rule::next_product.
   std::array<double, kMaxSettings> settings_of(size_t param) const;
 
-  // ---- Checks that calls make before they do anything.
-  Status check_param(int64_t param) const;                          // it exists
-  Status check_params() const;                                      // there are some
-  Status check_owner(std::string_view param, int32_t owner) const;  // it is a place
+  // ---- Checks that calls make before they do anything. Each succeeds if its comment is true.
+  Status check_param(int64_t param) const;                          // the parameter exists
+  Status check_params() const;                                      // parameters are registered
+  Status check_owner(std::string_view param, int32_t owner) const;  // `owner` is a valid place
   Status check_open() const;    // no gradients are announced or reduced
-  Status check_ended() const;   // no step has begun that zero_step must still end
-  Status check_loaded() const;  // no load failed half way
-  /// Fails with ZERO_ERR_UNSUPPORTED if tensors are on a device, because `call` is not possible
-  /// there.
+  Status check_ended() const;   // there is no begun step that zero_step must still end
+  Status check_loaded() const;  // no load failed halfway
+  /// Fails with ZERO_ERR_UNSUPPORTED if the tensors are on a device, where `call` is not supported.
   Status check_host(std::string_view call) const;
 
-  /// True unless parameters or buffers were registered since the last seal.
+  /// Returns true unless parameters or buffers were registered since the last seal.
   bool sealed() const {
     return sealed_params_ == params.size() && sealed_buffers_ == buffers.size();
   }
   size_t sealed_params() const { return sealed_params_; }
   size_t sealed_buffers() const { return sealed_buffers_; }
 
-  /// New owners of everything, prepared before anything changes. If that fails, the optimizer is as
-  /// it was; a commit cannot fail. The new state holds zeros.
+  /// A new assignment of elements to owners. It is prepared before anything changes, so a failure
+  /// leaves the optimizer unchanged. A commit cannot fail. The new state is all zeros.
   struct Deal {
     Plan plan;
     std::vector<Segment> segments = {};
     std::vector<SectionState> state = {};
     std::vector<int32_t> owners = {};
   };
-  /// Prepare and make a seal, which adds sections.
+  /// Prepare and commit a seal, which adds sections.
   Result<Deal> prepare_seal() const;
   void commit_seal(Deal seal);
-  /// Deals out everything anew: frozen parameters come behind the others. `owners`: new ones for
-  /// the manual rule; empty keeps its owners. The deal has no state if everything has its place
-  /// already.
+  /// Prepare and commit a new assignment of all elements, in which frozen parameters follow the
+  /// others. `owners` has the new owners for the manual partition, or is empty to keep the present
+  /// ones. The deal has no state if nothing moves.
   Result<Deal> prepare_deal(std::span<const int32_t> owners) const;
   void commit_deal(Deal deal);
 
   // ---- The share.
-  /// Returns the place of `slot` at share position `share` of a section, or nullptr if no settings
-  /// use the slot.
+  /// Returns the address of `slot` at share position `share` of a section, or nullptr if no
+  /// settings use the slot.
   std::byte* slot(int slot, int32_t section, int64_t share) const {
     return slot_in(plan, state_, slot, section, share);
   }
   std::byte* slot(int slot, const Segment& segment) const {
     return this->slot(slot, segment.section, segment.share);
   }
-  /// Does the same for a share by another plan.
+  /// Does the same for a share of another plan and its state.
   std::byte* slot_in(const Plan& of, std::span<const SectionState> state, int slot, int32_t section,
                      int64_t share) const;
-  /// Returns the bytes of one element there.
+  /// Returns the bytes of one element of a slot.
   size_t slot_size(int slot, const Section& section) const;
   Master master_of(const Section& section) const { return zero::master_of(section.dtype, options); }
-  /// Returns the type of the values that parameters of a section hold.
+  /// Returns the type to which parameters of a section are rounded, which may be their own type.
   DType shared(const Section& section) const { return shared_dtype(section.dtype, options); }
   bool has_masters() const;
   Rounding rounding_of(const Section& section) const {
@@ -214,19 +217,21 @@ class Optimizer {
     if (travels_as_it_is || section.dtype == DType::f64) return {};
     return {options.wire, static_cast<float>(options.predivide_factor)};
   }
-  /// Makes masters of this rank's share from the parameters as they are, from `first_section` on.
+  /// Sets the master weights of this rank's share, in the sections from `first_section` on, to the
+  /// present values of the parameters.
   void take_masters(size_t first_section = 0);
-  /// Gives memory to slots that have none and are needed: those that settings use (momentum
-  /// switched on later), and those in the bit mask `also`.
+  /// Allocates memory for the slots that need it and have none. These are slots that settings use,
+  /// for example because momentum was enabled later, and slots in the bit mask `also`.
   Status allocate_slots(uint32_t also = 0);
   /// Returns the slots that the settings of any group use, as bits.
   uint32_t slots_used() const;
-  /// Says step count, loss scale and settings, which must be the same on every rank.
+  /// Passes step count, loss scale and settings to `say`. They must be the same on every rank.
   void say_agreed(auto& say) const;
+  /// Returns these values as text.
   std::string agreed_lines() const;
-  /// Does the same for state_sets, with the progress of their parameters.
+  /// Returns state_sets, with the progress of their parameters, as text.
   std::string state_set_lines() const;
-  /// Returns one past the last parameter of a group, which is the first of the next group.
+  /// Returns the first parameter after those of a group.
   int64_t group_end(size_t group) const { return group_ends_[group]; }
   const std::vector<Segment>& segments() const { return segments_; }
   /// Returns the address of a segment's first value in this rank's parameter.
@@ -236,20 +241,20 @@ class Optimizer {
   const Param& param(int64_t number) const { return params[static_cast<size_t>(number)]; }
   int32_t world() const { return comm->world(); }
 
-  // ---- Instances: neighbouring ranks that keep one copy of the state. A rank's place is its
-  // number in its instance; ranks of the same place own the same, and the plan's owners are places.
-  // So they are also the ranks of the first instance.
+  // ---- Instances. An instance is a group of consecutive ranks that together hold one copy of the
+  // state. A rank's place is its number in its instance. Ranks with the same place own the same
+  // elements. The owners in a plan are places, which equal the ranks of the first instance.
   int32_t places() const { return plan.options().world; }
   int32_t place_of(int32_t rank) const { return rank % places(); }
   int32_t place() const { return place_of(comm->rank()); }
   int32_t instance() const { return comm->rank() / places(); }
-  /// Returns the rank of this rank's instance that has a place.
+  /// Returns the rank with the given place in this rank's instance.
   int32_t rank_at(int32_t place) const { return instance() * places() + place; }
-  /// Return the ranks of this rank's instance, and those of its place.
+  /// Return the ranks in this rank's instance, and the ranks with its place.
   Ranks instance_ranks() const { return {instance() * places(), 1, places()}; }
   Ranks copies() const { return {place(), places(), options.instances}; }
-  /// Returns what this rank found in its share as it goes into a sum over all ranks, which counts
-  /// each share once.
+  /// Returns what this rank contributes to a sum over all ranks: `found` in the first instance and
+  /// an empty record in the others, so that each share is counted once.
   template <class Found>
   Found counted(const Found& found) const {
     return instance() == 0 ? found : Found();
@@ -258,77 +263,78 @@ class Optimizer {
   int64_t state_bytes() const;
 
   std::shared_ptr<Comm> comm;
-  const bool on_device;   // with its tensors: steps are queued, and end later than calls
-  const uint32_t object;  // its number on the comm
+  const bool on_device;   // tensors are on a device: steps are queued, and end later than calls
+  const uint32_t object;  // number of this optimizer on the comm
   OptimizerOptions options;
   std::vector<double> settings;  // for new groups
   std::unique_ptr<ThreadPool> pool;
   std::vector<Group> groups;
   std::vector<Param> params;
-  std::atomic<int64_t> registered{0};   // how many, for any thread
-  std::vector<ParamProgress> progress;  // of each parameter
+  std::atomic<int64_t> registered{0};   // number of parameters; any thread may load it
+  std::vector<ParamProgress> progress;  // by parameter
   std::vector<Buffer> buffers;
-  /// Slots that zero_state_set changed since the ranks last agreed, as bits, by parameter. The next
-  /// call compares them, so that a rank that set something else is found before it matters.
+  /// Slots, as bits, that zero_state_set has changed since the last entry, by parameter. The next
+  /// call compares them over the ranks, to detect a rank that has set something else.
   std::map<int64_t, uint32_t> state_sets;
   Plan plan;
-  /// How many parameters, from the first on, are known to be the same on every rank.
+  /// The number of parameters, from the first on, whose values are known to be the same on every
+  /// rank.
   size_t alike_params = 0;
 
   Phase phase = Phase::open;
-  bool not_loaded = false;  // a load failed half way
-  /// True if gradients come one by one and are announced.
+  bool not_loaded = false;  // a load failed halfway
+  /// Returns true if gradients are announced one by one.
   bool announces() const { return phase == Phase::reducing || phase == Phase::begun; }
-  /// Returns the phase that all ranks have: announcements are a rank's own, unless a step has
-  /// begun.
+  /// Returns the phase that is compared over the ranks. Each rank announces gradients in its own
+  /// time unless a step has begun, so `reducing` counts as `open`.
   Phase agreed_phase() const { return phase == Phase::reducing ? Phase::open : phase; }
-  StepState state;           // steps done and the like; on a device, as the host last saw it
-  Code last_step = ZERO_OK;  // how the latest zero_step ended
-  GivenSetting loss_scale_from = {nullptr, DType::f32};  // if not null, a device reads it there
-  int64_t queued_steps = 0;                              // on a device: made, skipped or to come
-  double loss_scale_given = 1;  // as the caller set it, without changes by steps
+  StepState state;           // steps taken and so on; on a device, as last read by the host
+  Code last_step = ZERO_OK;  // outcome of the latest zero_step
+  GivenSetting loss_scale_from = {nullptr, DType::f32};  // if set, the device reads the scale here
+  int64_t queued_steps = 0;     // on a device: all steps queued so far, whatever their outcome
+  double loss_scale_given = 1;  // the value that the caller set, without changes by steps
   LossScale loss_scale() const { return {state.loss_scale, state.good_steps}; }
   void set_loss_scale(const LossScale& now) {
     state.loss_scale = now.scale;
     state.good_steps = now.good_steps;
   }
 
-  Extras extras;               // this rank's: each save holds them
-  LoadedExtras loaded_extras;  // of the latest load
+  Extras extras;  // this rank's extras, which each save stores
+  LoadedExtras loaded_extras;
 
-  /// By rank: true if it has joined, by the latest roll call. Empty if nobody has.
+  /// By rank, true if the rank had joined in the latest roll call. Empty if no rank has joined.
   std::vector<bool> joined;
-  int32_t contributors;  // a mean divides by it; set when a reduction may begin
+  int32_t contributors;  // divisor of means; set when a reduction may begin
 
   Counters counters;
 
-  /// Changes whenever an address changes, or the set of frozen parameters: src/step caches what it
-  /// derives from them.
+  /// Changes whenever an address or the set of frozen parameters changes, because src/step caches
+  /// data derived from them.
   uint64_t addresses = 1;
-  /// Changes whenever memory, owners, the set of frozen parameters or the place of a setting
-  /// changes: launches that were captured before have other addresses.
+  /// Changes whenever memory, owners, the set of frozen parameters or the address of a setting
+  /// changes, because launches that were captured before then use old addresses.
   uint64_t layout = 1;
 
-  HostMemory memory_of_copies;  // that a save has kept, for the next
-  /// A save that has begun and was not waited for; and of what it still has to write, the image.
+  HostMemory memory_of_copies;  // memory for copies that one save leaves to the next
+  /// A save that has begun and was not waited for, and the image of what it still has to write.
   std::shared_ptr<Saving> saving;
   std::shared_ptr<Image> image;
-  /// To be called before parameters or state change, wherever that is.
+  /// Must be called before parameters or state change.
   void keep(const std::byte* data, size_t bytes) const {
     if (image != nullptr) image->keep(data, bytes);
   }
-  void keep_all() const {  // and the memory may go
+  void keep_all() const {  // the memory may be freed afterwards
     if (image != nullptr) image->let_go();
   }
 
-  /// The data that src/step keeps between calls: tables, staging, the reduced gradients.
+  /// The data that src/step keeps between calls, such as tables, staging and reduced gradients.
   std::shared_ptr<void> step_memory;
 
  private:
   struct Occupied {
     enum Kind { param, grad, buffer };
     uintptr_t end;
-    int64_t index;  // of a parameter, or of a buffer
+    int64_t index;  // of the parameter or buffer
     Kind kind;
   };
   Status add_param(const Param& added);
@@ -354,19 +360,19 @@ class Optimizer {
   std::set<std::string, std::less<>> buffer_names_;
   std::map<uintptr_t, Occupied>
       occupied_;  // memory of parameters, registered gradients and buffers, by address
-  std::set<std::shared_ptr<Arena>> arenas_;  // hold registered memory, so they stay mapped
-  std::vector<int64_t> group_ends_;          // parameters up to the end of each registration
+  std::set<std::shared_ptr<Arena>> arenas_;  // arenas with registered memory, kept mapped
+  std::vector<int64_t> group_ends_;          // see group_end()
   size_t sealed_params_ = 0, sealed_buffers_ = 0;
   std::vector<bool> trainable_;  // by parameter
-  size_t frozen_ = 0;            // parameters that are not trained
+  size_t frozen_ = 0;            // number of parameters that are not trained
   uint64_t frozen_hash_ = 0;
   std::vector<Segment> segments_;
   std::vector<SectionState> state_;  // by section
 };
 
 void Optimizer::say_agreed(auto& say) const {
-  // Steps on a device count as queued, because a rank knows their results only if it has asked for
-  // them.
+  // On a device, queued steps are compared, because a rank knows the outcomes only if it has asked
+  // for them.
   say("step ", on_device ? queued_steps : state.steps);
   if (!on_device)
     say("loss scale ", state.loss_scale, " after ", state.good_steps, " good steps");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Registers and binds what callers hand over. Checks it first, and takes all of it or nothing.
+// Registers and binds parameters and buffers. A call that fails changes nothing.
 #include <algorithm>
 
 #include "base/checked.h"
@@ -10,7 +10,8 @@
 namespace zero {
 namespace {
 
-/// Returns how many bytes libzero may touch from the address of a parameter or its gradient on.
+/// Returns how many bytes libzero may access, starting at the address of a parameter or its
+/// gradient.
 uintptr_t touched_bytes(const Param& param, bool grad) {
   const bool padded = (param.flags & ZERO_PARAM_PADDED) != 0;
   const int64_t count = padded ? round_up(param.count, kAlignment) : param.count;
@@ -35,7 +36,7 @@ Status Optimizer::check_own_setting(const Param& added, const char* name, double
                       setting.range.text);
 }
 
-/// Checks that the parameter's memory is where it may be, and large enough.
+/// Checks alignment, location and size of the memory of a parameter and its gradient.
 Status Optimizer::check_memory_of(const Param& param) const {
   const TensorName data{"parameter", param.name}, grad{kGradientOf, param.name};
   ZERO_TRY(check_aligned(param.data, param.dtype, data));
@@ -76,7 +77,7 @@ Status Optimizer::occupy(const Param& param, int64_t index) {
   return Status();
 }
 
-/// Takes back what was registered from these numbers on.
+/// Removes the parameters and buffers from the given numbers on.
 void Optimizer::forget(size_t first_param, size_t first_buffer) {
   std::erase_if(occupied_, [&](const auto& one) {
     const bool buffer = one.second.kind == Occupied::buffer;
@@ -129,7 +130,7 @@ Status Optimizer::add_param(const Param& added) {
   return occupy(params.back(), index);
 }
 
-/// Takes back what a registration has added if it ends early, also if memory runs out.
+/// Undoes a registration that ends early, even if it ends because memory has run out.
 class Optimizer::Undo {
  public:
   explicit Undo(Optimizer& optim)
@@ -193,7 +194,7 @@ Status Optimizer::bind(std::span<void* const> data, std::span<void* const> grads
     for (size_t i = 0; i < params.size(); i++) std::tie(params[i].data, params[i].grad) = saved[i];
     return status;
   }
-  // An arena that was given up cannot be found again, so arenas that are still in use stay.
+  // An arena that has been released cannot be found again, so arenas that are still in use stay.
   std::erase_if(arenas_, [this](const auto& arena) { return !is_used(*arena); });
   hold_arenas(0, 0);
   note_moved();

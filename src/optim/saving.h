@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A save whose files are written while training goes on, as the calls between its begin and its end
-// see it.
+// The interface of a save that runs in the background. Calls between its begin and its end use it.
 #pragma once
 
 #include <algorithm>
@@ -14,10 +13,10 @@ class Saving {
  public:
   virtual ~Saving() = default;
 
-  /// How far this rank is with the part that all ranks wait for. Every entry vote carries it.
+  /// The progress of this rank with the current part of the save. Every entry vote carries it.
   enum class Word : uint64_t { none, busy, ready, failed };
   virtual Word word() = 0;
-  /// The words of some ranks.
+  /// The combined words of several ranks.
   struct Words {
     Word least = Word::none, most = Word::none;
 
@@ -28,11 +27,10 @@ class Saving {
       most = std::max(most, other.most);
     }
   };
-  /// Takes the words of all ranks, inside a call that has voted: when all are ready, the next part
-  /// begins.
+  /// Receives the words of all ranks, inside a call that has voted. When all ranks are ready, the
+  /// next part begins.
   virtual Status hear(Call& call, const Words& all) = 0;
-  /// Keeps of what is still to be written all that a step changes elsewhere than in its walk
-  /// over the share.
+  /// Copies those unwritten bytes that a step changes outside its walk over the share.
   virtual void keep_for_step() = 0;
 };
 

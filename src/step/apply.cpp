@@ -12,22 +12,23 @@
 namespace zero {
 namespace {
 
-// A tile that is read once need not fit a cache, and each end of a tile costs a little, so it is
-// long. Its length bounds the time between two looks at the abort word.
-constexpr int64_t kShortTile = 512;  // more streams use the cache if values are converted
+// A tile that is read once need not fit into a cache, and each tile has a small overhead, so tiles
+// are long. Their length bounds the time between two checks whether the comm is aborted.
+constexpr int64_t kShortTile = 512;  // for converted values, whose streams share the cache
 constexpr int64_t kLongTile = 32768;
-constexpr int64_t kLook = 131072;  // elements
-// Elements that others are told of at once. It is a multiple of kAlignment, so that threads' parts
-// are aligned.
+constexpr int64_t kLook = 131072;  // elements between two checks
+// Elements between two progress reports to other ranks. A multiple of kAlignment, so that the parts
+// of the threads are aligned.
 constexpr int64_t kSlice = 262144;
 
-/// One thread's walk over its part of the runs.
+/// Updates one thread's part of the runs.
 class Updater : Pass {
  public:
   Updater(const Pass& pass, const Runs& runs)
       : Pass(pass), runs_(runs), steps_(writes_directions(optim)), gradients_(pass) {}
 
-  /// Walks the run that is this view, from its end, because its last elements were read last.
+  /// Updates the run that begins with this view. Starts at the end, because the last elements were
+  /// read most recently.
   void walk_back(size_t view, double ratio, bool reports_progress) {
     const auto found = std::partition_point(runs_.runs.begin(), runs_.runs.end(),
                                             [view](const Run& run) { return run.view < view; });
@@ -38,7 +39,7 @@ class Updater : Pass {
     }
   }
 
-  /// Walks elements [first, last) of run `r`. Returns false when the comm is aborted.
+  /// Updates elements [first, last) of run `r`. Returns false if the comm is aborted.
   bool walk(size_t r, int64_t first, int64_t last, double ratio, bool reports_progress) {
     const Section& section = optim.plan.section(runs_.runs[r].segment.section);
     const int64_t length = tile_length(r, section);
@@ -55,11 +56,11 @@ class Updater : Pass {
     return true;
   }
 
-  /// Returns how many gradients were not finite.
+  /// Returns how many gradients were not finite so far.
   uint64_t nonfinite() const { return nonfinite_; }
 
  private:
-  /// Returns the gradients, or their sum if they were summed before.
+  /// Returns the addresses of the gradients, or of their sum if they have been summed before.
   Sources::Row sources_of(size_t r) const {
     if (fused && !steps_) return runs_.sources[r];
     return {&runs_.runs[r].reduced, 1};
@@ -110,7 +111,7 @@ class Updater : Pass {
     copy_to_others(targets, done, update.count * size_of(section.dtype));
   }
 
-  /// Keeps the tile for a save that has not written it yet.
+  /// Preserves the tile for a save that has not written it yet.
   void keep(const Section& section, int32_t number, int64_t share, const std::byte* own,
             size_t count) {
     if (optim.image->whole()) return;
@@ -121,7 +122,8 @@ class Updater : Pass {
     }
   }
 
-  /// Counts the tile at hand without the padding between parameters, which may hold anything.
+  /// Counts the non-finite gradients of the current tile, without the padding between parameters,
+  /// which may hold anything.
   uint64_t count_in_params(const Section& section, int64_t share, int64_t count) {
     uint64_t found = 0;
     auto view = std::partition_point(
@@ -136,19 +138,19 @@ class Updater : Pass {
   }
 
   const Runs& runs_;
-  const bool steps_;  // along directions, which are in the place of sums
+  const bool steps_;  // the places of sums hold directions
   TileGradients gradients_;
   uint64_t nonfinite_ = 0;
-  int64_t unlooked_ = 0;  // elements since the last look at the abort word
+  int64_t unlooked_ = 0;  // elements since the last check whether the comm is aborted
   alignas(64) std::byte master_[kShortTile * sizeof(float)];
 };
 
 struct PlaceInRuns {
   size_t run;
-  int64_t first;  // element of it
+  int64_t first;  // element of the run
 };
 
-/// Returns the place of an element, counted over all runs in order.
+/// Returns the run of an element, which is counted through all runs in order.
 PlaceInRuns place_in(const Runs& runs, int64_t element) {
   size_t r = 0;
   for (; r < runs.runs.size() && element >= runs.runs[r].segment.count; r++)
@@ -156,7 +158,7 @@ PlaceInRuns place_in(const Runs& runs, int64_t element) {
   return {r, element};
 }
 
-/// Makes the first of two walks, for rules that need two.
+/// Runs the first of two walks, for rules that need two.
 Result<Trusted> walk_first(const Pass& pass, std::vector<uint64_t>& nonfinite) {
   if (pass.optim.options.rule->trust == nullptr) return Trusted();
   const auto stepper = [&](int thread) -> StepView {
@@ -199,7 +201,7 @@ Result<uint64_t> update_share(Call& call, Optimizer& optim, StepMemory& memory, 
   const Pass pass{&call, optim, memory, scalars, fused};
   const Trusted trusted = ZERO_TRY(walk_first(pass, nonfinite));
   if (optim.options.rule->trust != nullptr) count_measured(optim, memory, fused);
-  // The updates begin at the end of the share, because the next forward pass reads those parameters
+  // Updates begin at the end of the share, because the next forward pass reads those parameters
   // first.
   const int64_t slice = memory.background == nullptr ? runs.elements : kSlice;
   for (int64_t begin = 0, end = runs.elements; end > 0; end = begin) {

@@ -17,15 +17,15 @@ constexpr microseconds kInterruptible{50'000};
 
 }  // namespace
 
-/// What each owner must have stored before a parameter is new.
+/// What each owner must have stored before a parameter is up to date.
 struct Background::Watch {
   struct Part {
     Stored* owner;
     uint64_t share;
   };
-  std::vector<std::vector<Part>> parts;  // of each parameter
-  std::vector<bool> fetched;             // in no arena: it comes when all owners are done
-  uint64_t addresses = 0;                // Optimizer::addresses when it was made
+  std::vector<std::vector<Part>> parts;  // by parameter
+  std::vector<bool> fetched;             // in no arena, so copied after all owners are done
+  uint64_t addresses = 0;                // Optimizer::addresses at creation
   std::shared_ptr<Arena> tables;
   Stored* own = nullptr;
 
@@ -87,8 +87,8 @@ void Background::begin(Call call, std::function<Status(Call&)> end) {
     call_.emplace(std::move(call));
     end_ = std::move(end);
     running_ = true;
-    // The order matters: a thread that sees the new number must not see how far the step before
-    // was.
+    // The order matters, because a thread that sees the new number must not see the progress of the
+    // previous step.
     std::atomic_ref(watch_->own->share).store(UINT64_MAX);
     std::atomic_ref(watch_->own->number).store(number_);
   }
@@ -109,7 +109,7 @@ Status Background::complete() {
   return status_;
 }
 
-/// What an interrupt breaks is the comm, on which the thread waits.
+/// An interrupt breaks the comm, on which the thread waits.
 void Background::heed_interrupt(std::unique_lock<std::mutex>& lock) {
   if (!running_) return;
   lock.unlock();
@@ -122,11 +122,11 @@ Status Background::wait(size_t param) {
   std::unique_lock lock(mutex_);
   const uint64_t number = number_;
   const std::shared_ptr<const Watch> watch = watch_;
-  // The pauses between two looks at how far the owners are.
+  // The shortest and the longest pause between two checks of the progress of the owners.
   constexpr microseconds kSoon{20}, kLate{500};
   microseconds pause = kSoon;
   while (running_ && number_ == number) {
-    // Nothing is under way for parameters that were registered later.
+    // Parameters that were registered later are not part of this step.
     if (param >= watch->parts.size() || watch->stored(param, number)) return Status();
     // Wait: a slice; the step's end has deadlines.
     done_.wait_for(lock, pause);
@@ -150,15 +150,15 @@ void Background::work() {
       status = end(*call);
     } catch (const std::bad_alloc&) {
       call->abort_out_of_memory();
-      status = Status(ZERO_ERR_MEMORY, "out of memory");  // so short that a string has room for it
+      status = Status(ZERO_ERR_MEMORY, "out of memory");  // short enough to need no allocation
     }
     lock.lock();
     status_ = std::move(status);
     running_ = false;
     done_.notify_all();
     lock.unlock();
-    // The call goes last, because whoever finds the comm free may begin the next end. zero_join
-    // does, and waits for nothing but the comm.
+    // The thread leaves the call last, because a thread that finds the comm free may begin the end
+    // of the next step. zero_join does so, and waits for nothing but the comm.
     call.reset();
     lock.lock();
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// zero_options.overlap_gather: a thread of the optimizer's own makes the end of a step, its updates
-// and their way to every rank. Others may wait for it, or for one parameter.
+// Implements zero_options.overlap_gather. A thread of the optimizer runs the end of a step, which
+// updates parameters and stores them on every rank. Other threads can wait for it or for a single
+// parameter.
 #pragma once
 
 #include <condition_variable>
@@ -18,31 +19,30 @@ namespace zero {
 
 class Background {
  public:
-  /// Starts its thread. Fails with ZERO_ERR_SYSTEM. The comm lives longer.
+  /// Starts the thread. Fails with ZERO_ERR_SYSTEM. `comm` must outlive the object.
   static Result<std::unique_ptr<Background>> create(Comm& comm);
-  ~Background();  // waits for the end of a step that is under way
+  ~Background();  // waits for a step in progress
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
 
-  /// Finds the places where the owners of each parameter will tell how far they are. Comes before
-  /// the ranks agree on a step, because it may fail on one rank alone.
+  /// Finds out where the owners of each parameter will report their progress. Must be called before
+  /// the ranks agree on a step, because it may fail on a single rank.
   Status watch(const Optimizer& optim, const StepMemory& memory);
 
-  /// Runs the end of the step on the thread, with the call that it is a part of. Nothing may be
-  /// under way, and watch() must have succeeded. The thread leaves the call when nothing is under
-  /// way any more, so whoever is inside another call may begin the next end.
+  /// Runs `end` on the thread, inside `call`. No step may be in progress, and watch() must have
+  /// succeeded. The thread leaves the call only after the step has ended, so a thread that has
+  /// entered another call can begin the next one.
   void begin(Call call, std::function<Status(Call&)> end);
 
-  /// Tells the others that this rank has stored all its updates of the step under way, from
-  /// position `share` of its share on.
+  /// Reports to the other ranks that this rank has stored all its updates of the step in progress
+  /// from position `share` of its share on.
   void tell(int64_t share);
 
-  /// Waits until nothing is under way, and returns the status of the latest end. Any thread may
+  /// Waits until no step is in progress, and returns the status of the latest one. Any thread may
   /// call it.
   Status complete();
 
-  /// Waits until this parameter may be read, or the end of the step has failed. Any thread may call
-  /// it.
+  /// Waits until the parameter can be read or the step has failed. Any thread may call it.
   Status wait(size_t param);
 
  private:
@@ -55,11 +55,11 @@ class Background {
   Comm& comm_;
   std::mutex mutex_;
   std::condition_variable wake_, done_;
-  std::shared_ptr<const Watch> watch_;  // made by whoever calls the optimizer
+  std::shared_ptr<const Watch> watch_;  // set by watch()
   std::optional<Call> call_;
   std::function<Status(Call&)> end_;
   bool running_ = false, leaving_ = false;
-  uint64_t number_ = 0;  // of the latest end: the same on every rank
+  uint64_t number_ = 0;  // number of calls of begin(), the same on every rank
   Status status_;
   WorkerThread thread_;
 };

@@ -16,11 +16,11 @@ namespace {
 
 using std::chrono::microseconds;
 
-// The pauses between two looks at what other ranks have announced.
+// The shortest and the longest pause between two checks for announcements of other ranks.
 constexpr microseconds kSoon{50};
 constexpr microseconds kLate{2000};
 
-constexpr int64_t kUpdated = 65536;  // elements between two looks at whether to stop
+constexpr int64_t kUpdated = 65536;  // elements between two checks whether to stop
 
 }  // namespace
 
@@ -59,15 +59,15 @@ Status Backward::announce(int64_t param, std::byte* grad) {
   return Status();
 }
 
-/// Returns the place of a gradient for the other ranks. If they read no gradients, it only says
-/// that there is one.
+/// Returns the location of a gradient for the other ranks. If they read no gradients, it only shows
+/// that this rank has one.
 Location Backward::location_of(const std::byte* grad, size_t bytes) const {
   if (grad == nullptr) return {};
   if (alone()) return {UINT32_MAX, 0, 0};
   return optim_.comm->locate(grad, bytes);
 }
 
-/// Begins a round of sums, if they can be made before the call.
+/// Begins a round of sums if gradients can be summed before the call.
 Status Backward::begin_sums() {
   const bool can =
       optim_.comm->direct() && !optim_.on_device && optim_.world() > 1 && optim_.sealed();
@@ -87,7 +87,7 @@ Status Backward::begin_updates(double factor) {
   return expect(Makes::updates);
 }
 
-/// Begins a round in which every owned segment that is trained is still to come.
+/// Begins a round in which all owned segments of trained parameters are pending.
 Status Backward::expect(Makes makes) {
   if (!thread_.started())
     ZERO_TRY(thread_.start("the thread that works during the backward pass", [this] { work(); }));
@@ -152,7 +152,7 @@ void Backward::work() {
     bool moved = false;
     try {
       moved = pass();
-    } catch (const std::bad_alloc&) {  // without memory, the rest is left to the call
+    } catch (const std::bad_alloc&) {  // the call does the rest
       pending_.clear();
     }
     lock.lock();
@@ -168,7 +168,7 @@ void Backward::work() {
   }
 }
 
-/// Looks at everything once. Returns true if something was done.
+/// Stages gradients and works on all pending segments once. Returns true if something was done.
 bool Backward::pass() {
   if (optim_.comm->aborted()) {
     pending_.clear();
@@ -206,7 +206,7 @@ void Backward::stage(int64_t param) {
   publish(param, place);
 }
 
-/// Sums or updates a segment, until it is stopped, if every rank has announced its gradient.
+/// Sums or updates a segment if every rank has announced its gradient. Stops when told to.
 Backward::Outcome Backward::work_on(size_t number) {
   const Segment& segment = optim_.segments()[number];
   const Outcome found = find(segment);
@@ -222,8 +222,8 @@ Backward::Outcome Backward::work_on(size_t number) {
   return done_[number] == segment.count ? Outcome::done : Outcome::waits;
 }
 
-/// Puts the gradients of a segment into in_, if all ranks have announced them; null for a rank that
-/// has none.
+/// Sets in_ to the addresses of the gradients of a segment if all ranks have announced them. The
+/// address is null for a rank that has none.
 Backward::Outcome Backward::find(const Segment& segment) {
   const size_t element = size_of(optim_.plan.section(segment.section).grad_dtype);
   const size_t offset = static_cast<size_t>(segment.first) * element;
@@ -241,14 +241,14 @@ Backward::Outcome Backward::find(const Segment& segment) {
     const Location at = {static_cast<uint32_t>(ready->arena), 0, ready->offset + offset};
     held_.push_back(optim_.comm->arena(at));
     if (held_.back() != nullptr && held_.back()->one_copy())
-      return Outcome::never;  // others may have theirs there, too: the call looks
+      return Outcome::never;  // other ranks' gradients may overlap it, which the call checks
     const auto from = optim_.comm->resolve(rank, at, static_cast<size_t>(segment.count) * element);
     if (!from.ok()) return Outcome::never;
     in_.back() = *from;
   }
   if (alone()) {
     const std::byte* const own = grad(static_cast<size_t>(segment.param));
-    if (anywhere && own == nullptr) return Outcome::never;  // zeros: left to the call
+    if (anywhere && own == nullptr) return Outcome::never;  // the call handles zeros
     in_.push_back(own == nullptr ? nullptr : own + offset);
   }
   return Outcome::done;
@@ -295,7 +295,7 @@ Status grad_ready(Optimizer& optim, int64_t param, std::byte* grad) {
   StepMemory& memory = step_memory(optim);
   if (memory.backward == nullptr) memory.backward = std::make_unique<Backward>(optim, memory);
   Backward& backward = *memory.backward;
-  // No rank updates before this one has announced a gradient.
+  // No rank updates anything before this rank has announced a gradient.
   const bool first = backward.updates_here() && !backward.announced();
   if (first) optim.comm->steps.publishing++;
   const Status status = backward.announce(param, grad);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// An engine announces gradients during its backward. Meanwhile they become sums or, if a step has
-// begun, new parameters. None of this work is needed: a call does what it does not find done. So
-// each rank begins by itself, if it can, and ranks agree on the round only.
+// Uses gradients that an engine announces during its backward pass. A thread sums them or, if a
+// step has begun, updates parameters with them. This work is optional, because the call that needs
+// the results computes whatever is missing. So each rank works independently, and ranks agree only
+// on the round.
 #pragma once
 
 #include <atomic>
@@ -24,49 +25,51 @@ namespace zero {
 class Backward {
  public:
   Backward(Optimizer& optim, StepMemory& memory) : optim_(optim), memory_(memory) {}
-  ~Backward();  // waits for a tile at most
+  ~Backward();  // waits for one tile at most
   Backward(const Backward&) = delete;
   Backward& operator=(const Backward&) = delete;
 
-  /// Announces that the gradient of a parameter is final; null: this rank has none. Local; a
-  /// failure has no effect.
+  /// Announces that the gradient of a parameter is final. If `grad` is null, this rank has none.
+  /// Local. A failure has no effect.
   Status announce(int64_t param, std::byte* grad);
 
-  /// Begins a round in which gradients that all ranks have announced make new parameters, not sums.
-  /// Views must have been made, without sources.
+  /// Begins a round in which gradients that all ranks have announced update parameters instead of
+  /// being summed. Views without sources must have been made.
   Status begin_updates(double factor);
 
-  /// Stops the work. Its results stay, and can be asked for until the next announcement.
+  /// Stops the work. Its results can be queried until the next announcement.
   void pause();
 
-  /// Forgets all announcements, and results, which are used up. The work must be paused.
+  /// Discards all announcements and results, because they have been used or dropped. The work must
+  /// be paused.
   void forget();
-  /// Forgets all results, which are wrong, but keeps the announcements. The work must be paused.
+  /// Discards all results, which may be wrong, but keeps the announcements. The work must be
+  /// paused.
   void distrust();
 
   bool announced() const { return !announced_.empty(); }
   bool announced(size_t param) const { return param < announced_.size() && announced_[param].is; }
   std::byte* grad(size_t param) const { return announced_[param].grad; }
-  /// True if its gradient is in staging already.
+  /// Returns true if the gradient has been copied to staging.
   bool staged(size_t param) const { return param < announced_.size() && announced_[param].staged; }
 
-  /// True if sums of this round stand in sums(). They lie as the share does, or will lie.
+  /// Returns true if this round computes sums. They are in sums(), in the layout of the share.
   bool sums_here() const { return makes_ == Makes::sums; }
   std::byte* sums() const { return sums_.data(); }
   /// Returns how many elements of an owned segment, from its first one on, are summed or updated.
   int64_t done(size_t segment) const { return segment < done_.size() ? done_[segment] : 0; }
-  /// True if this round makes updates, not sums.
+  /// Returns true if this round updates parameters.
   bool updates_here() const { return makes_ == Makes::updates; }
-  /// Returns how many gradients that updates used were not finite.
+  /// Returns how many gradients used by updates were not finite.
   uint64_t nonfinite() const { return nonfinite_; }
   /// Return the record of the sums, and p of its norm.
   NormSums record() const { return reducer_ ? reducer_->record() : NormSums{}; }
   double norm_type() const { return norm_type_; }
 
-  /// Returns how many elements were summed or updated before the call that needed them, so far.
-  /// Those that are counted are done.
+  /// Returns how many elements have been summed or updated so far by the thread. Elements are
+  /// counted after they are done.
   int64_t elements() const { return elements_.load(std::memory_order_acquire); }
-  /// Returns how many of those were updated.
+  /// Returns how many of these elements were updated.
   int64_t updates() const { return updates_.load(std::memory_order_acquire); }
 
  private:
@@ -94,11 +97,11 @@ class Backward {
   Optimizer& optim_;
   StepMemory& memory_;
 
-  // For the engine's threads, one at a time.
+  // Used by threads of the engine, one at a time.
   std::vector<Announced> announced_;  // by parameter
   Makes makes_ = Makes::nothing;
 
-  // For the thread that works, unless it is paused.
+  // Used by the working thread unless it is paused.
   HostMemory sums_;
   std::vector<size_t> pending_;  // owned segments
   std::vector<int64_t> done_;
@@ -106,7 +109,7 @@ class Backward {
   double norm_type_ = 0;
   std::optional<SegmentUpdater> updater_;
   uint64_t nonfinite_ = 0;
-  std::vector<const std::byte*> in_;  // of every source of the segment at hand
+  std::vector<const std::byte*> in_;  // sources of the current segment
   std::vector<std::shared_ptr<Arena>> held_;
   int64_t moved_bytes_ = 0, copied_bytes_ = 0;
 
@@ -119,25 +122,25 @@ class Backward {
   WorkerThread thread_;
 };
 
-/// Does the work of zero_grad_ready. Local. Fails with ZERO_ERR_STATE once gradients are reduced.
+/// Implements zero_grad_ready. Local. Fails with ZERO_ERR_STATE if gradients have been reduced.
 Status grad_ready(Optimizer& optim, int64_t param, std::byte* grad);
 
-/// Returns the backward, or null until a gradient is announced, or a step begins.
+/// Returns the Backward, or null before the first gradient is announced or the first step begins.
 const Backward* backward_of(const Optimizer& optim);
 
-/// Gives up the step that has begun. Nothing of it is made.
+/// Gives up the step that has begun. It must not have updated anything.
 void give_up_begun(Optimizer& optim, StepMemory& memory);
 
-/// Ends a round whose announcements are taken or dropped. The next ones belong to another round.
+/// Ends a round whose announcements have been used or dropped.
 void end_round(StepMemory& memory);
 
-/// Returns the sums made during the backward, or null if a call may not use them.
+/// Returns the Backward that has sums of this round, or null if a call must not use them.
 inline const Backward* early(const StepMemory& memory) {
   const Backward* const backward = memory.backward.get();
   return backward != nullptr && backward->sums_here() && !memory.none ? backward : nullptr;
 }
 
-/// True if parameters may be new already, because a step has begun.
+/// Returns true if parameters may already have been updated, because a step has begun.
 inline bool updates_early(const StepMemory& memory) {
   return memory.backward != nullptr && memory.backward->updates_here();
 }

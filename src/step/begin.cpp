@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// zero_step_begin: the first half of a step whose updates are made while gradients come.
+// Implements zero_step_begin, the first half of a step that updates parameters as soon as their
+// gradients arrive.
 #include "base/os.h"
 #include "base/refusals.h"
 #include "step/backward.h"
@@ -11,7 +12,7 @@
 namespace zero {
 namespace {
 
-/// Refuses options that must know all gradients before the first update.
+/// Refuses options that need all gradients before the first update.
 Status check_options(const OptimizerOptions& options) {
   const auto refused = [](const auto&... what) {
     return wrong_state(
@@ -44,7 +45,7 @@ Status check_begin(const Optimizer& optim, int32_t flags) {
   return check_options(optim.options);
 }
 
-/// Does all that may fail on one rank alone. On comms that are not direct nothing is done early.
+/// Does everything that may fail on a single rank. Comms that are not direct do nothing early.
 Status prepare_step(Optimizer& optim, StepMemory& memory, int32_t flags) {
   ZERO_TRY(optim.allocate_slots());
   if (!optim.comm->direct()) return Status();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// If several ranks hold a tensor in the same shared memory, one of them writes it, or none if the
-// memory is the root's own.
+// Broadcasts parameters and buffers. If several ranks hold a tensor in the same shared memory, one
+// of them writes it, or none if it is also the root's memory.
 #include "step/broadcast.h"
 
 #include <cstring>
@@ -90,7 +90,7 @@ Status share_by_hand(Call& call, Optimizer& optim, int32_t flags) {
   ZERO_TRY(
       enter(call, optim,
             {.local = check_sharing(optim, flags), .args = text("share flags ", flags, "\n")}));
-  optim.phase = Phase::open;  // sharing forgets where reduced gradients stand
+  optim.phase = Phase::open;  // sharing discards the locations of reduced gradients
   Publishing publishing(*optim.comm);
   if ((flags & ZERO_SHARE_KEEP_MASTERS) == 0)  // sharing may round
     ZERO_TRY(take_masters(call, optim, 0));
@@ -101,8 +101,8 @@ Status share_by_hand(Call& call, Optimizer& optim, int32_t flags) {
   return status;
 }
 
-// ---- Small buffers, of which a model may have hundreds, are packed and travel together; one that
-// does not fit goes straight from memory to memory.
+// ---- Buffers. A model may have hundreds of small buffers, which are packed and sent together. A
+// buffer that is too large is sent by itself, without a copy.
 
 namespace {
 
@@ -113,8 +113,8 @@ Status check_buffers(const Optimizer& optim, int32_t root) {
   return check_root(optim, root, 0);
 }
 
-/// Finds out where every buffer lies on every rank. Addresses of buffers never change, so the ranks
-/// ask each other only after a registration.
+/// Finds out where every buffer is on every rank. Addresses of buffers never change, so the ranks
+/// exchange them only after a registration.
 Status gather_places(Call& call, const Optimizer& optim, StepMemory& memory) {
   const auto world = static_cast<size_t>(optim.world());
   if (memory.buffer_places.size() == optim.buffers.size() * world) return {};
@@ -137,7 +137,7 @@ Status gather_places(Call& call, const Optimizer& optim, StepMemory& memory) {
   return {};
 }
 
-/// A buffer that travels, and whether this rank takes what comes.
+/// A buffer that is sent, and whether this rank stores what it receives.
 struct Moving {
   const Buffer* buffer;
   bool mine;
@@ -157,7 +157,7 @@ std::vector<Moving> find_moving(const Optimizer& optim, const StepMemory& memory
   return moving;
 }
 
-/// Broadcasts the buffers of one batch, packed one behind the other.
+/// Broadcasts the buffers of one batch, packed one after the other.
 Status pass_packed(Call& call, std::span<const Moving> batch, std::byte* room, size_t bytes,
                    int32_t root) {
   size_t at = 0;
@@ -175,8 +175,8 @@ Status pass_packed(Call& call, std::span<const Moving> batch, std::byte* room, s
   return {};
 }
 
-/// Broadcasts a buffer that is a batch by itself. Null is allowed only on a direct comm; on others
-/// every rank writes.
+/// Broadcasts a buffer that is a batch by itself. On comms that are not direct, `one.mine` is true,
+/// because null is not allowed there.
 Status pass_whole(Call& call, const Moving& one, int32_t root) {
   std::byte* const memory = one.mine ? one.buffer->data : nullptr;
   return call.broadcast("buffer", {memory, one.buffer->bytes()}, root);

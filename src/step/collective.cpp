@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes transfers by the host's loops.
+// Runs transfers on the host.
 #include <algorithm>
 #include <cstring>
 
@@ -12,8 +12,8 @@
 namespace zero::travel {
 namespace {
 
-/// Makes memory for the transfers of the whole step, which is as large on all ranks, where those of
-/// a comm that share a host's memory reach it.
+/// Allocates memory for the transfers of the whole step, in arenas that other ranks on the host can
+/// access. The sizes are the same on all ranks.
 Status make_room(Call& call, const Optimizer& optim, StepMemory& memory) {
   const Room room = room_for(optim, memory);
   for (const auto& [buffer, bytes] :
@@ -25,7 +25,7 @@ Status make_room(Call& call, const Optimizer& optim, StepMemory& memory) {
   return Status();
 }
 
-/// Copies parameters, whose values are rounded already, to or from the place where they travel.
+/// Copies parameters, whose values have already been rounded, to or from the transfer buffers.
 void copy_params(Optimizer& optim, DType from, DType to, const std::vector<launch::Move>& moves) {
   for (const launch::Move& move : moves) {
     const auto count = static_cast<size_t>(move.count);
@@ -43,7 +43,7 @@ void copy_params(Optimizer& optim, DType from, DType to, const std::vector<launc
   }
 }
 
-/// Copies gradients of a section in the form in which they travel.
+/// Copies gradients of a section, and converts them to the type in which they are sent.
 void convert(const Optimizer& optim, const Section& section, const launch::Move& move) {
   const auto count = static_cast<size_t>(move.count);
   const DType travels = wire(optim, section);
@@ -72,11 +72,11 @@ void convert(const Optimizer& optim, const Section& section, const launch::Move&
   }
 }
 
-/// Copies this rank's gradients of a transfer to where they are sent.
+/// Packs this rank's gradients of a transfer into the send buffer.
 void pack(Optimizer& optim, const StepMemory& memory, const Travel& travel) {
   const Section& section = section_of(optim, travel.transfer);
   const DType travels = wire(optim, section);
-  const FloatEnvironment environment;  // the engine's collective may have left another
+  const FloatEnvironment environment;  // the engine's collective may have changed it
   std::memset(memory.send.data(), 0, summed_bytes(optim, travel.transfer, travels));
   for (const launch::Move& move : travel.pack) {
     convert(optim, section, move);
@@ -102,7 +102,7 @@ std::span<std::byte> scratch_of(const StepMemory& memory) {
   return {memory.scratch.data(), memory.scratch.bytes()};
 }
 
-/// Gradients travel as they lie, one transfer behind the other.
+/// Reduces all transfers in place, without packing.
 Status reduce_in_place(Call& call, Optimizer& optim, StepMemory& memory,
                        std::span<const Travel> travels) {
   size_t bytes = 0;
@@ -163,7 +163,7 @@ Status reduce_packed(Call& call, Optimizer& optim, StepMemory& memory, const Tra
   return Status();
 }
 
-/// Brings this rank's parameters of some transfers to the ranks of its instance, and theirs here.
+/// Exchanges the parameters of some transfers among the ranks of this rank's instance.
 Status gather(Call& call, Optimizer& optim, StepMemory& memory, std::span<const Travel> travels) {
   size_t bytes = 0;
   std::vector<Gathered> all;
@@ -194,11 +194,12 @@ Status publish_packed(Call& call, Optimizer& optim, StepMemory& memory, const Tr
   return Status();
 }
 
-/// Makes all transfers. What lies in place goes on without a stop; buffers hold one at a time.
+/// Runs all transfers. Transfers in place run together. Packed transfers run one at a time, because
+/// the buffers have room for only one.
 template <class Together, class Alone>
 Status make(Call& call, const std::vector<Travel>& travels, const char* point,
             const Together& together, const Alone& alone) {
-  const bool in_place = !travels.empty() && travels[0].in_place;  // all are alike
+  const bool in_place = !travels.empty() && travels[0].in_place;  // the same for all
   for (size_t i = 0; i < (in_place ? 1 : travels.size()); i++) {
     ZERO_TRY(in_place ? together() : alone(travels[i]));
     call.progress();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps by a rule of the caller's own.
+// Takes steps with an update rule of the caller.
 #include <algorithm>
 #include <cstring>
 
@@ -20,10 +20,11 @@ constexpr size_t kMessageBytes = 1024;
 
 size_t slots_of(const Optimizer& optim) { return optim.options.rule->slots.size(); }
 
-/// Returns the bytes of an array with a zone on either side, so that the next one is aligned again.
+/// Returns the size of an array with a guard zone on either side, rounded so that the next array is
+/// aligned.
 size_t room(size_t bytes) { return round_up(bytes, kZoneBytes) + 2 * kZoneBytes; }
 
-/// A view with a gradient: the state as it stands, and copies of it for one call.
+/// A view with a gradient: the present state, and copies of it for one call of the function.
 struct ShadowRange {
   const View& view;
   const Section& section;
@@ -39,7 +40,7 @@ size_t bytes_of(const Optimizer& optim, const View& view) {
   return size_of(section.sum(), view.segment.count);
 }
 
-/// Calls use(range) for the views with a gradient; `use` says whether to go on.
+/// Calls use(range) for each view with a gradient until use() returns false.
 template <class Use>
 void for_each_range(const Optimizer& optim, const StepMemory& memory, const Use& use) {
   std::byte* const* arrays = memory.shadow.arrays.data();
@@ -60,7 +61,7 @@ void for_each_range(const Optimizer& optim, const StepMemory& memory, const Use&
   }
 }
 
-/// One array that the function gets.
+/// One array that is passed to the function, with its guard zones.
 struct Guarded {
   const char* name;
   std::byte* data;
@@ -70,7 +71,7 @@ struct Guarded {
     std::memset(data - kZoneBytes, kZoneByte, kZoneBytes);
     std::memset(data + bytes, kZoneByte, kZoneBytes);
   }
-  /// Returns where the function wrote outside of it, or nullptr.
+  /// Returns where the function wrote outside the array, or nullptr if it did not.
   const char* fault() const {
     const auto broken = [](const std::byte* zone) {
       return std::any_of(zone, zone + kZoneBytes,
@@ -104,7 +105,7 @@ void fill(const Optimizer& optim, const Shadow& shadow, const ShadowRange& range
              optim.state.factor);
 }
 
-/// Lets the function work on the copies.
+/// Calls the function with the copies.
 Status update(const Optimizer& optim, const Shadow& shadow, const ShadowRange& range) {
   const auto& [number, first, count, share, section] = range.view.segment;
   const auto index = static_cast<size_t>(number);
@@ -124,7 +125,7 @@ Status update(const Optimizer& optim, const Shadow& shadow, const ShadowRange& r
       .message = {reinterpret_cast<char*>(shadow.message), kMessageBytes}};
   Status status;
   {
-    const FloatEnvironment environment;  // its end undoes what the function changes
+    const FloatEnvironment environment;  // its destructor undoes changes by the function
     status = optim.options.custom->update(given);
   }
   for_each_array(optim, shadow, range, [&](const Guarded& array) {
@@ -186,7 +187,7 @@ Status update_shadow(Call& call, Optimizer& optim, StepMemory& memory) {
   os().reached("update.done");
   Status agreed = call.vote("update", status);
   os().reached("update.voted");
-  if (!agreed.ok()) optim.phase = Phase::open;  // sums may stand where the caller's gradients were
+  if (!agreed.ok()) optim.phase = Phase::open;  // sums may have replaced the caller's gradients
   return agreed;
 }
 
@@ -201,7 +202,7 @@ void store_shadow(Optimizer& optim, const StepMemory& memory) {
       std::memcpy(optim.slot(static_cast<int>(slot), range.view.segment), range.slots[slot],
                   range.bytes);
     copy_to_others(range.targets, 0, range.count * size_of(range.section.dtype));
-    // This counts the arrays into the shadow and back, and the gradient.
+    // Counts copying the arrays to the shadow and back, and copying the gradient.
     optim.counters.moved_bytes +=
         static_cast<int64_t>(4 * (1 + range.slots.size()) * range.bytes + 2 * range.bytes);
     return true;

@@ -19,19 +19,19 @@
 namespace zero {
 namespace {
 
-/// What a rank says in the entry vote, or what all say together.
+/// The record of one rank in the entry vote, or the combined record of several ranks.
 struct EntryRecord {
-  Same<uint64_t> registered;  // parameters and buffers
-  Same<Digest> agreed;        // of phase, settings, step and arguments
-  Same<uint64_t> one_copy;    // of parameters of which there is one copy for all ranks
-  // Of any rank.
+  Same<uint64_t> registered;  // number of parameters and buffers
+  Same<Digest> agreed;        // hash of what say_agreed() lists
+  Same<uint64_t> one_copy;    // Placed::one_copy
+  // Each flag is set if it is set for any rank.
   bool unsealed = false, lacks_grads = false;
   bool wants_staging = false, wants_outbox = false;
-  bool packs_grads = false, packs_data = false;  // they do not lie as the plan says
-  bool unready = true;                           // something may still fail behind the vote
-  uint8_t share_grads = 0;                       // ranks, at most 2, with gradients in such memory
-  uint64_t versions = 0;                         // of placements: a sum of hashes
-  uint64_t first_round = 0, last_round = 0;      // of announcements
+  bool packs_grads = false, packs_data = false;  // these are not laid out as in the plan
+  bool unready = true;                           // something may still fail after the vote
+  uint8_t share_grads = 0;  // ranks, at most 2, with gradients in memory with one copy
+  uint64_t versions = 0;    // sum of hashes of the versions of placements
+  uint64_t first_round = 0, last_round = 0;  // of announcements
   Saving::Words saving;
   travel::LayoutPlaces layouts;
 
@@ -54,7 +54,7 @@ struct EntryRecord {
     layouts.add(other.layouts);
   }
 };
-static_assert(std::has_unique_object_representations_v<EntryRecord>);  // no padding travels
+static_assert(std::has_unique_object_representations_v<EntryRecord>);  // no padding is sent
 
 Status check_bound(const Optimizer& optim) {
   for (const Param& param : optim.params) {
@@ -65,8 +65,8 @@ Status check_bound(const Optimizer& optim) {
   return Status();
 }
 
-/// Checks that a parameter's product and its steps belong together, because zero_state_set sets one
-/// at a time.
+/// Checks that the product and the step count of each parameter are consistent, because
+/// zero_state_set sets only one of them at a time.
 Status check_products(const Optimizer& optim) {
   if (optim.options.rule->next_product == nullptr) return Status();
   for (const auto& [param, slots] : optim.state_sets) {
@@ -102,8 +102,8 @@ Status check_arenas(const Optimizer& optim) {
   return Status();
 }
 
-/// Allocates sums on all ranks or on none, because whether there is room must be the same
-/// everywhere.
+/// Allocates memory for sums. Succeeds on all ranks or on none, because ranks with and without it
+/// would continue differently.
 Status allocate_sums(Call& call, const Optimizer& optim, StepMemory& memory, Memory& sums) {
   const auto bytes = static_cast<size_t>(optim.plan.end().sum_bytes);
   if (sums.bytes() >= bytes) return Status();
@@ -124,14 +124,14 @@ Status allocate_arena(Call& call, Optimizer& optim, int64_t at_least,
   return Status();
 }
 
-/// A bit for each of some parameters: some rank has its gradient.
+/// One bit for each of 64 parameters, set if some rank has the gradient.
 struct Presence {
   uint64_t bits = 0;
   void add(const Presence& other) { bits |= other.bits; }
 };
 
-/// Finds out which gradients any rank has, if some are missing. What is frozen is agreed upon
-/// already.
+/// Finds out which gradients any rank has, if some are missing. The ranks already agree on the
+/// frozen parameters.
 Status agree_presence(Call& call, const Optimizer& optim, StepMemory& memory, bool all_present) {
   memory.present.clear();
   if (optim.frozen() == optim.params.size())
@@ -151,7 +151,7 @@ Status agree_presence(Call& call, const Optimizer& optim, StepMemory& memory, bo
   return Status();
 }
 
-/// Adds the parameters for which an earlier call had a gradient.
+/// Adds the parameters for which an earlier accumulated call had a gradient.
 void add_presence(StepMemory& memory, const std::vector<bool>& before) {
   if (before.empty()) memory.present.clear();
   for (size_t i = 0; i < memory.present.size(); i++)
@@ -172,8 +172,8 @@ const char* phase_name(Phase phase) {
   return phase == Phase::reduced ? "reduced" : phase == Phase::begun ? "a step has begun" : "open";
 }
 
-/// Returns false if the call's gradients lack staging. Forgets gradients of an earlier call if
-/// theirs is gone.
+/// Makes placements. Returns false if the gradients of the call need staging that is missing. If
+/// gradients of an earlier call do, forgets those gradients instead.
 bool place_call(Optimizer& optim, StepMemory& memory, const Entry& entry) {
   if (place(optim, memory)) return true;
   if (entry.grads || entry.begins) return false;
@@ -181,15 +181,15 @@ bool place_call(Optimizer& optim, StepMemory& memory, const Entry& entry) {
   return place(optim, memory);
 }
 
-/// Writes placements before the vote, so that one exchange does it all in the steady state. Returns
-/// false if something is lacking that only all ranks together can make.
+/// Writes placements before the vote, so that a steady-state call needs only one exchange. Returns
+/// false if something is missing that must be allocated collectively.
 bool place_early(Optimizer& optim, StepMemory& memory, const Entry& entry) {
   if (!optim.sealed() || !place_call(optim, memory, entry)) return false;
   const bool shares = optim.comm->direct() && optim.world() > 1;
   return !shares || memory.foreign_data.empty() || memory.outbox_used;
 }
 
-/// Says what must be the same on every rank of the call.
+/// Passes to `say` everything that must be the same on every rank of the call.
 void say_agreed(const Optimizer& optim, const Entry& entry, auto& say) {
   say("phase ", std::string_view(phase_name(optim.agreed_phase())));
   say.lines(optim.frozen_hash(), [&] { return optim.trainable_lines(); });
@@ -200,7 +200,7 @@ void say_agreed(const Optimizer& optim, const Entry& entry, auto& say) {
   say.lines(optim.state_set_lines());
 }
 
-/// Returns this rank's part of the vote.
+/// Returns this rank's record for the entry vote.
 EntryRecord record_of(Optimizer& optim, StepMemory& memory, const Entry& entry) {
   EntryRecord record;
   record.registered = optim.params.size() + optim.buffers.size();
@@ -221,14 +221,14 @@ EntryRecord record_of(Optimizer& optim, StepMemory& memory, const Entry& entry) 
   return record;
 }
 
-/// True if every sum has room where a gradient was.
+/// Returns true if every sum fits into the memory of its gradient.
 bool sums_fit_gradients(const Optimizer& optim) {
   return std::ranges::all_of(optim.plan.sections(), [](const Section& one) {
     return one.grad_dtype == one.sum() || !is_floating(one.dtype);
   });
 }
 
-/// Makes what is lacking, together with all ranks. After that every rank's placements can be read.
+/// Allocates what is missing, together with all ranks. Then every rank's placements can be read.
 Status place_late(Call& call, Optimizer& optim, StepMemory& memory, const Entry& entry,
                   EntryRecord& all) {
   if (all.wants_staging)
@@ -246,22 +246,22 @@ Status place_late(Call& call, Optimizer& optim, StepMemory& memory, const Entry&
   return Status();
 }
 
-/// True if a rank that is ready for a step has nothing more to do in it, because it owns nothing.
-/// Not where the last one was not ready, as this one may not be either.
+/// Returns true if a rank that is ready for a step has nothing more to do in it, because it owns
+/// nothing. Returns false if the previous call was not ready, because this one may not be either.
 bool ends_with_entry(const Optimizer& optim, const StepMemory& memory, const Entry& entry) {
   return memory.ready && entry.fused && memory.runs.elements == 0 && !memory.outbox_used &&
          optim.options.rule->trust == nullptr;
 }
 
-/// Agrees on the latest round. Each rank drops announcements when it likes, so this one may have
-/// summed what others took back.
+/// Adopts the latest round of any rank. Ranks drop announcements independently, so this rank may
+/// have summed gradients that other ranks have withdrawn.
 void agree_round(StepMemory& memory, const EntryRecord& all) {
   if (all.first_round == all.last_round) return;
   if (memory.backward != nullptr) memory.backward->distrust();
   memory.round = all.last_round;
 }
 
-/// Keeps what the walks ask for.
+/// Stores the results of the entry that the walks use.
 Status adopt(const Call& call, const Optimizer& optim, StepMemory& memory, const EntryRecord& all) {
   memory.grads_in_place = !all.packs_grads;
   memory.data_in_place = !all.packs_data;
@@ -271,21 +271,21 @@ Status adopt(const Call& call, const Optimizer& optim, StepMemory& memory, const
   return travel::use_arenas(call, optim, memory, all.layouts);
 }
 
-/// Keeps what the call may change in other places than a step does.
+/// Preserves everything for a save in progress if the call may change data that steps do not.
 void keep_for(Operation operation, const Optimizer& optim) {
   constexpr Operation kChange[] = {Operation::load, Operation::broadcast_params,
                                    Operation::share_params, Operation::rebalance};
   if (std::ranges::find(kChange, operation) != std::end(kChange)) optim.keep_all();
 }
 
-/// Finds out who has which gradient of the call, and makes room for sums that cannot stand where
-/// gradients do.
+/// Finds out which gradients exist, and allocates memory for sums that cannot be stored in place of
+/// gradients.
 Status enter_grads(Call& call, Optimizer& optim, StepMemory& memory, const Entry& entry,
                    bool all_present) {
   memory.grads_in_place = memory.grads_in_place && all_present;
   const std::vector<bool> before = memory.present;
   if (Status present = agree_presence(call, optim, memory, all_present); !present.ok()) {
-    // A step that has begun is given up if no gradient comes.
+    // If no rank has a gradient, a step that has begun is given up.
     if (optim.phase == Phase::begun && !optim.comm->aborted()) give_up_begun(optim, memory);
     return present;
   }
@@ -350,7 +350,7 @@ Status enter(Call& call, Optimizer& optim, Entry entry) {
   if (unsealed || all.wants_staging || all.wants_outbox)
     ZERO_TRY(place_late(call, optim, memory, entry, all));
   ZERO_TRY(adopt(call, optim, memory, all));
-  if (memory.ready || !entry.grads) return Status();  // others may write already: nothing may fail
+  if (memory.ready || !entry.grads) return Status();  // if ready, others may already be storing
   return enter_grads(call, optim, memory, entry, all_present);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host's walk: its verbs are done when they return.
+// Implements Walk on the host. Each function has done its work when it returns.
 
 #include <cstring>
 
@@ -63,7 +63,7 @@ class HostWalk final : public Walk {
     return Status();
   }
 
-  /// False if sums come through collectives, which make them before the vote.
+  /// Returns false if collectives compute the sums, because they do so before the vote.
   bool can_let_update_sum() const override { return optim_.comm->direct(); }
 
   Status measure(double p) override {
@@ -99,7 +99,7 @@ class HostWalk final : public Walk {
 
   Status apply(bool fused) override {
     const bool sums = !fused || early(memory_) != nullptr;
-    if (fused && sums) {  // what the backward left; no rank decides by it
+    if (fused && sums) {  // sums what the backward pass left; no decision depends on it
       const TimedSpan watch(optim_.comm->trace, "gather", optim_.counters.gather_seconds);
       nonfinite_ = reduce_share(call_, optim_, memory_, 0).nonfinite;
     }
@@ -133,7 +133,7 @@ class HostWalk final : public Walk {
   }
 
   Status share_params() override {
-    memory_.present.clear();  // gradients play no part
+    memory_.present.clear();  // all parameters are shared, whatever gradients exist
     memory_.grads_shared = false;
     ZERO_TRY(call_.vote("views", make_views(optim_, memory_, Views::of_params)));
     round_share(optim_);
@@ -171,8 +171,8 @@ class HostWalk final : public Walk {
     return mine;
   }
 
-  /// Brings the parameters that owners have updated to all ranks. Adds up `nonfinite` over all
-  /// ranks.
+  /// Makes the parameters that owners have updated available on all ranks. Sums `*nonfinite` over
+  /// all ranks.
   Status publish_share(uint64_t* nonfinite) {
     os().reached("publish.begin");
     if (!optim_.comm->direct()) {
@@ -185,7 +185,7 @@ class HostWalk final : public Walk {
     return Status();
   }
 
-  /// Copies this rank's parameters in no arena, because their owners could not store them there.
+  /// Copies the parameters that are in no arena of this rank, where owners could not store them.
   Status fetch() {
     ZERO_TRY(call_.vote("publish: owners have written", Status()));
     const Span span(optim_.comm->trace, Trace::Kind::transfer, "fetch");
@@ -201,7 +201,7 @@ class HostWalk final : public Walk {
   Call& call_;
   Optimizer& optim_;
   StepMemory& memory_;
-  uint64_t nonfinite_ = 0;  // of gradients that nobody counted before the update
+  uint64_t nonfinite_ = 0;  // number of non-finite gradients not counted before the update
 };
 
 }  // namespace

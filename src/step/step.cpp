@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes a step, on the host and on devices: enter, get ready, gather, vote, apply, publish.
+// Takes a step, on the host and on devices: enters, gets ready, gathers, votes, applies, publishes.
 #include "step/step.h"
 
 #include <optional>
@@ -21,13 +21,13 @@
 namespace zero {
 namespace {
 
-/// Returns p of the norm by which steps clip by themselves; 0: they do not.
+/// Returns p of the norm by which every step clips, or 0 if steps do not clip.
 double power_of(const OptimizerOptions& options) {
   return options.max_grad_norm > 0 ? options.grad_norm_type : 0;
 }
 
-/// True if one pass does the step. Clipping, skipping and norms of gradients must know all
-/// gradients before any update.
+/// Returns true if one pass over the share can sum gradients and update parameters. Clipping,
+/// skipping and norms of gradients need all gradients before any update.
 bool one_pass(const Optimizer& optim, const Walk& walk) {
   const OptimizerOptions& options = optim.options;
   const Trust* const trust = options.rule->trust;
@@ -36,8 +36,8 @@ bool one_pass(const Optimizer& optim, const Walk& walk) {
          options.nonfinite == ZERO_NONFINITE_IGNORE && !options.loss_scale.dynamic();
 }
 
-/// Puts the StepLayout back at its end, unless keep() was called, because a call that fails before
-/// it adds to sums must leave those that it found.
+/// Restores the StepLayout at the end of its lifetime unless keep() was called, because a call that
+/// fails before it adds to sums must leave the earlier sums usable.
 class Rollback {
  public:
   Rollback(Optimizer& optim, bool gathers) : memory_(step_memory(optim)) {
@@ -57,10 +57,10 @@ class Rollback {
 
 // ---- Enter.
 
-/// Enters a call that needs reduced gradients. `entry`: what else it says.
+/// Enters a call that needs reduced gradients. Completes `entry`.
 Status enter_with_grads(Call& call, Optimizer& optim, const Grads& grads, Entry entry) {
   StepMemory& memory = step_memory(optim);
-  if (memory.backward != nullptr) memory.backward->pause();  // it reads what changes here
+  if (memory.backward != nullptr) memory.backward->pause();  // its thread reads what changes here
   entry.grads = reduces(optim, grads);
   entry.captured = call.capture() != 0;
   if (entry.local.ok()) entry.local = optim.check_params();
@@ -76,7 +76,7 @@ Status enter_with_grads(Call& call, Optimizer& optim, const Grads& grads, Entry 
   return enter(call, optim, std::move(entry));
 }
 
-/// Does all that may fail on one rank alone, before any gradient is touched.
+/// Does everything that may fail on a single rank, before any gradient is changed.
 Status get_ready(Call& call, Optimizer& optim, Walk& walk, Views what, bool gathers) {
   const TimedSpan watch(optim.comm->trace, "ready", optim.counters.vote_seconds);
   const bool updates = what == Views::of_update;
@@ -95,8 +95,8 @@ Status get_ready(Call& call, Optimizer& optim, Walk& walk, Views what, bool gath
   return Status();
 }
 
-/// Enters and gets ready: for an update, or for sums that stay until the step. A step like the last
-/// one is ready when it has entered.
+/// Enters and gets ready for an update, or for sums that are kept until the step. A step like the
+/// previous one is ready as soon as it has entered.
 Status enter_and_get_ready(Call& call, Optimizer& optim, Walk& walk, const Grads& grads,
                            Entry entry, Views what) {
   const bool gathers = reduces(optim, grads);
@@ -111,9 +111,10 @@ Status enter_and_get_ready(Call& call, Optimizer& optim, Walk& walk, const Grads
   return Status();
 }
 
-// ---- Gather, and decide by what is found.
+// ---- Gather, and decide based on the records.
 
-/// Fills sums with zeros where no rank has a gradient yet, if later calls add to them.
+/// If later calls will add to the sums, sets those sums to zero for which no rank has a gradient
+/// yet.
 Status clear_absent(const Optimizer& optim, const StepMemory& memory, Walk& walk) {
   if (!memory.accumulates || memory.adds) return Status();
   for (const View& view : memory.views) {
@@ -124,8 +125,8 @@ Status clear_absent(const Optimizer& optim, const StepMemory& memory, Walk& walk
   return Status();
 }
 
-/// Makes sums at their owners, their norm for p (0: none), and the factor that makes gradients of
-/// them.
+/// Computes the sums at their owners, their p-norm (none if p is 0), and the factor that turns sums
+/// into gradients.
 Status gather(Call& call, Optimizer& optim, Walk& walk, const Grads& grads, double p) {
   StepMemory& memory = step_memory(optim);
   ZERO_TRY(clear_absent(optim, memory, walk));
@@ -138,7 +139,7 @@ Status gather(Call& call, Optimizer& optim, Walk& walk, const Grads& grads, doub
   return walk.decide({.p = p, .factor = mean_of(optim, grads.flags)}, By::records);
 }
 
-/// Finds the norm for p of the sums at hand, unless it is known.
+/// Measures the p-norm of the present sums, unless it is known.
 Status know_norm(StepMemory& memory, Walk& walk, double p) {
   if (memory.norm_type == p) return Status();
   ZERO_TRY(walk.measure(p));
@@ -146,7 +147,7 @@ Status know_norm(StepMemory& memory, Walk& walk, double p) {
   return Status();
 }
 
-/// Decides the clip factor, and whether the step is made, skipped or refused.
+/// Decides the clip factor, and whether the step is taken, skipped or refused.
 Status decide(const Optimizer& optim, StepMemory& memory, Walk& walk) {
   const OptimizerOptions& options = optim.options;
   const double p = power_of(options);
@@ -162,7 +163,7 @@ Status decide(const Optimizer& optim, StepMemory& memory, Walk& walk) {
 
 // ---- A step.
 
-/// Takes the flags with which a step has begun. Fails if others are given.
+/// Replaces the flags by those with which the step has begun. Fails if the call passes other flags.
 Status take_begun_flags(Optimizer& optim, Grads& grads) {
   if (optim.phase != Phase::begun) return Status();
   const int32_t given = std::exchange(grads.flags, step_memory(optim).flags);
@@ -170,7 +171,7 @@ Status take_begun_flags(Optimizer& optim, Grads& grads) {
   return bad_argument("reduce flags are ", given, "; the step began with ", grads.flags);
 }
 
-/// Ends the step on the optimizer's own thread, which takes the call over.
+/// Ends the step on the optimizer's own thread, which takes over the call.
 void end_in_background(Call& call, Optimizer& optim, bool fused) {
   step_memory(optim).background->begin(std::move(call), [&optim, fused](Call& own) {
     optim.last_step = ZERO_ERR_MEMORY;  // in case memory runs out
@@ -207,7 +208,7 @@ Result<Code> make_step(Call& call, Optimizer& optim, Walk& walk, const Grads& gr
 
 // ---- Calls that keep the sums for the step.
 
-/// Makes the sums if there are none, keeps them for the step, and lets `use` work on them.
+/// Computes the sums if necessary, keeps them for the step, and calls use() to work on them.
 template <class Use>
 Status with_sums(Call& call, Optimizer& optim, Walk& walk, const Grads& grads, Entry entry,
                  double p, const Use& use) {
@@ -253,7 +254,7 @@ std::string lines_of(const Clip& clip) {
   return lines;
 }
 
-/// Clips all by one factor, which goes into the factor of the sums. Returns their norm.
+/// Clips all gradients by changing the factor of the sums. Returns the norm before clipping.
 Result<double> clip_all(Optimizer& optim, Walk& walk, const Clip& clip, bool returns) {
   StepMemory& memory = step_memory(optim);
   ZERO_TRY(run(walk, [&]() -> Status {
@@ -265,7 +266,8 @@ Result<double> clip_all(Optimizer& optim, Walk& walk, const Clip& clip, bool ret
   return optim.state.grad_norm;
 }
 
-/// Clips the sums of those that are chosen. Returns their norm.
+/// Clips the gradients of the chosen parameters by scaling their sums. Returns the norm before
+/// clipping.
 Result<double> clip_some(Call& call, Optimizer& optim, const Clip& clip, const Chosen& chosen) {
   StepMemory& memory = step_memory(optim);
   const NormSums mine = norm_of_share(optim, memory, clip.norm_type, chosen);
@@ -274,7 +276,7 @@ Result<double> clip_some(Call& call, Optimizer& optim, const Clip& clip, const C
   const double norm = raw * optim.state.factor;
   if (const double factor = launch::clip_factor(clip.max_norm, norm); factor < 1) {
     scale_share(optim, memory, chosen, factor);
-    memory.norm_type = 0;  // of the sums, which are no more
+    memory.norm_type = 0;  // the norm was that of the old sums
   }
   return norm;
 }
@@ -306,7 +308,7 @@ Result<Code> step(Call& call, Optimizer& optim, const Grads& given) try {
     status = walk->end_work(std::move(status));
     if (status.ok()) walk->count_step();
   }
-  if (!captured) {  // a captured step is made by its launches
+  if (!captured) {  // a captured step is taken when its graph is launched
     walk->note(status.code());
     if (!status.ok()) optim.last_step = status.code();
   }
@@ -348,7 +350,7 @@ Status clip_grad_value(Call& call, Optimizer& optim, double max_value, const Gra
   return with_sums(call, optim, *walk, grads, std::move(entry), 0, [&]() -> Status {
     StepMemory& memory = step_memory(optim);
     memory.clipped = true;
-    memory.norm_type = 0;  // of the sums, which are no more
+    memory.norm_type = 0;  // the norm was that of the old sums
     return run(*walk, [&]() -> Status {
       ZERO_TRY(walk->clamp(max_value));
       return walk->decide({.again = true, .gradients = true}, By::nothing);

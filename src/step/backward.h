@@ -125,7 +125,7 @@ class Backward {
 /// Implements zero_grad_ready. Local. Fails with ZERO_ERR_STATE if gradients have been reduced.
 Status grad_ready(Optimizer& optim, int64_t param, std::byte* grad);
 
-/// Returns the Backward, or null before the first gradient is announced or the first step begins.
+/// Returns the Backward, or null if it has not been needed yet.
 const Backward* backward_of(const Optimizer& optim);
 
 /// Gives up the step that has begun. It must not have updated anything.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Norms by pieces of the grid: the same bits whoever owns a piece and in whatever order pieces
-// come.
+// Computes norms from the pieces of the grid. The result is bitwise identical for any owners and
+// any order of the pieces.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +13,24 @@
 
 namespace zero {
 
-/// Returns the norm that a reduction itself takes for p. Powers other than 1, 2 and infinity are
-/// summed afterwards.
+/// Returns the norm that a reduction computes on the way for p. If p is not 1, 2 or infinity,
+/// powers are summed afterwards.
 Norm norm_for(double p);
 
 inline constexpr size_t kRounded = 2048;
 
-/// Sets out = in[0] + in[1] + ... in fp32, each rounded first, for at most kRounded elements.
-/// `scratch` has room for as many floats. `out` must not be an input.
+/// Sets out = in[0] + in[1] + ... in fp32, with each input rounded first, for at most kRounded
+/// elements. `scratch` has room for `count` floats. `out` must not be an input.
 Reduction reduce_rounded(const KernelTable& kernels, Rounding rounding, DType from, Norm norm,
                          float* out, std::span<const void* const> in, size_t count, float* scratch);
 
-/// Sums pieces over ranks, and adds their norms and counts to a record. p = 0 takes no norm.
+/// Sums pieces over ranks, and adds their norms and counts of non-finite elements to a record. If p
+/// is 0, there are no norms.
 class Reducer {
  public:
   Reducer(const KernelTable& kernels, double p);
-  /// Sets out = in[0] + in[1] + ... , each rounded first if `rounding` says so. If the types are
-  /// the same, `out` may be any of the inputs.
+  /// Sets out = in[0] + in[1] + ... , with each input rounded first as `rounding` specifies. If the
+  /// types are the same, `out` may be one of the inputs.
   void reduce(DType sum, DType from, void* out, std::span<const void* const> in, size_t count,
               Rounding rounding = {});
   const NormSums& record() const { return record_; }
@@ -43,8 +44,8 @@ class Reducer {
   alignas(64) float scratch_[kRounded];
 };
 
-/// Calls piece(first, count), in elements of the segment, for the parts of `segment` that are
-/// pieces of the grid.
+/// Calls piece(first, count) for the pieces of the grid in `segment`. `first` is an element of the
+/// segment.
 template <class Piece>
 void for_each_piece(const Plan& plan, const Segment& segment, const Piece& piece) {
   const int64_t begin = plan.grid(segment.param) + segment.first;

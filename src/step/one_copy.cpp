@@ -13,7 +13,7 @@
 namespace zero {
 namespace {
 
-/// A parameter or its gradient in memory of one copy, as ranks tell each other.
+/// A parameter or gradient in memory with one copy, in the form that ranks exchange.
 struct Tenant {
   Location place;
   uint64_t bytes = 0;
@@ -47,8 +47,8 @@ Status overlap(const Optimizer& optim, const Tenant& a, const Tenant& b) {
                       "copy for all ranks: ", way_out);
 }
 
-/// Returns the first error in what all ranks have, in an order that is the same everywhere. Only
-/// ranks that it concerns get it, the others get OK.
+/// Returns the first error among the tensors of all ranks, in an order that is the same on every
+/// rank. Ranks that are not involved in the error get OK.
 Status check(const Optimizer& optim, std::vector<Tenant>& all) {
   const int32_t own = optim.comm->rank();
   const auto order = [](const Tenant& one) {
@@ -80,8 +80,8 @@ Status check(const Optimizer& optim, std::vector<Tenant>& all) {
   return Status();
 }
 
-/// Returns what this rank has registered in memory of one copy: parameters, and behind them
-/// gradients of what is trained, because nobody looks at others.
+/// Returns the tensors that this rank has registered in memory with one copy. Gradients follow the
+/// parameters. Gradients of frozen parameters are left out, because they are not used.
 std::vector<Tenant> registered(const Optimizer& optim) {
   std::vector<Tenant> tenants;
   const auto add = [&](const std::byte* memory, size_t bytes, size_t param, int32_t grad) {
@@ -97,8 +97,9 @@ std::vector<Tenant> registered(const Optimizer& optim) {
   return tenants;
 }
 
-/// True if all ranks have the same parameters there, and at most one of them has gradients there.
-/// Its own registration has checked those.
+/// Returns true if all ranks have the same parameters in such memory and at most one rank has
+/// gradients there, so that there cannot be an error. A rank has checked its own tensors at
+/// registration.
 Result<bool> plainly_sound(Call& call, std::span<const Tenant> mine) {
   struct Gist {
     Same<uint64_t> params;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks memory that has one copy for all ranks: a parameter must lie at one place, a gradient
-// where no other rank has anything.
+// Checks the use of memory with one copy for all ranks. A parameter must have the same location on
+// all ranks. A gradient must not overlap anything of another rank.
 #pragma once
 
 #include <cstdint>
@@ -11,28 +11,28 @@
 
 namespace zero {
 
-/// True if the arena of a place of this rank's has one copy for all ranks.
+/// Returns true if a location of this rank is in an arena with one copy for all ranks.
 bool in_one_copy(const Comm& comm, const Location& place);
 
-/// Checks, inside a seal, that what all ranks have registered lies there as it must.
+/// Checks the registered tensors of all ranks in such memory. Collective, inside a seal.
 Status check_one_copy(Call& call, const Optimizer& optim);
 
-/// Checks this rank's gradients of the present call against those of the others, by their tables.
+/// Checks the gradients of the present call in such memory, using the tables of all ranks.
 Status check_grads_apart(const Optimizer& optim, const StepMemory& memory);
 
-/// Checks a parameter's place on this rank against that on another.
+/// Checks the location of a parameter on this rank against its location on rank `rank`.
 Status check_same_place(const Optimizer& optim, int64_t param, const Location& own, int32_t rank,
                         const Location& theirs);
 
-// ---- The writers of a tensor that is copied from one rank to all, if ranks share memory.
+// ---- The ranks that write a tensor when one rank copies it to all ranks.
 
 struct Writers {
   bool mine = true;  // this rank writes its memory, or is the root
-  bool any = true;   // some rank does not hold the root's own memory; the same on every rank
+  bool any = true;   // some rank does not share the root's memory; the same on every rank
 };
 
-/// Finds the writers. `locations`: the tensor's place on each rank of a direct comm. Among ranks
-/// that hold the same bytes the root writes or, if it is none of them, the lowest.
+/// Finds the writers. `locations` has the location of the tensor on each rank of a direct comm.
+/// Among ranks that share memory, the root writes or, if it is not among them, the lowest rank.
 Writers find_writers(const Comm& comm, std::span<const Location> locations, int32_t root);
 
 }  // namespace zero

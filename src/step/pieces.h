@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Walks over this rank's share by pieces: a piece is one parameter's part of one block of the grid.
+// Walks over this rank's share piece by piece. A piece is the part of one parameter in one block of
+// the grid.
 #pragma once
 
 #include <algorithm>
@@ -12,9 +13,9 @@
 
 namespace zero {
 
-// ---- This rank's share, dealt over its threads.
+// ---- Distribution of this rank's share over its threads.
 
-/// `total` elements, dealt over a number of threads and cut at multiples of `step`.
+/// `total` elements, divided among threads at multiples of `step`.
 class Dealt {
  public:
   Dealt(int64_t total, int64_t step, int threads)
@@ -32,7 +33,7 @@ class Dealt {
   int64_t total_, part_;
 };
 
-/// Elements of a tile. Tiles of all streams fit into the first-level cache, so that they can be
+/// Elements of a tile. Tiles of all streams fit into the L1 cache together, so that they can be
 /// read a second time from there.
 inline constexpr int64_t kTile = 2048;
 
@@ -49,8 +50,8 @@ struct Piece {
   std::byte* sums;
 };
 
-/// Walks the pieces of elements [begin, end) of the views with a gradient. A piece belongs to the
-/// range that has its first element.
+/// Calls walk(piece) for the pieces in elements [begin, end) of the views with a gradient. A piece
+/// belongs to the range that contains its first element.
 template <class Walk>
 void walk_pieces(const Optimizer& optim, const StepMemory& memory, int64_t begin, int64_t end,
                  const Walk& walk) {
@@ -72,7 +73,7 @@ void walk_pieces(const Optimizer& optim, const StepMemory& memory, int64_t begin
   }
 }
 
-/// Deals the elements of views with a gradient over the threads, in multiples of kBlock. Calls
+/// Divides the elements of views with a gradient among the threads, in multiples of kBlock. Calls
 /// walk(thread, begin, end) on each thread that gets some.
 template <class Walk>
 void deal_out_views(const Optimizer& optim, const StepMemory& memory, const Walk& walk) {
@@ -85,14 +86,14 @@ void deal_out_views(const Optimizer& optim, const StepMemory& memory, const Walk
   });
 }
 
-/// Some parameters, by their numbers; empty: all.
+/// The chosen parameters, as a flag for each number. If empty, all parameters are chosen.
 using Chosen = std::vector<bool>;
 
 inline bool is_chosen(const View& view, const Chosen& chosen) {
   return chosen.empty() || chosen[static_cast<size_t>(view.segment.param)];
 }
 
-/// Counts bytes_of(its section) as moved for every element that has a gradient.
+/// Counts bytes_of(section) bytes as moved for every element of a section that has a gradient.
 template <class Bytes>
 void count_moved(Optimizer& optim, const StepMemory& memory, const Bytes& bytes_of,
                  const Chosen& chosen = {}) {

@@ -20,7 +20,7 @@ Code code_of(const StepState& state) {
 }
 
 void decide(Optimizer& optim, launch::Decide by) {
-  by.world = 1;  // all ranks' records are combined to one
+  by.world = 1;  // the records of all ranks have been combined into one
   by.state = &optim.state;
   launch::decide(by);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step's decisions on the host: the functions that devices run, on the same record.
+// Runs the decisions of a step on the host, with the same functions and state as on a device.
 #pragma once
 
 #include "kernels/launches.h"
@@ -7,12 +7,12 @@
 
 namespace zero {
 
-/// Returns how the latest step ended, as zero_step_result tells it.
+/// Returns the outcome of the latest step, as zero_step_result reports it.
 Code code_of(const StepState& state);
 
-/// Decides on the host, by the ranks' records or, if `by` has none, without them.
+/// Decides on the host. Uses the combined record of the ranks if `by` has one.
 void decide(Optimizer& optim, launch::Decide by);
-/// Advances the state after a step that was made or skipped.
+/// Advances the state after a step that was taken or skipped.
 void advance(Optimizer& optim);
 /// Counts one more update of every parameter with a gradient.
 void count_updates(Optimizer& optim, const StepMemory& memory);

@@ -15,7 +15,7 @@ int64_t share_of(const StepMemory& memory, const Piece& piece) {
   return memory.views[piece.view].segment.share + static_cast<int64_t>(piece.first);
 }
 
-/// Calls change(sums, count) for the pieces of what was chosen, on all threads.
+/// Calls change(sums, count) for the pieces of the chosen parameters, on all threads.
 template <class Change>
 void for_each_sums(const Optimizer& optim, const StepMemory& memory, const Chosen& chosen,
                    const Change& change) {
@@ -31,7 +31,8 @@ void for_each_sums(const Optimizer& optim, const StepMemory& memory, const Chose
   });
 }
 
-/// Lets a reducer of each thread work on its pieces. Returns the record of all.
+/// Calls work(thread, reducer, piece) for all pieces, with one reducer for each thread. Returns the
+/// combined record.
 template <class Work>
 NormSums reduce_pieces(const Optimizer& optim, const StepMemory& memory, double p,
                        const Work& work) {
@@ -173,7 +174,7 @@ Result<bool> copy_grads(Optimizer& optim, Windows& windows, const Segment& part,
   const auto behind =
       std::partition_point(memory.views.begin(), memory.views.end(),
                            [&](const View& view) { return view.segment.share <= part.share; });
-  const View& view = *(behind - 1);  // every owned segment has one
+  const View& view = *(behind - 1);  // every owned segment has a view
   if (view.cls < 0) return false;
   const DType sum = optim.plan.section_of(part.param).sum();
   const size_t element = size_of(sum);

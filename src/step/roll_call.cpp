@@ -12,13 +12,13 @@
 namespace zero {
 namespace {
 
-/// One rank's answer, or those of some ranks together.
+/// The answer of one rank, or the combined answers of several ranks.
 struct Record {
   static constexpr int32_t kNobody = INT32_MAX;
-  int32_t active = kNobody;               // the lowest with inputs
-  Operation operation = Operation::join;  // that it has called
-  int32_t joined = kNobody;               // the lowest without
-  int32_t last_to_join = -1;  // the highest of those that joined since the last roll call
+  int32_t active = kNobody;               // the lowest rank with inputs
+  Operation operation = Operation::join;  // the call of `active`
+  int32_t joined = kNobody;               // the lowest rank that has joined
+  int32_t last_to_join = -1;  // the highest rank that has joined since the last roll call
   uint32_t contributors = 0;  // ranks with gradients for a reduction that begins here
 
   void add(const Record& other) {
@@ -32,16 +32,16 @@ struct Record {
   bool some_joined() const { return joined != kNobody; }
 };
 
-/// What joined ranks get from the rank that they follow, in front of words, frozen parameters,
-/// settings and list.
+/// What joined ranks receive from the rank that they follow. The words, frozen parameters, settings
+/// and list come after it.
 struct Terms {
-  Arguments arguments;  // words and list mean nothing to another rank
+  Arguments arguments;  // words and list are null, because they are pointers
   uint64_t has_words;
   Phase phase;
   LossScale loss_scale;
 };
 
-/// Appends the number of rows, and all of them.
+/// Appends the number of rows, followed by the rows.
 template <class Rows>
 void append(std::string& packed, const Rows& rows) {
   const uint64_t count = rows.size();
@@ -49,7 +49,7 @@ void append(std::string& packed, const Rows& rows) {
   packed.append(reinterpret_cast<const char*>(rows.data()), count * sizeof *rows.data());
 }
 
-/// Takes rows off the front of `packed`. Returns false if there are none.
+/// Takes rows off the front of `packed`. Returns false if it is too short.
 template <class Rows>
 bool take_packed(std::string_view& packed, Rows& rows) {
   uint64_t count = 0;
@@ -85,8 +85,8 @@ std::string pack(const Optimizer& optim, const Arguments& arguments) {
   return packed;
 }
 
-/// Changes settings as if this rank's caller had made the changes that the others made since it
-/// joined. Leaves what does not fit; the call itself then says what differs.
+/// Changes the settings as if this rank's caller had made the same changes as the other ranks since
+/// it joined. Ignores what does not fit, because the call then reports the difference.
 void adopt_terms(Optimizer& optim, const Terms& terms, const std::string& frozen,
                  std::span<const double> settings) {
   if (terms.phase == Phase::open) (void)drop_grads(optim);
@@ -123,7 +123,7 @@ Status unpack(Call& call, Optimizer& optim, const std::string& packed, Told& tol
   return {};
 }
 
-/// Meets all ranks, and notes who has joined.
+/// Exchanges records with all ranks, and updates Optimizer::joined.
 Result<Record> meet(Call& call, Optimizer& optim, const Record& mine, const Status& local) {
   call.call_roll();
   os().reached("roll.begin");
@@ -144,13 +144,13 @@ Status check_stops(const Optimizer& optim, const Record& all) {
                      ": ZERO_UNEVEN_ERROR stops all ranks");
 }
 
-/// Notes what a mean divides by if its reduction begins in this call.
+/// Sets the divisor of means if their reduction begins in this call.
 void count(Optimizer& optim, const Record& all) {
   if (optim.options.uneven_inputs == ZERO_UNEVEN_ACTIVE && optim.agreed_phase() == Phase::open)
     optim.contributors = static_cast<int32_t>(all.contributors);
 }
 
-/// True if the call needs each owner's own gradients.
+/// Returns true if the call needs each owner's own gradients.
 bool needs_owners_gradients(const Optimizer& optim, Operation operation,
                             const Arguments& arguments) {
   if (operation != Operation::reduce_grads && operation != Operation::step) return false;
@@ -189,7 +189,8 @@ Result<Told> hear(Call& call, Optimizer& optim, const Joined& own, const Status&
   told.operation = all.operation;
   const std::string packed = ZERO_TRY(
       call.broadcast_text("arguments", leader == rank ? pack(optim, Arguments{}) : "", leader));
-  // A rank that joined together with the leader has made the same calls, or the next call tells.
+  // A rank that joined together with the leader has made the same calls. If it has not, the next
+  // call reports the difference.
   if (all.some_active() || !own.fresh) ZERO_TRY(unpack(call, optim, packed, told));
   count(optim, all);
   if (!all.some_active()) optim.joined.clear();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Uneven inputs: each collective call begins with a roll call. A rank answers that it has come to
-// make the call, or that it has joined and makes whatever the others make.
+// Implements uneven inputs. Each collective call begins with a roll call, in which a rank reports
+// either that it makes the call itself, or that it has joined and follows the calls of the others.
 #pragma once
 
 #include <cstddef>
@@ -21,14 +21,14 @@ struct Arguments {
   int64_t param = 0;
   double limit = 0;
   double norm_type = 0;
-  bool some = false;                     // only the parameters in the list
+  bool some = false;                     // only the parameters in `list`
   const char* words = nullptr;           // a directory, or the name of a state
   std::span<const std::byte> list = {};  // owners, or parameters
 };
 
-/// Opens `call` on a rank that has inputs. Does nothing without the option. Fails with
-/// ZERO_ERR_STATE on all ranks if some ranks have joined, and then the option stops all ranks or
-/// the call needs those that have.
+/// Begins `call` on a rank that has inputs. Does nothing if uneven_inputs is off. Fails with
+/// ZERO_ERR_STATE on all ranks if some ranks have joined and either the option then stops all ranks
+/// or the call needs the joined ranks.
 Status call_roll(Call& call, Optimizer& optim, const Arguments& arguments);
 
 /// A rank that has joined.
@@ -37,22 +37,23 @@ struct Joined {
   bool contributes = false;  // has gradients for the next reduction
 };
 
-/// The news for a joined rank: the call that it is in now, or that all ranks have joined.
+/// What a joined rank learns in a roll call: the call that it must make, or that all ranks have
+/// joined.
 struct Told {
   Operation operation = Operation::join;  // join: all ranks have joined
-  Arguments arguments;                    // without words and list
+  Arguments arguments;                    // words and list are below
   bool has_words = false;
   std::string words;
   std::vector<std::byte> list;
-  int32_t last_rank = -1;  // the highest of those that joined last
+  int32_t last_rank = -1;  // the highest rank that has joined since the last roll call
 };
 
-/// Opens `call` on a rank that has joined, and takes over the settings of the lowest rank with
-/// inputs. `local`: this rank's own reason to refuse.
+/// Begins `call` on a rank that has joined, and adopts the settings of the lowest rank with inputs.
+/// `local` is this rank's own failure.
 Result<Told> hear(Call& call, Optimizer& optim, const Joined& own, const Status& local);
 
-/// Returns the rank that gives the buffers: `root` or, if that has joined and so has old ones, the
-/// highest rank with inputs.
+/// Returns the rank from which buffers are broadcast. This is `root` or, if `root` has joined and
+/// so has outdated buffers, the highest rank with inputs.
 int32_t buffer_root(const Optimizer& optim, int32_t root);
 
 /// Fails with ZERO_ERR_STATE if the call needs ranks that have joined.

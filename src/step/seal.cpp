@@ -42,7 +42,7 @@ std::string registration_lines(const Optimizer& optim) {
   return lines;
 }
 
-/// Allocates the tables in which ranks tell each other of placements, if others read them.
+/// Allocates the tables through which ranks publish their placements, if other ranks read them.
 Result<std::shared_ptr<Arena>> allocate_tables(Call& call, const Optimizer& optim) {
   const bool alone = optim.on_device && optim.comm->gates() == nullptr;
   if (!optim.comm->direct() || alone) return std::shared_ptr<Arena>();
@@ -50,7 +50,8 @@ Result<std::shared_ptr<Arena>> allocate_tables(Call& call, const Optimizer& opti
   return call.allocate(bytes, ZERO_MEMORY_PER_RANK, Side::host);
 }
 
-/// Lets no rank return before all have read the parameters, because it may write shared ones then.
+/// Keeps ranks from returning before all have read the parameters, because a rank that returns may
+/// change shared parameters.
 Status all_have_masters(Call& call, const Optimizer& optim) {
   return optim.has_masters() ? call.vote("masters", Status()) : Status();
 }
@@ -60,7 +61,7 @@ Status all_have_masters(Call& call, const Optimizer& optim) {
 Status take_masters(Call& call, Optimizer& optim, size_t first_section) {
   if (!optim.has_masters()) return Status();
   const Status taken = make_walk(call, optim)->take_masters(first_section);
-  return taken.ok() ? taken : call.abort(taken, "masters");  // the share has none, and is sealed
+  return taken.ok() ? taken : call.abort(taken, "masters");  // the seal cannot be undone
 }
 
 Status seal(Call& call, Optimizer& optim) {
@@ -101,19 +102,19 @@ Status retake_masters(Call& call, Optimizer& optim) {
   return all_have_masters(call, optim);
 }
 
-// ---- These check that ranks start from the same parameters, to find a forgotten broadcast.
+// ---- Checks that ranks begin with the same parameters, in order to detect a missing broadcast.
 
 namespace {
 
-/// True if all ranks hold the parameter in the same memory.
+/// Returns true if all ranks hold the parameter in the same memory.
 bool is_one_copy(Optimizer& optim, size_t param) {
   const StepMemory& memory = step_memory(optim);
   if (memory.tables == nullptr || !memory.params_alike) return false;
   return in_one_copy(*optim.comm, memory.placements[param].data);
 }
 
-/// Returns a checksum of each parameter that is compared, made of those of its parts, which threads
-/// divide; 0 if there is one copy.
+/// Returns a checksum for each parameter that is compared, computed from the checksums of its
+/// parts, or 0 if all ranks hold it in the same memory.
 Result<std::vector<uint64_t>> checksums(Call& call, Optimizer& optim) {
   Walk::Parts parts;
   std::vector<size_t> ends;  // of each parameter's parts
@@ -132,7 +133,7 @@ Result<std::vector<uint64_t>> checksums(Call& call, Optimizer& optim) {
   return sums;
 }
 
-/// Fails with the name of the first parameter that differs.
+/// Fails with a text that names the first parameter that differs.
 Status name_difference(Call& call, const Optimizer& optim, std::span<const uint64_t> sums) {
   std::string lines;
   for (size_t i = 0; i < sums.size(); i++)

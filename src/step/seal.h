@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns registrations into a plan with state and tables, alike on every rank.
+// Turns registrations into a plan, state and tables, consistently on all ranks.
 #pragma once
 
 #include "comm/comm.h"
@@ -11,19 +11,19 @@ namespace zero {
 /// Succeeds on all ranks or on none.
 Status seal(Call& call, Optimizer& optim);
 
-/// Forgets all places, because after a change of the plan nothing lies where it did.
+/// Discards all placements, because a change of the plan moves everything.
 void forget_places(Optimizer& optim, StepMemory& memory);
 
-/// Makes masters of this rank's share from the parameters as they are, from `first_section` on. On
-/// the host it cannot fail.
+/// Sets the master weights of this rank's share, in the sections from `first_section` on, to the
+/// present values of the parameters. Cannot fail on the host.
 Status take_masters(Call& call, Optimizer& optim, size_t first_section);
 
-/// Makes every rank's masters from the parameters as they are, if there are masters.
+/// Sets the master weights of every rank, if there are any, to the present parameters. Collective.
 Status retake_masters(Call& call, Optimizer& optim);
 
-/// Makes the vote "ready" of a call that uses gradients, or will. The first one behind a seal
-/// compares the sealed parameters, unless they were broadcast, shared or loaded since, and fails
-/// with ZERO_ERR_MISMATCH if they differ. A captured call compares nothing.
+/// Holds the "ready" vote of a call that uses gradients or begins a step. The first vote after a
+/// seal compares the values of the sealed parameters, unless they have been broadcast, shared or
+/// loaded since, and fails with ZERO_ERR_MISMATCH if they differ. A captured call compares nothing.
 Status vote_ready(Call& call, Optimizer& optim, Status ready);
 
 }  // namespace zero

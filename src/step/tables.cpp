@@ -19,12 +19,12 @@ uint64_t grad_at(const Plan& plan, int64_t param) {
   return static_cast<uint64_t>(plan.section_of(param).grad_at(plan.layout(param)));
 }
 
-/// Returns the place of a Ready in a table, behind the placements of all that is sealed.
+/// Returns the offset of a Ready in a table. It follows the placements of all sealed parameters.
 size_t ready_at(const Optimizer& optim, int64_t param) {
   return optim.sealed_params() * sizeof(Placement) + static_cast<size_t>(param) * sizeof(Ready);
 }
 
-/// Returns the row of one rank's table that is `at` bytes from its start.
+/// Returns the address of the row at offset `at` of one rank's table.
 template <class Row>
 Result<Row*> row_on(const Optimizer& optim, const StepMemory& memory, int32_t rank, size_t at) {
   std::byte* const row =
@@ -34,9 +34,9 @@ Result<Row*> row_on(const Optimizer& optim, const StepMemory& memory, int32_t ra
   return reinterpret_cast<Row*>(row);
 }
 
-/// Returns where a layout begins, or null unless it lies as the plan says: the `address` of every
-/// parameter that is `used` is `place` bytes from there, one arena of this comm holds all
-/// `layout_bytes`, and the padding is libzero's.
+/// Returns the start of a layout if its tensors are laid out as in the plan, and null otherwise.
+/// The conditions are that the address of every used parameter is at offset place() from the start,
+/// that one arena of this comm contains all `layout_bytes`, and that libzero may use the padding.
 template <class Used, class Address, class Place>
 std::byte* layout_base(const Optimizer& optim, int64_t layout_bytes, const Used& used,
                        const Address& address, const Place& place) {
@@ -58,13 +58,13 @@ std::byte* layout_base(const Optimizer& optim, int64_t layout_bytes, const Used&
   return arena != nullptr && whole && arena->comm() == optim.comm ? base : nullptr;
 }
 
-/// Finds out where gradients and parameters lie, before any are staged.
+/// Finds the locations of gradients and parameters before any gradients are staged.
 Placed locate(const Optimizer& optim, const StepMemory& memory) {
   const Comm& comm = *optim.comm;
   Placed found;
   found.placements.resize(optim.params.size());
   std::vector<std::shared_ptr<Arena>>& held = found.held;
-  /// Holds the arena of a place. Returns true if it has one copy for all ranks.
+  /// Holds the arena of a location. Returns true if it has one copy for all ranks.
   const auto hold = [&](const Location& location) {
     std::shared_ptr<Arena> arena = comm.arena(location);
     const bool one_copy = arena != nullptr && arena->one_copy();
@@ -93,12 +93,12 @@ Placed locate(const Optimizer& optim, const StepMemory& memory) {
   return found;
 }
 
-/// True if other ranks read this one's gradients, where they lie or are staged.
+/// Returns true if other ranks read this rank's gradients, either in place or in staging.
 bool shows_grads(const Optimizer& optim, const StepMemory& memory) {
   return optim.comm->direct() && !reduces_alone(optim, memory);
 }
 
-/// Writes placements into the table that others read. Returns false if they stand there already.
+/// Writes placements to the table that other ranks read. Returns false if they have not changed.
 bool tell(const StepMemory& memory, const Placed& now) {
   if (memory.tables == nullptr || now.placements.empty()) return true;
   auto* const table = reinterpret_cast<Placement*>(memory.tables->data());

@@ -10,8 +10,8 @@
 namespace zero {
 namespace {
 
-/// Checks gradients that a call gives like registered ones: they must be aligned, and overlap
-/// neither each other nor another tensor.
+/// Checks gradients passed to a call in the same way as registered gradients. They must be aligned,
+/// and must not overlap each other or another tensor.
 Status check_memory(const Optimizer& optim, std::span<std::byte* const> given) {
   struct Interval {
     uintptr_t begin, end;
@@ -53,8 +53,8 @@ Status check_count(const Optimizer& optim, void* const* given, size_t count) {
   return Status();
 }
 
-/// Checks that given gradients are on the device, and whole. Registered ones were checked when they
-/// came.
+/// Checks the memory of gradients passed to a call. Registered gradients were checked at
+/// registration.
 Status check_places(const Optimizer& optim, std::span<std::byte* const> given) {
   for (size_t i = 0; i < given.size(); i++) {
     const Param& param = optim.params[i];
@@ -65,8 +65,8 @@ Status check_places(const Optimizer& optim, std::span<std::byte* const> given) {
   return Status();
 }
 
-/// Takes `given` (one per parameter), or the registered ones if it is null. A failure has no
-/// effect.
+/// Takes over the gradients `given` (one for each parameter), or the registered ones if it is null.
+/// A failure has no effect.
 Status take_grads(Optimizer& optim, StepMemory& memory, void* const* given, size_t count) {
   ZERO_TRY(check_count(optim, given, count));
   const bool reducing = optim.announces();
@@ -97,7 +97,7 @@ Status take_grads(Optimizer& optim, StepMemory& memory, void* const* given, size
   return Status();
 }
 
-/// Checks that gradients may be added to the sums that earlier calls left.
+/// Checks that gradients may be added to the sums of earlier calls.
 Status check_adding(const StepMemory& memory, const Grads& grads) {
   if (!memory.accumulates)
     return wrong_state(

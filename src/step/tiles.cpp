@@ -22,7 +22,7 @@ std::vector<Scalars> prepare_classes(const Optimizer& optim, const StepMemory& m
 TileGradients::TileGradients(const Pass& pass)
     : Pass(pass), in_(fused ? memory.sources.width : 1) {}
 
-/// Returns how sources are rounded. Sums are not, because they were rounded when they were made.
+/// Returns how sources are rounded. Reduced gradients are not rounded again.
 Rounding TileGradients::rounding_of(const Section& section) const {
   return fused ? rounding(optim, memory, section) : Rounding{};
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The work on one tile of a share: sum its gradients, find its masters and put them back.
+// The work on one tile of a share: summing its gradients, and loading and storing its master
+// weights.
 #pragma once
 
 #include <bit>
@@ -12,36 +13,36 @@
 
 namespace zero {
 
-/// Returns the scalars of every class for the step about to be made.
+/// Returns the scalars of every class for the next step.
 std::vector<Scalars> prepare_classes(const Optimizer& optim, const StepMemory& memory,
                                      double factor);
 
 /// One update of a share, or of a part of it.
 struct Pass {
-  Call* call;  // whose progress is reported; null: none
+  Call* call;  // reports progress; may be null
   const Optimizer& optim;
   const StepMemory& memory;
   const std::vector<Scalars>& scalars;  // by class
-  bool fused;                           // from gradients of all ranks, not from the reduced ones
+  bool fused;                           // uses gradients of all ranks, not reduced gradients
 };
 
-/// One thread's gradients, a tile at a time.
+/// Provides the gradients of one tile at a time to one thread.
 class TileGradients : Pass {
  public:
   explicit TileGradients(const Pass& pass);
 
-  /// True if values must be converted before an update can take them. Then a tile has at most
-  /// kBlock elements.
+  /// Returns true if gradients must be converted before an update can use them. Then a tile must
+  /// have at most kBlock elements.
   bool converts(const Section& section) const {
     return dtype(section) != section.sum() || rounding_of(section).any();
   }
 
-  /// Gives `update` the gradients of its tile, which begins at element `at` of every source. The
-  /// update itself sums them; if they must be converted, they are summed here.
+  /// Sets the gradients of `update`, whose tile begins at element `at` of every source. The update
+  /// sums them itself. If they must be converted, they are summed here instead.
   template <class Real>
   void take(const Section& section, Sources::Row sources, int64_t at, UpdateRunOf<Real>& update);
 
-  /// Returns how many sums of elements [begin, end) of the tile last taken are not finite.
+  /// Returns how many sums of elements [begin, end) of the tile of the last take() are not finite.
   uint64_t nonfinite(const Section& section, int64_t begin, int64_t end);
 
  private:
@@ -53,15 +54,16 @@ class TileGradients : Pass {
   alignas(64) std::byte scratch_[kBlock * sizeof(float)];
 };
 
-/// Returns the values to update: the parameter itself, the kept master, or a master that it makes
-/// in `room`.
+/// Returns the address of the values to update. These are the parameter itself, the master weights
+/// at `kept`, or master weights that it computes in `room`.
 std::byte* load_master(const Optimizer& optim, const Section& section, std::byte* param,
                        std::byte* kept, std::byte* room, size_t count);
+/// Stores updated values to `param` and, if they are stored as remainders, to `kept`.
 void store_master(const Optimizer& optim, const Section& section, std::byte* param, std::byte* kept,
                   const std::byte* master, size_t count);
 
-/// Returns the bytes of slots that the update of an element reads and writes. `used`: the slots in
-/// use, as bits.
+/// Returns the bytes of slots that the update of an element reads and writes. `used` has the slots
+/// in use, as bits.
 inline size_t bytes_of_slots(const Section& section, uint32_t used) {
   return 2 * static_cast<size_t>(std::popcount(used)) * state_bytes_of(section.dtype);
 }

@@ -14,12 +14,12 @@ int64_t owned_elements(const Optimizer& optim, const Transfer& transfer) {
   return owned;
 }
 
-/// Returns the transfers that change something. `pack` adds its copies to each that is not in
+/// Returns the transfers that change something. Calls pack() to add copies to those that are not in
 /// place.
 template <class Pack>
 std::vector<Travel> travels_of(const Optimizer& optim, const StepMemory& memory, bool in_place,
                                const Pack& pack) {
-  // Of many ranks they take more memory than the model.
+  // The segments of many ranks take more memory than the model.
   const bool needs_none = in_place && memory.present.empty();
   const Segments segments = needs_none ? Segments() : all_segments(optim);
   std::vector<Travel> all;
@@ -37,7 +37,7 @@ std::vector<Travel> travels_of(const Optimizer& optim, const StepMemory& memory,
   return all;
 }
 
-/// Adds copies of this rank's gradients, a part for each rank, to where they are sent.
+/// Adds copies of this rank's gradients to the send buffer, which has a part for each rank.
 void pack_gradients(const Optimizer& optim, const StepMemory& memory, const Segments& segments,
                     Travel& travel) {
   const Section& section = section_of(optim, travel.transfer);
@@ -55,8 +55,8 @@ void pack_gradients(const Optimizer& optim, const StepMemory& memory, const Segm
   }
 }
 
-/// Adds copies of owned parameters to where they are sent, and of those of others from where they
-/// arrive.
+/// Adds copies of owned parameters to the send buffer, and copies of the other parameters from the
+/// receive buffer.
 void pack_params(const Optimizer& optim, const StepMemory& memory, const Segments& segments,
                  Travel& travel) {
   const DType shared = optim.shared(section_of(optim, travel.transfer));
@@ -74,8 +74,8 @@ void pack_params(const Optimizer& optim, const StepMemory& memory, const Segment
   }
 }
 
-/// Maps the arena of a layout, or decides to pack. Every rank does the same, because all have
-/// mapped the same arenas.
+/// Maps the arena of a layout, or decides to pack. All ranks decide alike, because all have mapped
+/// the same arenas.
 Status use_arena(QueuedPlane& plane, Use use, const Places& all, bool may_map, bool& in_place) {
   if (!in_place) return Status();
   if (all.place.differs != 0) {
@@ -208,7 +208,7 @@ LayoutPlaces places_of(const Optimizer& optim, const StepMemory& memory) {
   const auto places = [plane](const Location& at, bool mapped) {
     return Places{at, mapped || plane->was_mapped(at.arena) ? 1u : 0u};
   };
-  // An arena that holds both may be mapped for the gradients in this call.
+  // An arena that holds both layouts may be mapped for the gradients in this call.
   return {places(grads, false), places(data, data.arena != 0 && data.arena == grads.arena)};
 }
 
@@ -216,7 +216,7 @@ Status use_arenas(const Call& call, const Optimizer& optim, StepMemory& memory,
                   const LayoutPlaces& all) {
   QueuedPlane* const plane = optim.comm->queued();
   if (plane == nullptr) return Status();
-  const bool may_map = call.capture() == 0;  // a capture maps no memory
+  const bool may_map = call.capture() == 0;  // memory cannot be mapped during a capture
   ZERO_TRY(use_arena(*plane, Use::reduce, all.grads, may_map, memory.grads_in_place));
   return use_arena(*plane, Use::gather, all.data, may_map, memory.data_in_place);
 }

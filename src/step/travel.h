@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists what travels through a comm's collectives, in place or packed: the same on every rank.
+// Lists the transfers of a step through a comm's collectives, in place or packed. The list is the
+// same on every rank.
 #pragma once
 
 #include <span>
@@ -11,34 +12,32 @@
 
 namespace zero::travel {
 
-/// One transfer, and the copies for it: into the buffer that is sent, out of the one that is
-/// received.
+/// One transfer, and its copies into the send buffer and out of the receive buffer.
 struct Travel {
   Transfer transfer;
   bool in_place = false;
-  bool by_owner = false;  // each rank's part by itself, none padded to the longest
+  bool by_owner = false;  // each rank's part is sent separately, without padding
   std::vector<launch::Move> pack{}, unpack{};
 };
 
-/// Return the transfers of a step, in the order of travel: those of gradients, and those of
-/// parameters. They leave out transfers for which no rank has any gradient, because nothing in them
-/// changes.
+/// Return the transfers of gradients, and those of parameters, in the order in which a step runs
+/// them. Leave out transfers for which no rank has any gradient, because nothing in them changes.
 std::vector<Travel> reductions(const Optimizer& optim, const StepMemory& memory);
 std::vector<Travel> gathers(const Optimizer& optim, const StepMemory& memory);
 
-/// Returns copies of this rank's own gradients to the place of its sums, as if they were the sums.
+/// Returns copies of this rank's own gradients to arriving_sums(), as if they were the sums.
 std::vector<SectionMove> own_gradients(const Optimizer& optim, const StepMemory& memory);
 
-/// Bytes of the buffers for all transfers: to sum in, to send packed data from, to receive it in.
+/// Bytes of the buffers in which transfers are summed, sent and received.
 struct Room {
   size_t summed = 0, sent = 0, received = 0;
 };
 Room room_for(const Optimizer& optim, const StepMemory& memory);
 
-/// Returns the segments of every place, in order.
+/// Returns the segments that each place owns.
 std::vector<std::vector<Segment>> all_segments(const Optimizer& optim);
 
-/// Calls part(chunk position, segment) for the parts of `transfer` that are in `segments`.
+/// Calls part(position in the chunk, segment) for the parts of `transfer` in `segments`.
 template <class Part>
 void for_each_part(const Transfer& transfer, const std::vector<Segment>& segments,
                    const Part& part) {
@@ -47,7 +46,7 @@ void for_each_part(const Transfer& transfer, const std::vector<Segment>& segment
   }
 }
 
-/// Returns the address `elements` behind `from`; null stays null.
+/// Returns the address `elements` elements after `from`, or null if `from` is null.
 template <class Byte>
 Byte* moved(Byte* from, int64_t elements, DType dtype) {
   return from == nullptr ? nullptr : from + size_of(dtype, elements);
@@ -57,20 +56,20 @@ inline const Section& section_of(const Optimizer& optim, const Transfer& transfe
   return optim.plan.section(transfer.section);
 }
 
-/// Returns the type in which a section's gradients travel. If libzero does not sum them itself, it
-/// is the type of sums, though values are rounded.
+/// Returns the type in which the gradients of a section are sent. If libzero does not sum them
+/// itself, this is the type of sums, even if the values are rounded.
 DType wire(const Optimizer& optim, const Section& section);
 
-/// True if gradients travel as they are, where they are.
+/// Returns true if gradients are sent in place and without conversion.
 bool reduces_in_place(const Optimizer& optim, const StepMemory& memory);
 
-/// True if parameters are gathered in place. That publishes all that lies between them, too, so the
-/// step must change all parameters.
+/// Returns true if parameters are gathered in place. This also sends everything between them, so
+/// the step must change all parameters.
 bool publishes_in_place(const Optimizer& optim, const StepMemory& memory);
 
-/// True if a transfer is better sent by owner, where that can be done: for whole tensors in place
-/// if padding to the longest owner's part would be an eighth of the transfer or more. That costs
-/// more than the better ways that equal parts have.
+/// Returns true if sending a transfer by owner is better, on comms that can do so. This holds for
+/// whole tensors in place if padding to the longest owner's part would be an eighth of the transfer
+/// or more. Such padding costs more than is lost without the faster paths for equal parts.
 bool goes_by_owner(const Optimizer& optim, const Travel& travel);
 
 /// Calls part(rank, layout position, elements) for each rank's part of a transfer by owner.
@@ -82,9 +81,10 @@ void for_each_owner(const Optimizer& optim, const Transfer& transfer, const Part
   }
 }
 
-// ---- Ranks that keep copies of a share sum a part of it each, and bring the parts together.
+// ---- Instances. Each of the ranks that keep copies of a share sums a part of it. Then they
+// exchange the parts.
 
-/// Returns the elements of a part, the last of which may be shorter.
+/// Returns the number of elements in a part. The last part may be shorter.
 inline int64_t part_elements(const Transfer& transfer, int64_t copies) {
   return copies == 1 ? transfer.chunk
                      : round_up((transfer.chunk + copies - 1) / copies, kAlignment);
@@ -92,34 +92,35 @@ inline int64_t part_elements(const Transfer& transfer, int64_t copies) {
 inline int64_t part_elements(const Optimizer& optim, const Transfer& transfer) {
   return part_elements(transfer, optim.options.instances);
 }
-/// Returns the part that ranks of an instance sum.
+/// Returns the part of a transfer that the ranks of an instance sum.
 Transfer part_of(const Optimizer& optim, const Transfer& transfer, int32_t instance);
 
-/// Return for how many ranks, the first, a transfer of gradients has something, and from how many
-/// places one of parameters. Padding counts if the comm carries it.
+/// Return the number of ranks for which a transfer of gradients has data, and the number of places
+/// from which a transfer of parameters has data. They are the first ones. Padding counts if the
+/// comm sends it.
 int32_t summing_ranks(const Optimizer& optim, const Transfer& transfer);
 int32_t sending_places(const Optimizer& optim, const Transfer& transfer);
 
-/// Return the bytes of what they sum of a transfer, and of what they send.
+/// Return the bytes of a transfer of gradients, and of a transfer of parameters.
 size_t summed_bytes(const Optimizer& optim, const Transfer& transfer, DType dtype);
 size_t gathered_bytes(const Optimizer& optim, const Transfer& transfer, DType dtype);
 
-/// Counts the least that a transfer reads and writes: this rank's buffer once out and once in.
+/// Counts the minimum that a transfer must read and write, which is this rank's buffer once each.
 void count_moved(Optimizer& optim, const Travel& travel, DType dtype);
 
-// ---- The host's way, transfer by transfer. It packs what does not lie as the plan lays it out.
+// ---- Transfers on the host. Tensors that are not laid out as in the plan are packed.
 
 /// Reduce-scatters gradients to arriving_sums().
 Status reduce(Call& call, Optimizer& optim, StepMemory& memory);
 /// All-gathers the owned parameters.
 Status publish(Call& call, Optimizer& optim, StepMemory& memory);
 
-// ---- Arenas that travel as they lie, which a backend may have mapped on other ranks.
+// ---- Arenas that are sent in place. A backend can map them on other ranks.
 
-/// The places of a layout on some ranks.
+/// The locations of a layout on several ranks.
 struct Places {
   Same<Location> place;
-  uint64_t mapped = 0;  // 1: an arena of theirs is
+  uint64_t mapped = 0;  // 1 if an arena of these is mapped
 
   void add(const Places& other) {
     place.add(other.place);
@@ -136,9 +137,10 @@ struct LayoutPlaces {
 };
 LayoutPlaces places_of(const Optimizer& optim, const StepMemory& memory);
 
-/// Maps, once, the arenas that on all ranks hold a layout at the same place and can be mapped. A
-/// layout that lies in a mapped arena, but not at the same place everywhere, travels
-/// packed, because work in mapped memory looks for every rank's data at the place of its own.
+/// Maps the arenas that hold a layout at the same location on all ranks and can be mapped, unless
+/// they have been mapped before. A layout in a mapped arena whose location differs between ranks is
+/// sent packed, because a rank that works in mapped memory expects the data of every rank at the
+/// location of its own.
 Status use_arenas(const Call& call, const Optimizer& optim, StepMemory& memory,
                   const LayoutPlaces& all);
 

@@ -13,11 +13,11 @@
 namespace zero {
 namespace {
 
-// Elements that are measured between two looks at the abort word.
+// Elements that are measured between two checks whether the comm is aborted.
 constexpr size_t kBatch = 32 * static_cast<size_t>(kBlock);
 
-/// The squares of one tensor, or of what one rank has of it. Trivially copyable, because ranks
-/// exchange it as bytes.
+/// Sums of squares of one tensor, or of one rank's part of it. Trivially copyable, because ranks
+/// exchange them as bytes.
 struct TensorNorms {
   ExactSum param, direction;
 
@@ -33,7 +33,8 @@ struct TensorNorms {
 
 Squares sums_of(const TensorNorms& norms) { return {norms.param.value(), norms.direction.value()}; }
 
-/// Returns the exact sum of a whole tensor's pieces, rounded. A plain sum of two is just that.
+/// Returns the exact sum of the pieces of a whole tensor, rounded once. For two pieces this equals
+/// their floating-point sum.
 Squares total(std::span<const Squares> pieces) {
   if (pieces.empty()) return {};
   if (pieces.size() == 1) return pieces[0];
@@ -44,13 +45,13 @@ Squares total(std::span<const Squares> pieces) {
   return sums_of(norms);
 }
 
-/// One thread's walk: it takes the squares of pieces, and updates moments if the rule says so.
+/// Measures pieces on one thread, and updates moments if the ratio depends on the update.
 class Measurer : Pass {
  public:
   explicit Measurer(const Pass& pass)
       : Pass(pass), of_update_(optim.options.rule->trust->of_update), gradients_(pass) {}
 
-  /// Measures pieces that lie one behind the other. The first has `head` elements.
+  /// Measures consecutive pieces, given as one. The first has `head` elements.
   void measure(const Piece& all, size_t head, Squares* out) {
     if (of_update_ && is_plain(all)) return measure_as_one(all, head, out);
     for (size_t done = 0, count = head; done < all.count; done += count, count = kBlock) {
@@ -62,8 +63,8 @@ class Measurer : Pass {
   uint64_t nonfinite() const { return nonfinite_; }
 
  private:
-  /// True if nothing is converted on the way and no zeros stand for a gradient, because there is
-  /// too little room for either.
+  /// Returns true if several pieces can be measured as one. Values that are converted and zeros
+  /// that replace an absent gradient have room for only one piece.
   bool is_plain(const Piece& piece) const {
     const Master master = optim.master_of(piece.section);
     if (gradients_.converts(piece.section) || (master != Master::param && master != Master::full))
@@ -102,7 +103,7 @@ class Measurer : Pass {
     return kernels().reduction(type, type, Norm::squares)(room_, &in, 1, piece.count).norm;
   }
 
-  /// Updates moments and writes the direction where the sum of gradients is, or would be.
+  /// Updates moments, and stores the direction in the place of the sum of gradients.
   template <class Real>
   void update(const Piece& piece, int64_t share, Real* param, const Scalars& of_view, size_t head,
               Squares* out) {
@@ -127,7 +128,8 @@ class Measurer : Pass {
   alignas(64) std::byte room_[kBlock * sizeof(double)];
 };
 
-/// Returns the number of every view's first piece, counted over all views, and of the end.
+/// Returns the number of the first piece of each view, counted through all views, followed by the
+/// total.
 std::vector<size_t> number_pieces(const Optimizer& optim, const StepMemory& memory) {
   std::vector<size_t> firsts;
   size_t pieces = 0;
@@ -140,14 +142,15 @@ std::vector<size_t> number_pieces(const Optimizer& optim, const StepMemory& memo
   return firsts;
 }
 
-/// Returns the place of a parameter in StepMemory::cut, or that of its end.
+/// Returns the index of a parameter in StepMemory::cut, or the size of that vector if the parameter
+/// is not cut.
 size_t place_in_cut(const StepMemory& memory, int64_t param) {
   const auto found = std::lower_bound(memory.cut.begin(), memory.cut.end(), param);
   const bool is_cut = found != memory.cut.end() && *found == param;
   return is_cut ? static_cast<size_t>(found - memory.cut.begin()) : memory.cut.size();
 }
 
-/// The first walk, and what it found.
+/// The first walk and its results.
 class FirstWalk : Pass {
  public:
   FirstWalk(const Pass& pass, const MakeStepView& stepper)
@@ -163,14 +166,14 @@ class FirstWalk : Pass {
                    [&](int thread, int64_t begin, int64_t end) { walk(thread, begin, end); });
   }
 
-  /// Returns the sums of a view's pieces, in order.
+  /// Returns the squares of the pieces of a view, in order.
   std::span<const Squares> squares(size_t view) const {
     return std::span(squares_).subspan(firsts_[view], firsts_[view + 1] - firsts_[view]);
   }
   uint64_t nonfinite() const { return nonfinite_; }
 
-  /// Returns the result, with the ratios of what is not stepped yet. `cut`: the norms of
-  /// StepMemory::cut.
+  /// Returns the result, with ratios for the views that have not been stepped yet. `cut` has the
+  /// norms of the parameters in StepMemory::cut.
   Trusted trusted(const std::vector<TensorNorms>& cut) {
     for (size_t v = 0; v < memory.views.size(); v++) {
       if (trusted_.stepped(v)) continue;
@@ -181,12 +184,12 @@ class FirstWalk : Pass {
   }
 
  private:
-  /// Does one thread's part.
+  /// Runs the part of one thread.
   void walk(int thread, int64_t begin, int64_t end) {
     Measurer measurer(*this);
     const StepView step_view = stepper_(thread);
     std::optional<Piece> batch;
-    size_t head = 0, measured = 0;  // elements: of the batch's first piece, of the view
+    size_t head = 0, measured = 0;  // elements of the first piece in the batch, and of the view
     const auto measure = [&] {
       if (!batch || call->comm().aborted()) return;
       measurer.measure(*batch, head, squares_of(*batch));
@@ -212,7 +215,7 @@ class FirstWalk : Pass {
     nonfinite_ += measurer.nonfinite();
   }
 
-  /// Returns the place for the squares of the pieces that begin with this one.
+  /// Returns where the squares of this piece and those after it are stored.
   Squares* squares_of(const Piece& piece) {
     const Segment& segment = memory.views[piece.view].segment;
     const int64_t at = (optim.plan.grid(segment.param) + segment.first) % kBlock;
@@ -220,7 +223,8 @@ class FirstWalk : Pass {
     return &squares_[firsts_[piece.view] + number];
   }
 
-  /// True if the thread has measured the whole tensor. A tensor that is not cut is one view.
+  /// Returns true if the thread has measured the whole tensor. A tensor that is not cut is a single
+  /// view.
   bool is_whole(size_t view, size_t measured) const {
     const Segment& segment = memory.views[view].segment;
     return measured == static_cast<size_t>(segment.count) &&
@@ -240,7 +244,7 @@ class FirstWalk : Pass {
   std::atomic<uint64_t> nonfinite_ = 0;
 };
 
-/// Adds up every rank's part of the cut tensors.
+/// Adds up the parts of the cut tensors on all ranks.
 Status add_up(Call& call, const Optimizer& optim, std::span<TensorNorms> cut) {
   if (cut.empty()) return Status();
   for (TensorNorms& part : cut) part = optim.counted(part);

@@ -15,7 +15,7 @@
 namespace zero {
 namespace {
 
-/// Numbers the combinations of settings and progress that have a gradient.
+/// Assigns numbers to the combinations of settings and progress of parameters with a gradient.
 class Classes {
  public:
   explicit Classes(StepMemory& memory) : memory_(memory) { memory.classes.clear(); }
@@ -40,8 +40,8 @@ class Classes {
   std::map<Key, int32_t> numbers_;
 };
 
-/// Adds the places where this rank writes the new parameters of its `segment`: its own first, then
-/// every other copy that it can reach, then the outbox.
+/// Adds the addresses to which this rank stores the new parameters of its `segment`. Its own comes
+/// first, followed by all other copies that it can access and the outbox.
 Status add_targets(const Optimizer& optim, StepMemory& memory, const Segment& segment) {
   const Comm& comm = *optim.comm;
   std::vector<std::byte*>& all = memory.targets.all;
@@ -90,10 +90,10 @@ Status add_sources(const Optimizer& optim, StepMemory& memory, const Segment& se
   return Status();
 }
 
-/// Returns the place of this segment's sum, or of the direction made of it. It is this rank's own
-/// gradient if that has the type of sums and is libzero's until the step, nobody else reads it,
-/// nothing will be added, and nothing was summed early. The sum of one gradient alone is that
-/// gradient: nothing is written.
+/// Returns where the sum of a segment, or the direction computed from it, is stored. This is the
+/// memory of this rank's own gradient if that has the type of sums and belongs to libzero until the
+/// step, no other rank reads it, nothing will be added, and nothing was summed early. The sum of a
+/// single gradient is that gradient itself, so nothing is written.
 std::byte* reduced_place(const Optimizer& optim, const StepMemory& memory, const Segment& segment,
                          const std::byte* own, bool in_place) {
   const Section& section = optim.plan.section(segment.section);
@@ -112,8 +112,8 @@ std::byte* reduced_place(const Optimizer& optim, const StepMemory& memory, const
                                     : nullptr;
 }
 
-/// True if view `v` belongs to the run of the one before it: they are neighbours in the share and
-/// in every memory, and a gap between them is libzero's.
+/// Returns true if view `v` belongs to the same run as the previous view. They must be adjacent in
+/// the share and in every memory, and libzero must be allowed to use a gap between them.
 bool goes_on(const Optimizer& optim, const StepMemory& memory, size_t v) {
   const View& last = memory.views[v - 1];
   const View& next = memory.views[v];
@@ -144,7 +144,7 @@ bool goes_on(const Optimizer& optim, const StepMemory& memory, size_t v) {
          all_follow(memory.targets, section.dtype);
 }
 
-/// Makes runs of the views that have a gradient.
+/// Joins the views that have a gradient into runs.
 Runs joined_runs(const Optimizer& optim, const StepMemory& memory) {
   Runs all;
   all.sources.width = memory.sources.width;
@@ -168,8 +168,8 @@ Runs joined_runs(const Optimizer& optim, const StepMemory& memory) {
   return all;
 }
 
-/// Adds pulls of this rank's parameters in no arena from the owner's outbox. It pulls only those
-/// that are updated, because nothing else is put there.
+/// Adds pulls of this rank's parameters in no arena from the outboxes of their owners. If gradients
+/// are used, adds only parameters that are updated, because the outboxes have nothing else.
 Status add_pulls(const Optimizer& optim, StepMemory& memory, bool sources) {
   memory.pulls.clear();
   const Comm& comm = *optim.comm;
@@ -192,8 +192,8 @@ Status add_pulls(const Optimizer& optim, StepMemory& memory, bool sources) {
   return Status();
 }
 
-/// Returns, for rules with trust ratios, the parameters with a gradient that have more than one
-/// owner. Every rank finds the same, in the same order.
+/// Returns, for rules with trust ratios, the parameters with a gradient and more than one owner.
+/// The result is the same on every rank.
 std::vector<int64_t> cut_params(const Optimizer& optim, const StepMemory& memory) {
   std::vector<int64_t> cut;
   if (optim.options.rule->trust == nullptr) return cut;
@@ -212,7 +212,7 @@ ViewsKey key_of(const Optimizer& optim, const StepMemory& memory, bool in_place)
           .early = early(memory) != nullptr};
 }
 
-/// Returns the part of an owned segment that the backward left to be updated.
+/// Returns the part of an owned segment that the backward pass has not updated.
 Segment rest_of(const StepMemory& memory, Segment segment, size_t number) {
   if (!updates_early(memory)) return segment;
   const int64_t done = memory.backward->done(number);

@@ -172,7 +172,7 @@ Result<Trusted> walk_first(const Pass& pass, std::vector<uint64_t>& nonfinite) {
   return trust_ratios(pass, stepper, &nonfinite[0]);
 }
 
-/// Counts the bytes that the walk read and wrote.
+/// Counts the bytes that the update read and wrote.
 void count_updated(Optimizer& optim, const Runs& runs, bool fused) {
   for (const Run& run : runs.runs) {
     const Section& section = optim.plan.section(run.segment.section);

@@ -27,7 +27,7 @@ void round_share(Optimizer& optim);
 /// at the time of its creation.
 class SegmentUpdater {
  public:
-  /// Keeps the targets of the views, which must have been made without sources.
+  /// Copies the targets of the views, which must have been made without sources.
   SegmentUpdater(const Optimizer& optim, const StepMemory& memory, double factor);
 
   /// Updates elements [first, last) of an owned segment. `gradients` has an address for each rank
@@ -47,7 +47,7 @@ class SegmentUpdater {
   Runs run_;
 };
 
-/// Stores this rank's owned parameters, as they are, to every other target.
+/// Stores this rank's owned parameters, unchanged, to every other target.
 void copy_share(const Optimizer& optim, const StepMemory& memory);
 
 // ---- A step with the caller's update function (custom.cpp). The function works on copies of the

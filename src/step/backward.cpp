@@ -206,7 +206,7 @@ void Backward::stage(int64_t param) {
   publish(param, place);
 }
 
-/// Sums or updates a segment if every rank has announced its gradient. Stops when told to.
+/// Sums or updates a segment if every rank has announced its gradient. Returns early if stopped.
 Backward::Outcome Backward::work_on(size_t number) {
   const Segment& segment = optim_.segments()[number];
   const Outcome found = find(segment);

@@ -92,7 +92,7 @@ Status share_by_hand(Call& call, Optimizer& optim, int32_t flags) {
             {.local = check_sharing(optim, flags), .args = text("share flags ", flags, "\n")}));
   optim.phase = Phase::open;  // sharing discards the locations of reduced gradients
   Publishing publishing(*optim.comm);
-  if ((flags & ZERO_SHARE_KEEP_MASTERS) == 0)  // sharing may round
+  if ((flags & ZERO_SHARE_KEEP_MASTERS) == 0)  // before sharing rounds the parameters
     ZERO_TRY(take_masters(call, optim, 0));
   Status status = make_walk(call, optim)->share_params();
   if (!status.ok()) return status;

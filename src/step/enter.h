@@ -15,7 +15,7 @@ namespace zero {
 struct Entry {
   Status local{};  // this rank's own failure, which it reports in the vote
   // These must be the same on every rank.
-  std::string args{};  // in lines
+  std::string args{};  // the arguments of the call, as lines
   bool captured = false;
   int32_t reduce_flags = -1;  // -1: the call reduces nothing
 

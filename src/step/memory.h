@@ -40,7 +40,7 @@ struct Ready {
 };
 
 /// The progress of one rank with the end of step `number`: its share, from position `share` on, has
-/// been stored on every rank. It follows those in the table, and its words are atomic like theirs.
+/// been stored on every rank. It follows the rows of Ready in the table. Its words are also atomic.
 struct Stored {
   uint64_t number;
   uint64_t share;
@@ -216,7 +216,7 @@ struct StepMemory : StepLayout, Gradients, Placed {
   Background* background = nullptr;      // ends steps if overlap_gather is set; not owned
   uint64_t views_made = 0;               // so far
   std::shared_ptr<queued::Queue> queue;  // on devices with streams
-  bool apart = false;                    // a class for each parameter: see queued::CapturedCall
+  bool apart = false;                    // each parameter has a class: see queued::CapturedCall
   std::unique_ptr<Windows> windows;      // null until windows_of() is called
   std::vector<uint64_t> agreed_numbers;  // scratch memory for AgreedNumbers
   uint64_t round = 1;                    // number of the current round of announcements

@@ -46,7 +46,7 @@ void count_updates(Optimizer& optim, const StepMemory& memory) {
                         settings.data(), used);
     }
   }
-  // Views stay valid, because all parameters of a class advance alike.
+  // Views stay valid, because all parameters of a class advance in the same way.
 }
 
 }  // namespace zero

@@ -96,7 +96,7 @@ NormSums reduce_share(Call& call, Optimizer& optim, StepMemory& memory, double p
         } else if (from == sum && !rounded.any()) {
           walker.in.insert(walker.in.begin(), piece.sums);
           reducer.reduce(sum, sum, piece.sums, walker.in, piece.count);
-        } else {  // one reduction takes inputs of one type
+        } else {  // all inputs of a reduction must have the same type
           for (size_t i = 0; i < walker.in.size(); i++) {
             walker.ranks.reduce(sum, from, walker.sum, {&walker.in[i], 1}, piece.count, rounded);
             const std::array<const void*, 2> both = {piece.sums, walker.sum};

@@ -8,7 +8,7 @@
 
 namespace zero {
 
-/// Sets to = from * factor, in the type of sums.
+/// Sets `to` to `from` times `factor`, in the type `sum`.
 void scale_sums(DType sum, std::byte* to, const std::byte* from, size_t count, double factor);
 
 /// Sums the gradients of all ranks for this rank's share, in rank order. Stores the sums at the

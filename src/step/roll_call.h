@@ -14,10 +14,10 @@
 
 namespace zero {
 
-/// Arguments of any collective call that are the same on every rank.
+/// The arguments of a collective call that are the same on every rank.
 struct Arguments {
   int32_t flags = 0;
-  int32_t rank = 0;  // root, to
+  int32_t rank = 0;  // the argument `root` or `to`
   int64_t param = 0;
   double limit = 0;
   double norm_type = 0;

@@ -69,7 +69,7 @@ bool publishes_in_place(const Optimizer& optim, const StepMemory& memory);
 
 /// Returns true if sending a transfer by owner is better, on comms that can do so. This holds for
 /// whole tensors in place if padding to the longest owner's part would be an eighth of the transfer
-/// or more. Such padding costs more than is lost without the faster paths for equal parts.
+/// or more. Such padding costs more than the faster paths for equal parts save.
 bool goes_by_owner(const Optimizer& optim, const Travel& travel);
 
 /// Calls part(rank, layout position, elements) for each rank's part of a transfer by owner.

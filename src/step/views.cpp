@@ -240,7 +240,7 @@ Status make_views(Optimizer& optim, StepMemory& memory, Views what) {
   ViewsKey key = key_of(optim, memory, in_place);
   if (all && sources && memory.made_of == key) return Status();
   if (memory.grads_shared) ZERO_TRY(check_grads_apart(optim, memory));
-  if (queued::may_have_skipped(optim, memory)) ZERO_TRY(queued::settle(optim));  // classes
+  if (queued::may_have_skipped(optim, memory)) ZERO_TRY(queued::settle(optim));  // for classes
   drop_views(memory);
   memory.views_number = ++memory.views_made;
   const Comm& comm = *optim.comm;

@@ -91,7 +91,7 @@ class Walk {
   virtual Status take_masters(size_t first_section) = 0;
   /// Sends the parameters that each rank owns, with the values in its own memory, to all ranks.
   virtual Status share_params() = 0;
-  /// Send every parameter, or buffer, of `root` to all ranks.
+  /// Send all parameters, or all buffers, of `root` to all ranks.
   virtual Status broadcast_params(int32_t root) = 0;
   virtual Status broadcast_buffers(int32_t root) = 0;
   using Parts = std::vector<std::span<const std::byte>>;

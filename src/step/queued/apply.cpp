@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Updates what this rank owns, and publishes each part as soon as it is updated.
+// Updates the parameters that this rank owns, and publishes each part as soon as it is updated.
 #include "step/apply.h"
 
 #include <vector>
@@ -68,7 +68,8 @@ Status Walk::publish_by_owner(const Travel& travel) {
   return plane_->broadcast(parts, queue().gathers.handle());
 }
 
-/// Copies nothing in a skipped step, because its values were never rounded to what travels.
+/// In a skipped step, the copies change nothing, because the parameters have not been rounded to
+/// the type in which they are sent.
 Status Walk::publish_packed(const Travel& travel) {
   const Transfer& transfer = travel.transfer;
   const Section& of = section(transfer.section);
@@ -98,7 +99,7 @@ Status Walk::publish_group(std::span<const Travel> group) {
   return plane_->all_gather(parts, queue().gathers.handle());
 }
 
-/// Sends each part as soon as it is updated, if parameters travel.
+/// If parameters are sent through collectives, sends each part as soon as it is updated.
 Status Walk::apply(bool fused) {
   const DeviceRange range = optim_.comm->trace.range("apply");
   const Tables& tables = queue().tables;
@@ -136,7 +137,7 @@ Status Walk::apply(bool fused) {
   return device().record(plane_->gathered.handle(), travels);
 }
 
-/// Copies this rank's parameters in no arena, after their owners have written them.
+/// Copies this rank's parameters in no arena from their owners' outboxes.
 Status Walk::take_over() {
   for (const Part& one : queue().tables.pulled) {
     const DType dtype = section(one.section).dtype;
@@ -146,8 +147,8 @@ Status Walk::take_over() {
   return Status();
 }
 
-/// Queues the progress behind all of it, on the stream that gathers, if there is one, because that
-/// ends last.
+/// Queues the update of the progress after everything else. If there is a stream that gathers, uses
+/// that stream, because it ends last.
 Status Walk::publish(bool fused) {
   const DeviceRange range = optim_.comm->trace.range("publish");
   if (gates_ != nullptr) {
@@ -177,7 +178,7 @@ Status Walk::advance(StreamHandle stream, bool fused) {
   return launch(
       stream, launch::Advance{
                   .optimizer = optim_.options.optimizer,
-                  .world = static_cast<uint32_t>(optim_.places()),  // each share once
+                  .world = static_cast<uint32_t>(optim_.places()),  // counts each share once
                   .records = fused ? queue().records_of_all() : nullptr,
                   .count = static_cast<uint32_t>(optim_.params.size()),
                   .present = tables.all_present ? nullptr : table<uint8_t>(tables.present),

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls whose stream is captured.
+// Implements calls whose stream is being captured.
 #include "base/refusals.h"
 #include "step/queued/queue.h"
 
 namespace zero::queued {
 namespace {
 
-/// Fails with ZERO_ERR_STATE if the sums at hand are of another capture than `capture` (0: of
-/// none).
+/// Fails with ZERO_ERR_STATE if the present sums belong to a capture other than `capture`, which is
+/// 0 for a call that is not captured.
 Status check_sums(Optimizer& optim, uint64_t capture) {
   const StepMemory& memory = step_memory(optim);
   if (optim.phase != Phase::reduced || memory.reduced_in == capture) return Status();
@@ -50,7 +50,7 @@ CapturedCall::CapturedCall(Optimizer& optim, uint64_t capture)
 CapturedCall::~CapturedCall() {
   if (!captured_) return;
   exchange();
-  optim_.counters.moved_bytes = counters_.moved_bytes;  // nothing has moved yet
+  optim_.counters.moved_bytes = counters_.moved_bytes;  // nothing has been moved yet
   optim_.counters.copied_bytes = counters_.copied_bytes;
   if (other_.layout != 0) memory_.queue->captured.push_back(std::move(other_));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Brings gradients to their owners, and measures them there.
+// Sends gradients to their owners, sums them, and measures the sums.
 #include <vector>
 
 #include "step/norm.h"
@@ -27,10 +27,11 @@ Status Walk::move(StreamHandle stream, DType from, DType to, const Rounding& rou
                               .unless_skipped = unless_skipped});
 }
 
-/// True if reductions add to sums of earlier calls.
+/// Returns true if reductions add to the sums of earlier calls.
 bool Walk::adds() const { return memory_.adds && !adds_apart(optim_, memory_); }
 
-/// Reduces each owner's part by itself. This rank's sums go where its share of the transfer begins.
+/// Reduces each owner's part separately. This rank's sums are stored from the start of its share of
+/// the transfer.
 Status Walk::send_to_owners(const Travel& travel, std::byte* sums) {
   const Transfer& transfer = travel.transfer;
   const Section& of = section(transfer.section);
@@ -80,7 +81,7 @@ Status Walk::find_summed() {
   return gates_ == nullptr ? Status() : gates_->pass(Gate::entered, stream(), order::kEntered);
 }
 
-/// Copies gradients that other ranks cannot read to where they can.
+/// Copies gradients that are in no arena to staging.
 Status Walk::stage() {
   for (const Part& one : queue().tables.staged) {
     const DType grad = section(one.section).grad_dtype;
@@ -126,7 +127,7 @@ Status Walk::await_sums() {
 }
 
 Status Walk::sum(double p) {
-  ZERO_TRY(reduce(SIZE_MAX));  // nothing reads a sum before all are there
+  ZERO_TRY(reduce(SIZE_MAX));  // no sum is read before all have arrived
   ZERO_TRY(await_sums());
   return measure(p, Made::now);
 }
@@ -137,7 +138,7 @@ Status Walk::measure(double p, Made made) {
   const Tables& tables = queue().tables;
   ZERO_TRY(device().fill(stream(), own, 0, sizeof *own));
   const bool now = made == Made::now;
-  const bool makes = now && plane_ == nullptr;  // sums, from all ranks' gradients
+  const bool makes = now && plane_ == nullptr;  // sums the gradients of all ranks
   const bool adds = now && (makes ? memory_.adds : adds_apart(optim_, memory_));
   const size_t sources = makes ? tables.sum_sources : adds ? tables.sum_incoming : tables.sum_self;
   for (const Part& one : tables.measured) {
@@ -173,7 +174,7 @@ Status Walk::begin_gathers() {
   return device().wait(queue().gathers.handle(), plane_->gathered.handle(), order::kApart);
 }
 
-/// Brings every rank's record to all ranks, on the stream that gathers, behind its other work.
+/// Gathers the records of all ranks on the stream that gathers, after its other work.
 Status Walk::gather_records() {
   NormSums* const all = queue().records_of_all();
   const StreamHandle travels = queue().gathers.handle();
@@ -210,7 +211,7 @@ Status Walk::clamp(double limit) {
 }
 
 Status Walk::decide(launch::Decide how, By by) {
-  how.world = static_cast<uint32_t>(optim_.places());  // each share once
+  how.world = static_cast<uint32_t>(optim_.places());  // counts each share once
   how.records = by == By::records ? queue().records_of_all() : nullptr;
   how.broken = gates_ != nullptr ? gates_->broken() : nullptr;
   how.layout = queue().layout;

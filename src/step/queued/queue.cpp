@@ -16,7 +16,7 @@ Result<Upload> Upload::create(const std::shared_ptr<Comm>& comm) {
   return upload;
 }
 
-/// Waits until the device has read what was put there last.
+/// Waits until the device has read the previous content.
 Status Upload::await(const Slot& slot) const {
   return zero::await(*comm_->device(), slot.read.handle(), patience_ms(*comm_), "reading a table",
                      [this] { return comm_->check(); });
@@ -42,7 +42,7 @@ Status Upload::put(StreamHandle stream, void* to, std::span<const std::byte> byt
   return device.record(slot.read.handle(), stream);
 }
 
-// ---- What a step keeps between calls.
+// ---- The data that steps keep between calls.
 
 Result<std::unique_ptr<Queue>> Queue::create(const Optimizer& optim) {
   const std::shared_ptr<Device>& device = optim.comm->device();
@@ -86,10 +86,10 @@ bool Queue::await_flight() {
   return !late && await_all_streams();
 }
 
-/// Waits until all streams of a broken comm have ended. Queued work waits for no other rank any
-/// more: gates are open, NCCL's communicators are aborted, and hosts that wait for others queue
-/// nothing before those have come. But it uses this memory until it ends, on the side streams also
-/// behind a call that failed.
+/// Waits until the work on all streams of a broken comm has ended. Queued work no longer waits for
+/// other ranks, because gates are open, NCCL communicators are aborted, and a host that waits for
+/// other ranks queues nothing before they arrive. But the work uses this memory until it ends.
+/// After a call that failed, `ended` does not cover the work on the side streams.
 bool Queue::await_all_streams() {
   const Deadline deadline(timeout_ms);
   const auto await = [&](const Event& event) {
@@ -152,11 +152,11 @@ Status wait_for_param(Optimizer& optim, int64_t param, StreamHandle stream) {
                             order::kArrived);
 }
 
-// ---- The host waits for the device, and takes over what the steps have found.
+// ---- Waits of the host for the device, and the results of steps.
 
 bool may_have_skipped(const Optimizer& optim, const StepMemory& memory) {
   const OptimizerOptions& options = optim.options;
-  if (memory.apart) return false;  // classes do not depend on it
+  if (memory.apart) return false;  // classes do not depend on progress
   return memory.queue != nullptr && memory.queue->in_flight &&
          (options.nonfinite != ZERO_NONFINITE_IGNORE || options.loss_scale.dynamic());
 }
@@ -170,7 +170,7 @@ Status settle(Optimizer& optim) {
   if (queue.in_flight || queue.replays()) {
     ZERO_TRY(device.wait(stream, queue.ended.handle(), order::kLooked));
     ZERO_TRY(device.wait(stream, queue.gathered.handle(), order::kLooked));
-    const bool reads = !queue.host_is_newer;  // if it is, queued work never got the host's
+    const bool reads = !queue.host_is_newer;  // otherwise, the host's progress was never sent
     const size_t bytes = std::min(queue.progress.bytes(), queue.progress_read.bytes());
     if (reads) {
       ZERO_TRY(device.copy(stream, queue.progress_read.data(), queue.progress.data(), bytes));
@@ -178,7 +178,7 @@ Status settle(Optimizer& optim) {
     }
     ZERO_TRY(device.record(queue.looked.handle(), stream));
     ZERO_TRY(queue.await(queue.looked, "the steps so far"));
-    if (queue.comm->aborted()) return queue.comm->failure_status();  // they ended, but not as steps
+    if (queue.comm->aborted()) return queue.comm->failure_status();  // the results are not valid
     if (reads) {
       std::memcpy(&queue.known, queue.state_read.data(), sizeof queue.known);
       optim.state = queue.known;

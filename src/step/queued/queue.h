@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data that a step on a device with streams keeps between calls: streams and events, the tables
-// that launches walk, and the progress as the device knows it.
+// The data that steps on a device with streams keep between calls. These are streams, events, the
+// tables that launches read, and the progress of parameters on the device.
 #pragma once
 
 #include <array>
@@ -18,13 +18,14 @@
 
 namespace zero::queued {
 
-/// Returns how long to wait for queued work. At a gate a stream may wait as long for another rank
-/// as the host does for this one's own work, and the gates' watch must name that rank first.
+/// Returns how long to wait for queued work. A stream may wait at a gate for another rank as long
+/// as the host waits for this rank's own work, and the gates must report that rank before this wait
+/// ends.
 inline int64_t patience_ms(Comm& comm) {
   return comm.options().timeout_ms * (comm.gates() == nullptr ? 1 : 2);
 }
 
-/// The orders that a step keeps between streams, by name.
+/// The reasons why a step makes one stream wait for another.
 namespace order {
 inline constexpr const char* kAnnounced = "an announced gradient is final before it is reduced";
 inline constexpr const char* kGiven = "gradients are final before they are reduced";
@@ -48,13 +49,13 @@ inline constexpr const char* kForked = "every stream of a captured call is captu
 inline constexpr const char* kJoined = "all of a captured call ends before what comes after it";
 }  // namespace order
 
-/// Copies that the host need not wait for, through a few buffers, one after the other: one is
-/// written again when the device has read it.
+/// Copies data to the device without waiting for the copy. Uses a few buffers in turn. A buffer is
+/// reused after the device has read it.
 class Upload {
  public:
   static Result<Upload> create(const std::shared_ptr<Comm>& comm);
 
-  /// Makes room for blocks of so many bytes, so that put() cannot fail for lack of memory.
+  /// Allocates room for blocks of `bytes` bytes, so that put() cannot fail for lack of memory.
   Status reserve(size_t bytes);
   Status put(StreamHandle stream, void* to, std::span<const std::byte> bytes);
 
@@ -71,36 +72,37 @@ class Upload {
   size_t next_ = 0;
 };
 
-/// A stream that makes gradients.
+/// A stream that computes gradients.
 struct Announcing {
   StreamHandle stream;
   Event event;
-  bool waited;  // a call waits for what it last announced
+  bool waited;  // a call has queued a wait for `event`
 };
 
-/// The tables that one call walks, and the events that it waits by. A captured call has a frame of
-/// its own, which stays as long as the optimizer, because its graph holds the addresses.
+/// The tables and events of a call. Each captured call has its own frame, which lives as long as
+/// the optimizer, because the graph holds addresses in it.
 struct Frame {
-  uint64_t capture = 0;  // its number; 0: none
-  uint64_t layout = 0;   // Optimizer::layout and slots in use that a captured call is made for
+  uint64_t capture = 0;  // number of the capture; 0: none
+  uint64_t layout = 0;   // layout_of() when the call was captured
 
   Tables tables;
   Memory table_memory;
   bool tables_uploaded = false;
 
-  // Behind each other: settings of classes, of groups, slots that groups use, settings to fetch.
+  // In this order: settings of classes, settings of groups, slots that groups use, and the settings
+  // to fetch from device memory.
   Memory settings;
   std::vector<std::byte> settings_sent;
   size_t group_settings_at = 0, groups_used_at = 0, given_at = 0;
   uint32_t given_count = 0;
   Memory scalars;
 
-  // For comms whose data travels through collectives: one stream for each direction.
+  // On comms that transfer data through collectives, one stream for each direction.
   Stream reduces, gathers;
   Event given, measured, decided, gathered, ended;
   std::vector<Event> summed, updated, arrived;  // by transfer
-  // A captured call uses these instead of the plane's, because it cannot wait for events that were
-  // recorded elsewhere.
+  // A captured call uses these instead of the events of the plane, because it cannot wait for
+  // events that were recorded outside its capture.
   Event plane_reduced, plane_gathered;
 };
 
@@ -110,7 +112,7 @@ struct Queue : Frame {
   ~Queue();
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
-  /// Streams and events that a call waits by.
+  /// Creates the streams and events of a frame.
   Status make_frame();
 
   std::shared_ptr<Comm> comm;
@@ -119,52 +121,52 @@ struct Queue : Frame {
   Upload tables_upload, settings_upload, progress_upload;
 
   std::vector<Announcing> announcing;
-  Stream looks;  // the host reads by it, because the caller's may be gone by then
+  Stream looks;  // for copies that the host awaits; the caller's stream may be gone or captured
   Event looked;
-  // With overlap_gather parameters may travel behind the step, and zero_param_wait comes from any
-  // thread.
+  // With overlap_gather, parameters may still be gathered after the step. Any thread may call
+  // zero_param_wait.
   std::mutex waiting;
   bool gathering = false;
-  std::shared_ptr<const std::vector<int32_t>> last_gathers;  // of that step, as in its tables
-  const Frame* aside = nullptr;  // frame of the other calls, while one is captured
+  std::shared_ptr<const std::vector<int32_t>> last_gathers;  // from the tables of that step
+  const Frame* aside = nullptr;  // frame of other calls while a captured one is in progress
 
   std::vector<Frame> captured;
-  std::vector<Memory> retired;  // graphs may still know it
+  std::vector<Memory> retired;  // memory that graphs may still use
   uint64_t layout_sent = 0;
 
   Memory progress, state, records;
-  std::shared_ptr<Arena> shared_records;  // instead of records, if other ranks write theirs there
+  std::shared_ptr<Arena> shared_records;  // replaces `records` if other ranks store theirs there
   HostBuffer progress_read, state_read;
-  std::vector<std::shared_ptr<Arena>> leaving;  // in use no more by calls to come
+  std::vector<std::shared_ptr<Arena>> leaving;  // not needed by later calls
   StepState known;                              // as last read or written
-  bool host_is_newer = true;  // the host's progress counts, and is written before the next step
-  bool in_flight = false;     // the device may be ahead of what is known
-  bool publishing = false;  // and this rank may have parameters of a step that others have not made
-  Code failed = ZERO_OK;    // of the latest zero_step, if it was not queued
-  StreamHandle last_stream = nullptr;  // on which `ended` was recorded
+  bool host_is_newer = true;  // the host's progress is valid, and is sent before the next step
+  bool in_flight = false;     // queued steps may not be in `known`
+  bool publishing = false;    // this rank may have parameters of a step that others have not taken
+  Code failed = ZERO_OK;      // code of the latest zero_step if it was not queued
+  StreamHandle last_stream = nullptr;  // the stream on which `ended` was recorded
 
   /// Waits until `event` is done. Fails if the comm breaks.
   Status await(const Event& event, std::string_view what) const;
-  /// Waits until nothing that is queued uses this memory any more.
+  /// Waits until no queued work uses the memory of the queue.
   Status drain() const;
-  /// Waits for the end of all queued work, also on a broken comm. Returns false if the device still
-  /// uses memory of the optimizer after timeout_ms: then arenas that it may use must stay.
+  /// Waits for the end of all queued work, even on a broken comm. Returns false if the device still
+  /// uses memory of the optimizer after timeout_ms. Then arenas that it may use must stay mapped.
   bool await_end() noexcept;
   bool await_flight();
   bool await_all_streams();
-  /// Note that a step is queued, and that all queued steps have been made.
+  /// Record that a step is queued, and that all queued steps have ended.
   void note_publishing();
   void note_published();
   /// Waits until the work queued on `looks` is done.
   Status await_looks();
 
-  /// True if launches of graphs may have made steps that the host knows nothing of.
+  /// Returns true if launches of graphs may have taken steps that the host does not know.
   bool replays() const { return !captured.empty(); }
-  /// Gives `memory` back, unless a graph may still know it.
+  /// Frees `memory` unless a graph may still use it.
   void retire(Memory memory) {
     if (replays() && memory.bytes() > 0) retired.push_back(std::move(memory));
   }
-  /// Keeps arenas of calls before until nothing that is queued reads or writes them.
+  /// Keeps arenas of earlier calls until no queued work uses them.
   void keep(std::span<const std::shared_ptr<Arena>> arenas) {
     leaving.insert(leaving.end(), arenas.begin(), arenas.end());
   }
@@ -176,7 +178,7 @@ struct Queue : Frame {
   }
 };
 
-/// Counts, for an optimizer, what the comm does by way of the host during one of its calls.
+/// Adds what the comm does through the host during a call to the counters of an optimizer.
 class HostShare {
  public:
   explicit HostShare(Optimizer& optim)
@@ -193,36 +195,38 @@ class HostShare {
   const int64_t waits_, bytes_;
 };
 
-/// Brings the host's changes to where launches of captured steps read them, and waits for that:
-/// settings and, with `all`, the progress. Does nothing if no step was captured.
+/// Copies settings that the host has changed and, if `all` is true, the progress to where launches
+/// of captured steps read them. Waits for the copies. Does nothing if no step was captured.
 Status send_changes(Optimizer& optim, bool all);
-/// Returns the layout that a graph captured now depends on.
+/// Returns a number that changes when a graph captured now becomes outdated.
 uint64_t layout_of(const Optimizer& optim);
 
-/// True if the host's progress may be ahead of the device's, because steps in flight may have been
-/// skipped.
+/// Returns true if the host's progress may be ahead of the device's, because steps in flight may
+/// have been skipped.
 bool may_have_skipped(const Optimizer& optim, const StepMemory& memory);
 
-/// Notes that the work on `stream` so far makes announced gradients. The next call goes behind it.
+/// Records that the present work on `stream` computes announced gradients. The next call waits for
+/// it.
 Status note_announced(Optimizer& optim, StreamHandle stream);
 
-/// Makes later work on `stream` see the parameter's values of the latest step; for ZERO_ALL_PARAMS,
-/// those of all parameters. Any thread may call it.
+/// Makes later work on `stream` wait for the values that the latest step gives to the parameter, or
+/// to all parameters if `param` is ZERO_ALL_PARAMS. Any thread may call it.
 Status wait_for_param(Optimizer& optim, int64_t param, StreamHandle stream);
 
-/// Waits for what is queued, and brings the progress to the host, which may then change it.
+/// Waits for queued work, and copies the progress to the host, which may then change it.
 Status settle(Optimizer& optim);
 
-// ---- Calls whose stream is captured: what they queue is done by each launch of a graph, later and
-// without the host (capture.cpp).
+// ---- Calls whose stream is being captured (capture.cpp). Their queued work runs later, each time
+// the graph is launched, without the host.
 
-/// Returns this rank's reason to refuse a call in `capture` (0: in none), such as sums that belong
-/// to another capture. For a call in a capture it also waits until all steps so far have been made.
+/// Returns OK, or this rank's failure if it cannot make a call in `capture` (0: not in a capture),
+/// for example because sums belong to another capture. In a capture, also waits until all steps so
+/// far have been taken.
 Status check_capture(Optimizer& optim, uint64_t capture);
 
-/// A call, which may be captured. A captured call works with a frame of its own, which stays if
-/// anything was queued. From then on each parameter has a class of its own: only launches, of which
-/// the host knows nothing, decide which parameters have made the same steps.
+/// One call, which may be captured. A captured call uses its own frame, which is kept if anything
+/// was queued. From then on each parameter has its own class, because the host does not know which
+/// steps are launched, and so which parameters have taken the same steps.
 class CapturedCall {
  public:
   CapturedCall(Optimizer& optim, uint64_t capture);
@@ -236,17 +240,17 @@ class CapturedCall {
   Optimizer& optim_;
   StepMemory& memory_;
   const bool captured_;
-  Frame other_;  // frame of the calls that are not captured
+  Frame other_;  // frame of calls that are not captured
   const Counters counters_;
 };
 
-// ---- Data of the host's that the device reads: tables, settings, progress.
+// ---- Tables, settings and progress, which the host writes and the device reads.
 
-/// Returns the present settings of classes and groups, the slots that groups use, and the places of
-/// settings that the caller keeps.
+/// Returns the present settings of classes and groups, the slots that groups use, and the addresses
+/// of settings that the caller keeps in device memory.
 Blob settings_of_now(const Optimizer& optim, Frame& frame);
 
-/// Sends what the device has not been sent yet, in the order of `stream`.
+/// Queues on `stream` the copies of everything that has changed since it was last sent.
 Status send(const Optimizer& optim, StepMemory& memory, StreamHandle stream);
 
 }  // namespace zero::queued

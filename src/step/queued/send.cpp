@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sends what the host knows and the device reads: settings, progress, tables.
+// Sends settings, progress and tables from the host to the device.
 #include <algorithm>
 #include <cstring>
 
@@ -8,8 +8,8 @@
 namespace zero::queued {
 namespace {
 
-/// Adds the settings that the caller keeps in the device's memory, and where they go. `own`: the
-/// parameter that uses them, with settings of its own, or null.
+/// Adds entries that fetch the settings that the caller keeps in device memory to `to`. `own` is
+/// the parameter that uses them and may have its own settings, or null for a group.
 void add_given(const Optimizer& optim, const Group& group, const Param* own, double* to,
                std::vector<launch::Given>& all) {
   for (const auto& [setting, given] : group.given) {
@@ -27,7 +27,7 @@ StepState state_of(const Optimizer& optim) {
   return state;
 }
 
-/// Sends the settings. Returns false if they were there already.
+/// Sends the settings. Returns false if they have not changed.
 Result<bool> send_settings(const Optimizer& optim, Queue& queue, Frame& frame,
                            StreamHandle stream) {
   const Blob now = settings_of_now(optim, frame);
@@ -37,7 +37,7 @@ Result<bool> send_settings(const Optimizer& optim, Queue& queue, Frame& frame,
   return true;
 }
 
-/// Sends the host's progress, which is the valid one, of the parameters that the device knows.
+/// Sends the host's progress, which is valid, for the parameters that the device knows.
 Status send_progress(const Optimizer& optim, StepMemory& memory, StreamHandle stream) {
   Queue& queue = *memory.queue;
   queue.host_is_newer = true;
@@ -54,7 +54,7 @@ Status send_progress(const Optimizer& optim, StepMemory& memory, StreamHandle st
   return Status();
 }
 
-/// True if the host has changed what it read last.
+/// Returns true if the host has changed the progress or state since it last read them.
 bool has_changed(const Optimizer& optim, const StepMemory& memory) {
   const Queue& queue = *memory.queue;
   const StepState state = state_of(optim);

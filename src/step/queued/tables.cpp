@@ -21,7 +21,7 @@ Range range_from(size_t first, size_t end) {
   return {static_cast<uint32_t>(first), static_cast<uint32_t>(end - first)};
 }
 
-/// The runs of each batch, their addresses and tiles.
+/// The runs of all batches, with their addresses and tiles.
 struct Updates {
   const Optimizer& optim;
   const Runs& all;
@@ -30,7 +30,7 @@ struct Updates {
   Addresses sources{}, reduced{};
   std::vector<std::byte*> targets{};
 
-  /// Adds the elements of a section in share range [begin, end).
+  /// Adds a batch with the elements of a section at share positions [begin, end).
   Part add_batch(int32_t section, int64_t begin, int64_t end) {
     const size_t first_tile = tiles.size();
     int64_t elements = 0;
@@ -70,7 +70,7 @@ struct Updates {
   }
 };
 
-/// The places of the sums of views with a gradient, what they are made of, and their pieces.
+/// The sums of views with a gradient: their addresses, sources and pieces.
 struct Reductions {
   Reductions(const Optimizer& optim, const StepMemory& memory) {
     int32_t section = -1;
@@ -104,7 +104,7 @@ struct Reductions {
   std::vector<Part> measured;
 };
 
-/// Returns transfers with the tiles of what is copied for them.
+/// Returns transfers with the tiles of their moves.
 std::vector<Travel> queued_travels(const Optimizer& optim, std::vector<travel::Travel> all,
                                    Copies& copies) {
   std::vector<Travel> queued;
@@ -116,7 +116,7 @@ std::vector<Travel> queued_travels(const Optimizer& optim, std::vector<travel::T
   return queued;
 }
 
-/// Returns, by parameter, the gather that brings the last of it, or -1.
+/// Returns, by parameter, the index of the gather that completes it, or -1 if there is none.
 std::vector<int32_t> find_last_gathers(const Optimizer& optim, const std::vector<Travel>& gathers) {
   const auto segments = travel::all_segments(optim);
   std::vector<int32_t> last(optim.params.size(), -1);
@@ -130,7 +130,7 @@ std::vector<int32_t> find_last_gathers(const Optimizer& optim, const std::vector
   return last;
 }
 
-/// Returns moves by section, with their tiles.
+/// Adds moves, and returns their tiles by section.
 std::vector<Part> by_section(const std::vector<SectionMove>& moves, Copies& copies) {
   std::vector<Part> all;
   for (const auto& [section, move] : moves) {
@@ -145,7 +145,7 @@ std::vector<Part> by_section(const std::vector<SectionMove>& moves, Copies& copi
   return all;
 }
 
-/// Returns the moves of gradients in no arena to where other ranks read them.
+/// Returns the moves of gradients in no arena to staging.
 std::vector<SectionMove> staged_gradients(const Optimizer& optim, const StepMemory& memory) {
   std::vector<SectionMove> all;
   if (reduces_alone(optim, memory) || memory.staging == nullptr) return all;

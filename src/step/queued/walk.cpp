@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The frame around the verbs of a walk on a device: when its work may begin, and how it ends.
+// Prepares, begins and ends the work of a call on a device.
 #include "step/queued/walk.h"
 
 #include <algorithm>
@@ -17,7 +17,8 @@ Status check_power(double p) {
   return unsupported("norm_type is ", p, "; on a device it must be 1, 2 or infinite");
 }
 
-/// Grows `memory` to hold `bytes`. Waits first, because queued work may still use the old block.
+/// Grows `memory` to at least `bytes` bytes. Waits first, because queued work may still use the old
+/// block.
 Status grow(Queue& queue, const std::shared_ptr<Device>& device, Memory& memory, size_t bytes,
             std::string_view what) {
   if (memory.bytes() >= bytes) return Status();
@@ -34,7 +35,7 @@ Status grow_host(const std::shared_ptr<Device>& device, HostBuffer& buffer, size
   return Status();
 }
 
-/// Makes buffers for what travels packed, and events for each transfer.
+/// Allocates buffers for packed transfers, and events for all transfers.
 Status make_room(const Optimizer& optim, StepMemory& memory) {
   Queue& queue = *memory.queue;
   const std::shared_ptr<Device>& device = optim.comm->device();
@@ -100,7 +101,7 @@ Status Walk::get_ready(bool) {
   if (const MadeOf wanted = made_of(optim_, memory_); tables.made_of != wanted) {
     Tables made = make_tables(optim_, memory_);
     made.made_of = wanted;
-    // A failure behind a new block leaves the old tables, which the new block does not hold.
+    // If a later step fails, queue.tables keeps the old tables, which the new block does not hold.
     if (queue.table_memory.bytes() < made.bytes.size()) queue.tables_uploaded = false;
     ZERO_TRY(grow(queue, device, queue.table_memory, made.bytes.size(), "tables of a step"));
     ZERO_TRY(queue.tables_upload.reserve(made.bytes.size()));
@@ -142,7 +143,7 @@ Status Walk::begin_work() {
     ZERO_TRY(device().wait(stream(), one.event.handle(), order::kAnnounced));
   }
   ZERO_TRY(let_go());
-  constexpr size_t kKnownStreams = 16;  // an engine may have a new one each step
+  constexpr size_t kKnownStreams = 16;  // an engine may use a new stream for each step
   if (queue().announcing.size() > kKnownStreams) queue().announcing.clear();
   queue().in_flight = true;
   queue().last_stream = stream();
@@ -190,13 +191,13 @@ Status Walk::end() {
   return device().record(queue().ended.handle(), stream());
 }
 
-/// Aborts the comm if this rank could not queue its work, because the others cannot take theirs
-/// back.
+/// Aborts the comm if this rank could not queue its work, because the other ranks cannot withdraw
+/// theirs.
 Status Walk::end_work(Status status) {
-  Status ended = end();  // also behind a part of it: its memory is in use
+  Status ended = end();  // even after a failure, because queued work is using memory
   if (status.ok()) status = std::move(ended);
   host_share_.reset();
-  if (call_.capture() != 0) return call_.vote("captured", status);  // nothing is under way
+  if (call_.capture() != 0) return call_.vote("captured", status);  // nothing is running
   return status.ok() ? status : call_.abort(status, "queue");
 }
 
@@ -204,8 +205,8 @@ Status Walk::fill_zeros(std::byte* data, size_t bytes) {
   return device().fill(stream(), data, 0, bytes);
 }
 
-/// Counts as if every step were made, because the host learns only later what was skipped. Does not
-/// count a captured step, which its launches count.
+/// Counts every step as taken, because the host finds out later which steps were skipped. Does not
+/// count a captured step, which is counted by its launches.
 void Walk::count_step() {
   optim_.phase = Phase::open;
   if (call_.capture() != 0) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verbs of a step on a device with streams. They only queue work: the caller's stream does all
-// arithmetic, and the two directions of travel have streams of their own.
+// Implements Walk for devices with streams. The functions only queue work. All computation runs on
+// the caller's stream. Each of the two directions of transfers has its own stream.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,7 @@
 
 namespace zero::queued {
 
-/// Fails with ZERO_ERR_UNSUPPORTED if an optimizer on a device cannot have these options.
+/// Fails with ZERO_ERR_UNSUPPORTED if optimizers on the comm's device do not support the options.
 Status check_options(const Comm& comm, const OptimizerOptions& options);
 
 class Walk final : public zero::Walk {
@@ -24,7 +24,7 @@ class Walk final : public zero::Walk {
   Status begin() override;
   Status check_norm_type(double p) const override;
   Status get_ready(bool updates) override;
-  /// True, because a captured call has tables of its own.
+  /// Returns true, because each captured call has its own tables.
   bool always_gets_ready() const override { return true; }
   Status begin_work() override;
   Status end_work(Status status) override;
@@ -57,15 +57,15 @@ class Walk final : public zero::Walk {
   Device& device() const { return *optim_.comm->device(); }
   StreamHandle stream() const { return call_.stream(); }
   const Section& section(int32_t number) const { return optim_.plan.section(number); }
-  /// Lets the call's stream wait until nothing of an earlier step travels any more.
+  /// Makes the call's stream wait until all parameters of earlier steps have been gathered.
   Status await_gathers();
-  /// Frees memory that is leaving, if nothing uses it any more.
+  /// Releases arenas in Queue::leaving if no queued work uses them.
   Status let_go();
-  /// Lets all streams of a captured call take part in the capture, until join().
+  /// Adds the side streams to the capture of the call, until join().
   Status fork();
-  /// Ends what fork() began.
+  /// Makes the captured stream wait for the side streams, which ends what fork() began.
   Status join();
-  /// Ends the call's work: what comes after it on its stream sees all of it.
+  /// Ends the work of the call. Later work on the call's stream follows all of it.
   Status end();
   Status order(StreamHandle before, const Event& event, StreamHandle after, const char* why);
   Status launch(StreamHandle stream, const Launch& launch) {
@@ -73,12 +73,13 @@ class Walk final : public zero::Walk {
   }
   Status move(StreamHandle stream, DType from, DType to, const Rounding& rounding, Range tiles,
               const StepState* unless_skipped = nullptr);
-  /// now: sums are also made (if this rank reads all gradients) or added to on the way; before:
-  /// not.
+  /// Whether measure() also computes the sums (if this rank reads all gradients) or adds to them
+  /// (now), or only measures them (before).
   enum class Made { now, before };
   Status measure(double p, Made made);
-  /// Queues reductions of every rank's gradients to their owners, `at_once` in a group. They begin
-  /// behind what the caller's stream holds. Their sums may be read after await_sums().
+  /// Queues reductions of the gradients of all ranks to their owners, in groups of up to `at_once`.
+  /// They begin after the present work on the caller's stream. The sums can be read after
+  /// await_sums().
   Status reduce(size_t at_once);
   /// Makes the caller's stream wait until all sums have arrived.
   Status await_sums();
@@ -86,11 +87,11 @@ class Walk final : public zero::Walk {
   Status send_gradients(std::span<const Travel> group, std::byte* sums);
   Status send_packed(const Travel& travel, std::byte* sums);
   Status send_to_owners(const Travel& travel, std::byte* sums);
-  /// Makes later gathers wait, so that they travel alone.
+  /// Makes later gathers wait for all earlier transfers, so that they do not overlap.
   Status begin_gathers();
   Status gather_records();
   Status stage();
-  /// Copies this rank's record to all others, which may read it behind a gate.
+  /// Copies this rank's record to all other ranks, which can read it after a gate.
   Status tell_record();
   Status take_over();
   Status prepare_scalars();
@@ -106,8 +107,8 @@ class Walk final : public zero::Walk {
   Call& call_;
   Optimizer& optim_;
   StepMemory& memory_;
-  QueuedPlane* const plane_;  // null if this rank addresses all memory
-  Gates* const gates_;        // not null if others address it, too
+  QueuedPlane* const plane_;  // null on direct comms
+  Gates* const gates_;        // not null on direct comms with several ranks
   std::optional<CapturedCall> captured_;
   std::optional<HostShare> host_share_;
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work that is rare, and is waited for: masters, rounded values, and tensors that travel whole.
+// Infrequent work for which the host waits: setting master weights, rounding parameters, and
+// sending whole tensors.
 
 #include <algorithm>
 #include <vector>
@@ -12,8 +13,8 @@
 namespace zero::queued {
 namespace {
 
-/// Waits for what is queued on `stream`, which is `what`, because memory that it uses may go after
-/// this.
+/// Waits for the work queued on `stream`, because the caller may free memory that it uses. `what`
+/// describes the work.
 Status finish(const Optimizer& optim, StreamHandle stream, std::string_view what) {
   const std::shared_ptr<Device>& device = optim.comm->device();
   const Event done = ZERO_TRY(make_event(device));
@@ -22,14 +23,14 @@ Status finish(const Optimizer& optim, StreamHandle stream, std::string_view what
   return await_end(*device, done.handle(), patience_ms(*optim.comm), what, stop);
 }
 
-/// Moves of one kind to fp32.
+/// Moves of one type to fp32.
 struct Kind {
   DType from;
   DType rounded = DType::none;
   std::vector<launch::Move> moves{};
 };
 
-/// Makes these moves on `stream`, and waits for them.
+/// Runs the moves on `stream`, and waits for them.
 Status move_all(const Optimizer& optim, StreamHandle stream, const std::vector<Kind>& kinds,
                 std::string_view what) {
   const std::shared_ptr<Device>& device = optim.comm->device();
@@ -61,7 +62,8 @@ Status move_all(const Optimizer& optim, StreamHandle stream, const std::vector<K
 
 }  // namespace
 
-/// Makes full masters by moves, a kind for each type of parameters. Remainders begin as zeros.
+/// Sets full master weights with moves, one kind for each type of parameters. Sets remainders to
+/// zero.
 Status Walk::take_masters(size_t first_section) {
   std::vector<Kind> kinds;
   for (const Segment& segment : optim_.segments()) {
@@ -80,7 +82,7 @@ Status Walk::take_masters(size_t first_section) {
   return move_all(optim_, stream(), kinds, "taking masters");
 }
 
-/// Rounds the parameters of this rank's share to what travels of them.
+/// Rounds the parameters of this rank's share to the type in which they are sent.
 Status Walk::round_share() {
   Kind rounds{DType::f32, optim_.options.share};
   for (const Segment& segment : optim_.segments()) {
@@ -93,10 +95,10 @@ Status Walk::round_share() {
   return move_all(optim_, stream(), {std::move(rounds)}, "rounding parameters");
 }
 
-// ---- These send tensors whole from the rank that has them to all others, and wait until they are
-// there.
+// ---- Transfers of whole tensors from the ranks that have them to all other ranks. They wait until
+// the tensors have arrived.
 
-/// Sends them by queued work of the device.
+/// Sends tensors with queued work on the device, or through the host if there is no plane.
 Status Walk::send_whole(std::vector<Sent> all, std::string_view what) {
   std::erase_if(all, [](const Sent& one) { return one.bytes == 0; });
   const auto queue_all = [&]() -> Status {
@@ -118,7 +120,7 @@ Status Walk::send_whole(std::vector<Sent> all, std::string_view what) {
   return status.ok() ? status : call_.abort(status, "broadcast");
 }
 
-/// Sends them in parts through the host, if no queued work can.
+/// Sends tensors in parts through the host.
 Status Walk::send_through_host(const std::vector<Sent>& all, std::string_view what) {
   ZERO_TRY(finish(optim_, stream(), what));
   Window window =

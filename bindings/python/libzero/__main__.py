@@ -43,7 +43,9 @@ def main(arguments: Sequence[str]) -> int:
     if not arguments:
         return show()
     try:
-        program = _program.find()  # torch's formats need it, too, and torch takes long to import
+        # The conversion to or from torch's formats also needs the program, and importing torch
+        # takes long.
+        program = _program.find()
         if needs_torch(arguments):
             from .torch import _commands
 

@@ -27,7 +27,7 @@ from ._zero_h import (
     InterruptFn,
 )
 
-# What messages say in place of zero.h's words.
+# The Python names that replace zero.h's names in messages.
 CALLS = calls_of(SIGNATURES)
 CONSTANTS = constants_of(
     (
@@ -66,11 +66,10 @@ def _load_once() -> tuple[Any, str]:
     return _loaded
 
 
-# Python's own function, asked by the library with the lock of the interpreter held. A function in
-# Python would not do: its first instruction runs the handlers of signals, and what they raise there
-# is lost.
+# A C function of CPython, which the library calls with the GIL held. A Python function would not
+# work: its first instruction runs the signal handlers, and the exceptions that they raise are lost.
 _interrupted = InterruptFn()
-if hasattr(c, "pythonapi"):  # CPython's
+if hasattr(c, "pythonapi"):  # only CPython has it
     _interrupted = InterruptFn(c.pythonapi.PyOS_InterruptOccurred)
 
 
@@ -84,7 +83,7 @@ def interrupt_waits(on: bool = True) -> None:
     >>> interrupt_waits()
     """
     lib().zero_set_interrupt_callback(_interrupted if on else InterruptFn(), None)
-    # The library must not find the remains of the interpreter.
+    # The library must not call into an interpreter that has shut down.
     atexit.unregister(interrupt_waits)
     atexit.register(interrupt_waits, False)
 
@@ -119,9 +118,9 @@ def _check(status: int, _function: Any, _arguments: Any) -> int:
     message = in_python(lib().zero_last_error().decode("utf-8", "replace"))
     if status == ERR_INTERRUPTED:
         try:
-            signal.raise_signal(signal.SIGINT)  # again: the library has noted it in Python's place
+            signal.raise_signal(signal.SIGINT)  # the library has consumed the signal
         except KeyboardInterrupt as interrupt:
-            # The cause says whether a save may still appear.
+            # The cause says whether a save can still appear.
             raise interrupt from error_of(status, name, message)
     raise_failure(error_of(status, name, message))
     return status

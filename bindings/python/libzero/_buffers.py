@@ -62,7 +62,7 @@ def buffer_of(
     `untyped`. Raises ValueError for GPU memory unless `gpu` is set. If `written` is set, it also
     raises ValueError for read-only memory, and TypeError for arrays of a library that promises
     immutability."""
-    # A numpy scalar shows the memory of a temporary.
+    # The array interface of a numpy scalar describes a temporary.
     if isinstance(value, numbers.Number):
         raise TypeError(f"{what} is a number; an array is needed")
     buffer = _buffer_of(value, what, untyped)
@@ -80,8 +80,8 @@ def buffer_of(
     return buffer
 
 
-# Libraries whose arrays never change, by the packages that define their types. What shows their
-# memory does not always say so.
+# Libraries whose arrays never change, by the packages that define their types. The interfaces
+# through which they expose memory do not always mark it read-only.
 _IMMUTABLE = {
     "jax": "JAX",
     "jaxlib": "JAX",
@@ -194,9 +194,9 @@ def _from_array(value: Any, interface: Mapping[str, Any], what: str, gpu: bool) 
     strides = interface.get("strides")
     if strides is not None and not _dense(shape, strides, item):
         raise _not_dense(what)
-    # ">" is the byte order of other machines.
+    # ">" marks big-endian values.
     dtype = typestr if typestr[0] == ">" else ARRAY_TYPES.get(typestr[1:], typestr)
-    # To numpy an element of ml_dtypes is two bytes; only the dtype knows more.
+    # numpy reports an element of ml_dtypes as two raw bytes. Only the dtype has the name.
     if item == 2 and getattr(getattr(value, "dtype", None), "name", "") == "bfloat16":
         dtype = "bfloat16"
     return Buffer(address, shape, dtype, math.prod(shape) * item, value, gpu, bool(readonly))
@@ -237,7 +237,7 @@ def _from_protocol(value: Any, what: str) -> Buffer:
     dtype = ARRAY_TYPES.get(f"{kind}{view.itemsize}", view.format)
     shape = tuple(view.shape or ())
     address = _address_of(view) if view.nbytes else 0
-    # The view holds the exporter, so that for example an array.array cannot be resized.
+    # The view keeps the exporter locked, so that, for example, an array.array cannot be resized.
     return Buffer(address, shape, dtype, view.nbytes, view, readonly=view.readonly)
 
 
@@ -257,7 +257,8 @@ def _address_of(view: memoryview) -> int:
 
 
 def _free_arena(address: int) -> None:
-    # In a child after fork, or with an interpreter that is going down, there is nothing to free.
+    # This can fail in a child after a fork or during interpreter shutdown, when nothing needs to be
+    # freed.
     try:
         lib().zero_arena_free(address)
     except Exception:  # noqa: S110

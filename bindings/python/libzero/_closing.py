@@ -30,7 +30,7 @@ class Closing(ABC):
         raise TypeError(f"{name} cannot be copied or pickled, because closing one would close both")
 
     def __del__(self) -> None:
-        # Nobody is left to hear of a failure, for example in a child after fork.
+        # Nothing can handle a failure here, for example in a child after a fork.
         try:
             self.close()
         except Exception:  # noqa: S110

@@ -110,7 +110,8 @@ class CustomOptimizer:
     whole_tensors: bool = False
 
 
-# What Optimizer and partition_plan take: a name of rules(), in any case, or a rule of one's own.
+# The rules that Optimizer and partition_plan accept: a name from rules(), in any case, or a
+# CustomOptimizer.
 Rule = Union[RuleName, CustomOptimizer]
 
 
@@ -121,7 +122,8 @@ def defaults_of(rule: Union[str, CustomOptimizer]) -> Mapping[str, float]:
     return rules()[rule_name(rule)].settings
 
 
-# The ctx that C passes back is a number in here: C never holds a Python object's address.
+# The ctx that C passes back is a key of this dictionary, so that C never holds the address of a
+# Python object.
 _rules: dict[int, CustomOptimizer] = {}
 _numbers = itertools.count(1)
 
@@ -163,7 +165,8 @@ def leave(number: int) -> None:
     _rules.pop(number, None)
 
 
-_GUARD = 64  # bytes on either side of an array, which C looks at afterwards
+# The size in bytes of the guard area on each side of an array. C checks these areas after the call.
+_GUARD = 64
 
 
 class _Lent:
@@ -227,9 +230,9 @@ def _say(given: Any, error: BaseException) -> None:
     except Exception:
         said = "its str() failed"
     words = f"{type(error).__name__}: {said}".encode("utf-8", "replace")[: given.message_bytes - 1]
-    # Not cut inside of a character.
+    # Drop an incomplete character at the end.
     words = words.decode("utf-8", "ignore").replace("\0", " ").encode()
-    # The field itself would be read as text.
+    # Reading the field itself would convert the pointer to text.
     place = c.addressof(given) + _zero_h.Update.message.offset
     c.memmove(c.c_void_p.from_address(place), words + b"\0", len(words) + 1)
 
@@ -250,5 +253,5 @@ def _call(ctx: int, pointer: Any) -> int:
     return guarded(run, _zero_h.ERR_CALLBACK)
 
 
-# Made once and never freed: C may call it as long as any optimizer lives.
+# This is created once and never freed, because C may call it as long as any optimizer lives.
 _thunk = _zero_h.UpdateFn(_call)

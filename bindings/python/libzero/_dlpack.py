@@ -11,12 +11,12 @@ from typing import Any, Optional
 
 _VERSION = (1, 0)
 _READ_ONLY = 1
-_HOST = (1, 3)  # plain and pinned memory
-_GPU = (2, 13)  # CUDA's, plain and managed
-# "Do not wait": the calls that use the memory are told a stream.
+_HOST = (1, 3)  # ordinary and pinned memory
+_GPU = (2, 13)  # ordinary and managed CUDA memory
+# This value means "do not synchronize". The calls that use the memory receive a stream.
 _NO_STREAM = -1
 
-# (type code, bits)
+# The keys are (type code, bits).
 _DTYPES = {
     (0, 32): "int32",
     (0, 64): "int64",
@@ -105,7 +105,7 @@ def memory_of(value: Any, what: str) -> Memory:
 def _asked(value: Any, what: str) -> Iterator[None]:
     try:
         yield
-    except Exception as error:  # libraries differ in what they raise
+    except Exception as error:  # each library raises different exceptions
         kind = type(value).__name__
         raise ValueError(f"{what}: {kind} does not export its memory by DLPack: {error}") from error
 
@@ -116,7 +116,7 @@ def _tensor_of(value: Any, arguments: dict[str, Any], what: str) -> tuple[Tensor
     with _asked(value, what):
         try:
             capsule = value.__dlpack__(max_version=_VERSION, **arguments)
-        except TypeError:  # it is older than max_version
+        except TypeError:  # the library does not know max_version
             capsule = value.__dlpack__(**arguments)
     api = c.pythonapi
     api.PyCapsule_IsValid.argtypes = [c.py_object, c.c_char_p]

@@ -25,11 +25,12 @@ def dtypes_of(words: Any) -> dict[str, int]:
     return {word: DTYPES[word] for word in get_args(words)}
 
 
-# Gradients and what is trained are of one of these, frozen parameters of any in DTYPES.
+# Gradients and trained parameters have one of these dtypes. Frozen parameters may have any of
+# DTYPES.
 FLOATING = dtypes_of(FloatingDtype)
 HALF = dtypes_of(HalfDtype)
 
-# Kind and size, as in numpy's typestr.
+# The keys are kind and size, as in numpy's typestr.
 ARRAY_TYPES = {
     "f4": "float32",
     "f8": "float64",
@@ -40,10 +41,10 @@ ARRAY_TYPES = {
     "u1": "uint8",
 }
 
-# Kinds of the buffer protocol's format letters.
+# The kind for each format letter of the buffer protocol.
 BUFFER_KINDS = {"e": "f", "f": "f", "d": "f", "i": "i", "l": "i", "q": "i", "n": "i", "H": "u"}
 
-# Format letters of a memoryview. Not every Python's can show half floats.
+# The format letters for memoryviews. Some Python versions cannot read half floats.
 VIEW_FORMATS = {"float32": "f", "float64": "d", "int32": "i", "int64": "q", "uint8": "B"}
 HALF_FORMAT = "H"
 

@@ -88,8 +88,8 @@ class _Pending(threading.local):
     exception: BaseException | None = None
 
 
-# What a callback of this thread raised. C cannot carry it, so it waits here until the call that
-# ran the callback returns.
+# The exception that a callback raised on this thread. C cannot pass it on, so it is kept here until
+# the call that ran the callback returns.
 pending = _Pending()
 
 
@@ -115,6 +115,7 @@ def raise_failure(error: ZeroError) -> None:
             raise error
         raise cause from error
     finally:
-        # The traceback has this frame: a local that is the exception would be a cycle, and keep the
-        # callers' frames, with all that they refer to, until the garbage collector comes.
+        # The traceback refers to this frame. If a local variable still held the exception, they
+        # would form a cycle that keeps the frames of all callers alive until the garbage collector
+        # runs.
         del error, cause

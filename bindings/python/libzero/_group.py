@@ -28,7 +28,7 @@ class Group:
     <Group 0>
     """
 
-    __slots__ = ("_handle", "_known", "number")  # group.lr = 0.1 is an error, not a silence
+    __slots__ = ("_handle", "_known", "number")  # makes group.lr = 0.1 raise an error
 
     def __init__(self, handle: OptimHandle, number: int, known: Collection[str]) -> None:
         self._handle = handle

@@ -27,7 +27,8 @@ def _candidates() -> Iterator[str]:
     package = Path(__file__).resolve().parent
     for soname in _SONAMES:
         yield str(package / soname)
-    # bindings/python/libzero in a checkout: the build folders are three levels up.
+    # In a checkout, this package is bindings/python/libzero, and the build folders are three levels
+    # up.
     if len(package.parents) > 2 and (package.parents[2] / "include" / "zero.h").is_file():
         checkout = package.parents[2]
         names = ("build*/src/libzero.so", "build/*/src/libzero.so")
@@ -44,7 +45,7 @@ def _check_version(library: c.CDLL, path: str) -> str:
         version: int = library.zero_version()
     except AttributeError:
         return "has no zero_version, so it is another library with that name"
-    # Before 1.0 a minor version may break the ABI.
+    # Before version 1.0, a minor version may break the ABI.
     if version // 100 != 100 * MAJOR + MINOR:
         return f"is version {version_text(version)}, but this package needs {MAJOR}.{MINOR}.x"
     return ""
@@ -74,7 +75,8 @@ def load() -> tuple[c.CDLL, str]:
             tried.append(f"{candidate}: no such file")
             continue
         try:
-            # CDLL, not PyDLL: other threads run while a rank waits for its peers.
+            # CDLL releases the GIL, so that other threads run while a rank waits for its peers.
+            # PyDLL would hold it.
             library = c.CDLL(candidate)
         except OSError as error:
             tried.append(f"{candidate}: {_why(error)}")

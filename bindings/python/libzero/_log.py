@@ -25,16 +25,18 @@ def _write(_ctx: object, level: int, message: bytes) -> None:
         text = _abi.in_python(message.decode("utf-8", "replace"))
         _logger.log(_LEVELS.get(level, logging.INFO), "%s", text)
     except BaseException:
-        # This runs inside a C call, which cannot raise.
+        # This runs inside a C call, which cannot raise an exception.
         sys.excepthook(*sys.exc_info())
 
 
-# Made once and never freed: a call in flight may still log after the callback was changed.
+# This is created once and never freed, because a running call may still log after the callback has
+# been changed.
 _callback = LogFn(_write)
 _off = LogFn()
 
 
-# The logger's level as it was set here, which is followed while the program sets none.
+# The level that this module last gave to the logger. If the program has set another level, that
+# level is kept.
 _shown = logging.NOTSET
 
 
@@ -67,6 +69,6 @@ def set_log_level(level: int | str | None = logging.INFO) -> None:
         return
     most = max((number for number, python in _LEVELS.items() if python >= level), default=0)
     lib().zero_set_log_callback(_callback, None, most)
-    # Threads may outlive the interpreter, and must not find its remains.
+    # Other threads may outlive the interpreter, and must not call into it.
     atexit.unregister(set_log_level)
     atexit.register(set_log_level, None)

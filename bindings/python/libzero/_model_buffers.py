@@ -25,7 +25,7 @@ class ModelBuffer:
     dtype: Optional[Dtype] = None
 
 
-# Name to array, ModelBuffers, or (name, data) and (name, data, dtype).
+# A mapping of names to arrays, or a sequence of ModelBuffer, (name, data) or (name, data, dtype).
 One = Union[ModelBuffer, tuple[str, Array], tuple[str, Array, Dtype]]
 ModelBuffers = Union[Mapping[str, Array], Several[One]]
 

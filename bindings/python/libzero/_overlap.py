@@ -93,7 +93,7 @@ class Overlap(StateAccess):
         if isinstance(param, str):
             if param not in self._names:
                 raise KeyError(f"{param!r}: no parameter has that name")
-            param = self._names.index(param)  # libzero's own look-up would wait for the step
+            param = self._names.index(param)  # param_index would wait for the step
         chosen = _zero_h.ALL_PARAMS if param is None else _values.int64(param, "parameter")
         lib().zero_param_wait(self._handle.open(), chosen, _values.stream(stream))
 

@@ -56,7 +56,7 @@ class Param:
     weight_decay: Optional[float] = None
 
 
-# Name to array, Params, or (name, data) and (name, data, grad).
+# A mapping of names to arrays, or a sequence of Param, (name, data) or (name, data, grad).
 One = Union[Param, tuple[str, Array], tuple[str, Array, Optional[Array]]]
 Params = Union[Mapping[str, Array], Several[One]]
 
@@ -126,7 +126,8 @@ def memory_of(
     if value is None:
         return None
     buffer = typed_of(value, what, wanted, untyped, gpu=gpu, written=written)
-    # The same number of elements is not enough: a transposed gradient would train nonsense.
+    # Comparing the number of elements is not enough, because a transposed gradient would then be
+    # accepted.
     if buffer.shape != shape:
         raise ValueError(f"{what} has shape {buffer.shape}, but the parameter has {shape}")
     return buffer
@@ -173,7 +174,8 @@ def c_params(params: Sequence[Prepared]) -> Any:
     return array
 
 
-# Where a parameter of no elements may say that it is: not NULL, which would mean that it is absent.
+# The address of a parameter without elements. It is not NULL, because NULL means that there is no
+# parameter.
 _nowhere = (c.c_char * 64)()
 
 
@@ -188,7 +190,7 @@ def pointers(buffers: Sequence[Optional[Buffer]]) -> Any:
 
 
 _TYPES: Mapping[str, Any] = {field[0]: field[1] for field in _zero_h.Options._fields_}
-# The options of zero_options, by their names.
+# The names of the options in zero_options.
 OPTIONS = _TYPES.keys() - {
     "struct_size", "optimizer", "names", "values", "setting_count", "custom",
 }  # fmt: skip

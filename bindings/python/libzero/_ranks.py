@@ -15,8 +15,8 @@ from ._handles import OptimHandle
 from .comm import Comm
 from .typing import Array
 
-# One entry per parameter in order of registration, or by name. None, or a name that is missing, is
-# "no gradient on this rank".
+# One entry per parameter in registration order, or a mapping by name. None or a missing name means
+# that this rank has no gradient.
 Arrays = Union[Sequence[Optional[Array]], Mapping[str, Optional[Array]]]
 
 

@@ -17,7 +17,7 @@ from .typing import DLPackArray
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-# A parameter by its number in order of registration, or by name.
+# A parameter, given by its number in registration order or by its name.
 Which = Union[int, str]
 
 _MOST_NAMES = 16

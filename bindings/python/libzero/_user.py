@@ -17,7 +17,8 @@ from ._dtypes import ITEM_BYTES, name_of
 from ._errors import guarded
 from ._handles import CommHandle
 
-# send (read-only) and recv (writable), as bytes; neither may be used after the return.
+# A function of (send, recv). Both are bytes, and only recv is writable. Neither may be used after
+# the function has returned.
 Move = Callable[[memoryview, memoryview], object]
 
 
@@ -59,7 +60,8 @@ class _Seat:
     world: int
 
 
-# The ctx that C passes back is a number in here: C never holds a Python object's address.
+# The ctx that C passes back is a key of this dictionary, so that C never holds the address of a
+# Python object.
 _seats: dict[int, _Seat] = {}
 _numbers = itertools.count(1)
 
@@ -103,7 +105,8 @@ def _lend(
         use(readable, recv)
     finally:
         for view in (readable, recv):
-            # Makes later use an error. An array that was made of the view keeps it open.
+            # After this, using the view raises an exception. An array that was made from the view
+            # keeps it open.
             try:
                 view.release()
             except BufferError:
@@ -158,7 +161,7 @@ def _split(ctx: int, color: int, rank: int, world: int, child: Any) -> int:
                 raise TypeError(f"split returned None for color {color}")
             return
         for name in _OPTIONAL[:3]:
-            # The child uses its parent's table of functions.
+            # A child comm uses the function table of its parent.
             if (getattr(collectives, name) is None) != (getattr(parent, name) is None):
                 raise TypeError(
                     f"split must return collectives that have {name} if and only if the parent does"
@@ -175,11 +178,11 @@ def _free(ctx: int) -> None:
     try:
         seat.collectives.free()
     except BaseException:
-        # free cannot fail, as __del__ cannot.
+        # Like __del__, free cannot report a failure.
         sys.excepthook(*sys.exc_info())
 
 
-# Made once and never freed: C may call them as long as any user comm lives.
+# These are created once and never freed, because C may call them as long as any user comm lives.
 _thunks = SimpleNamespace(
     exchange=_zero_h.ExchangeFn(_gather("exchange")),
     all_gather=_zero_h.AllGatherFn(_gather("all_gather")),

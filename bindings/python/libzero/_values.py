@@ -114,7 +114,8 @@ def unknown(value: object, what: str, known: Iterable[str], others: Iterable[str
     listed = list(known)
     given = str(value).lower()
 
-    def agreement(word: str) -> tuple[int, int]:  # a slip is mostly late, and changes no length
+    # Typing errors are usually near the end of a word, and do not change its length.
+    def agreement(word: str) -> tuple[int, int]:
         return len(os.path.commonprefix([word, given])), -abs(len(word) - len(given))
 
     close = difflib.get_close_matches(given, [*listed, *others], n=10)

@@ -6,8 +6,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 
-# Functions whose method does not have their name. All others: zero_comm_create_local is
-# Comm.local, zero_comm_barrier Comm.barrier, zero_step Optimizer.step.
+# Functions whose method has a different name. All others follow the pattern: zero_comm_create_local
+# is Comm.local, zero_comm_barrier is Comm.barrier, and zero_step is Optimizer.step.
 _CALLS = {
     "zero_arena_alloc": "Comm.arena",
     "zero_arena_free": "Comm.arena",
@@ -54,7 +54,7 @@ _CONSTANTS = {
     "ZERO_SAVE_REPLACE": "replace=True",
     "ZERO_SHARE_KEEP_MASTERS": "keep_masters=True",
 }
-# Not inside of a path or of quotes, where it is the program's own.
+# Words within a path or quotes belong to the program and are not replaced.
 _WORD = re.compile(r"(?<![\w'\"/.-])(?:(zero_\w+)\.)?(zero_\w+|ZERO_\w+|(?<=\.)[a-z]\w*)")
 
 

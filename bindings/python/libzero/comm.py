@@ -489,7 +489,7 @@ _comms: weakref.WeakSet[Comm] = weakref.WeakSet()
 @atexit.register
 def _end_traces() -> None:
     for comm in list(_comms):
-        # It is closed, has no trace, or the log has said what its trace lacks.
+        # The comm is closed, it has no trace, or the log has already reported what the trace lacks.
         with contextlib.suppress(ValueError, ZeroError):
             comm.trace_stop()
 

@@ -74,10 +74,9 @@ class Optimizer(Gradients, Checkpoints, Closing):
                       which a bfloat16 parameter does not have, are stored. The state is smaller,
                       and ties are rounded away from zero instead of to even. With "none", no master
                       weights are stored, and each step loses the bits that rounding cuts off
-    uneven_inputs     uneven_inputs the treatment of ranks that run out of inputs, which join()
+    uneven_inputs     the treatment of ranks that run out of inputs, which join() describes
+    overlap_gather    true if step() returns before parameters are updated, as param_wait()
                       describes
-    overlap_gather    overlap_gather true if step() returns before parameters are updated, as
-                      param_wait() describes
     instances         the number of copies of the state, each of which is divided over world /
                       instances consecutive ranks
 
@@ -160,8 +159,8 @@ class Optimizer(Gradients, Checkpoints, Closing):
         self._grad_dtypes: list[str] = []
         self._data: list[Optional[Buffer]] = []
         self._grads: list[Optional[Buffer]] = []
-        self._announced: dict[int, Optional[Buffer]] = {}  # kept alive until they are taken
-        self._ending: list[Optional[Buffer]] = []  # and until the step that took them has ended
+        self._announced: dict[int, Optional[Buffer]] = {}  # alive until a call takes them
+        self._ending: list[Optional[Buffer]] = []  # alive until the step that took them ends
         self._overlap_gather = overlap_gather
         self._buffers: list[Buffer] = []
         self.groups: list[Group] = []

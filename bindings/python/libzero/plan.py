@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 OWNER_SPLIT = _zero_h.OWNER_SPLIT
 
-# Name to shape, or Params with a shape.
+# A mapping of names to shapes, or a sequence of Param with shapes.
 Shapes = Union[Mapping[str, Shape], Several[Param]]
-# One for all, or name to dtype.
+# One dtype for all parameters, or a mapping of names to dtypes.
 Dtypes = Optional[Union[Dtype, Mapping[str, Dtype]]]
 GradDtypes = Optional[Union[FloatingDtype, Mapping[str, FloatingDtype]]]
 
@@ -116,7 +116,7 @@ def partition_plan(
         plan.grad_arena_bytes,
     )
 
-# How many parameters an Allocation shows.
+# The number of parameters that the repr of an Allocation shows.
 _SHOWN = 8
 
 
@@ -192,7 +192,7 @@ def allocate(
 
 
 def _arena(comm: Comm, size: int, kind: str) -> ArenaMemory:
-    # A model of no elements has arenas, too.
+    # A model without elements also needs an arena.
     return comm._arena_memory(max(size, 64), _zero_h.MEMORIES[kind])
 
 

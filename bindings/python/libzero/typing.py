@@ -32,7 +32,7 @@ else:
 Shape = Union[int, Sequence[int]]
 
 T = TypeVar("T")
-# Not Iterable, as a dict is one: a type checker could not tell what the values of one should be.
+# Iterable would include dict, and a type checker could not check the values of a mapping.
 Several = Union[Sequence[T], Iterator[T], Set[T]]
 
 
@@ -64,7 +64,8 @@ class DLPackArray(Protocol):
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
 
-# Buffer: what memoryview takes, as ctypes arrays and array.array. A tuple is (address, shape).
+# Buffer is any object that memoryview accepts, such as ctypes arrays and array.array. The tuple is
+# (address, shape).
 Array = Union[Tensor, HostArray, CudaArray, DLPackArray, Buffer, tuple[int, Shape]]
 
 FloatingDtype = Literal["float32", "float64", "bfloat16", "float16"]

@@ -12,7 +12,7 @@ from typing import Any
 
 from ._streams import RefusedError
 
-MOST = 10  # of each kind that a sentence names
+MOST = 10  # the number of names of each kind that a sentence lists
 NUMBER = "a number"
 
 

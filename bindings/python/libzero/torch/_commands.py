@@ -84,16 +84,17 @@ def _end(number: int, _: Any) -> None:
 def main(arguments: Sequence[str]) -> int:
     asked = _parser().parse_args(arguments)
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _end)  # what is half written goes away first
+        signal.signal(number, _end)  # exits only after incomplete files have been removed
     try:
         (_export if asked.command == "export" else _import)(asked)
     except ToldError:
         return 1
     except Exception as error:
-        told = isinstance(error, (RefusedError, OSError, RuntimeError))  # the last are torch's
+        # A RuntimeError comes from torch.
+        told = isinstance(error, (RefusedError, OSError, RuntimeError))
         if asked.command == "export" and not told:
             raise
-        # What reads a damaged file may raise anything.
+        # Reading a damaged file may raise any exception.
         why = error if told else f"it is damaged: {type(error).__name__}: {error}"
         where = asked.source if asked.command == "import" else asked.target
         print(f"python -m libzero {asked.command}: {where!r}: {why}", file=sys.stderr)

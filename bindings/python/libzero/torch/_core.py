@@ -31,7 +31,7 @@ class Core:
         self.optimizer = Optimizer(comm, rule, **self._options)
         self.bound: list[Bound] = []
         self._trained: list[bool] = []
-        self._owned: Optional[list[int]] = None  # of what is sealed; owners never move
+        self._owned: Optional[list[int]] = None  # for sealed parameters, whose owners never change
 
     def add(
         self,
@@ -65,12 +65,12 @@ class Core:
         a group cannot be removed later. If the check fails on one rank, all ranks raise an
         exception. Raises MismatchError, PeerError or ValueError if another rank is about to add a
         different group. Collective."""
-        # Every rank creates as many optimizers, whatever is refused.
+        # Every rank creates the same number of optimizers, even if it raises an exception.
         trial, whole = (Core(self.comm, self._rule, **self._options) for _ in range(2))
         try:
             with agreed(self.comm, "the new group"):
                 add(trial)
-                # ArgumentError: a name, or memory, of a parameter that is here already.
+                # This raises ArgumentError if a name or the memory is already in use.
                 whole.optimizer.register([one.register() for one in (*self.bound, *trial.bound)])
             self._refuse_other_counts(len(trial.bound))
             trial.seal()

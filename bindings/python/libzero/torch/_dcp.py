@@ -66,8 +66,8 @@ class _Planner(DefaultSavePlanner):
     def __init__(self, reader: CheckpointReader) -> None:
         super().__init__()
         self._reader = reader
-        self._entry: Optional[Entry] = None  # of the latest item
-        self._memory = torch.empty(0, dtype=torch.uint8)  # of the latest item
+        self._entry: Optional[Entry] = None  # the latest item
+        self._memory = torch.empty(0, dtype=torch.uint8)  # the memory of the latest item
 
     def create_local_plan(self) -> SavePlan:
         plan: SavePlan = super().create_local_plan()
@@ -90,10 +90,11 @@ class _Planner(DefaultSavePlanner):
         assert write_item.tensor_data is not None
         sizes, dtype = write_item.tensor_data.chunk.sizes, held.entry.dtype
         if self._memory.nbytes != sizes.numel() * dtype.itemsize:
-            # torch's writer holds all that it has written.
+            # torch's writer keeps every tensor that it has written.
             self._memory.untyped_storage().resize_(0)
             self._memory = torch.empty(sizes.numel() * dtype.itemsize, dtype=torch.uint8)
-        # Not as an array: that would keep torch from resizing it.
+        # A ctypes view is used because torch cannot resize a tensor whose memory a numpy array
+        # shares.
         memory = (ctypes.c_ubyte * self._memory.nbytes).from_address(self._memory.data_ptr())
         self._reader.fill(memoryview(memory).cast("B"))
         return self._memory.view(dtype).view(sizes)
@@ -107,7 +108,7 @@ def export(reader: CheckpointReader, target: str, replace: bool) -> None:
     document = document_of(reader.description, lambda name: _Coming(entries[name]), by_name=True)
     with _places.new_directory(target, replace, r"\.metadata|__\d+_\d+\.distcp") as path:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that there is one process
+            warnings.simplefilter("ignore")  # torch warns that there is only one process
             try:
                 save(
                     document,
@@ -116,7 +117,7 @@ def export(reader: CheckpointReader, target: str, replace: bool) -> None:
                     no_dist=True,
                 )
             except CheckpointException as error:
-                raise next(iter(error.failures.values()))[0] from None  # the only rank's
+                raise next(iter(error.failures.values()))[0] from None  # the only rank's failure
         reader.skip_to(None)
 
 
@@ -165,7 +166,7 @@ def _read_metadata(path: str) -> meta.Metadata:
         raise RefusedError(f"not a torch.distributed.checkpoint directory: {error}") from None
     except RefusedError:
         raise
-    except Exception:  # pickle raises anything where a file is damaged
+    except Exception:  # pickle raises any exception for a damaged file
         raise RefusedError(f"its .metadata cannot be read{DAMAGED}") from None
     if not isinstance(read, meta.Metadata):
         raise RefusedError(f"its .metadata is of the wrong type{DAMAGED}")
@@ -205,7 +206,7 @@ class _Place(NamedTuple):
     file: str
     begin: int
     size: int
-    changes: Any  # that extensions of the writer have made
+    changes: Any  # transforms that writer extensions have applied
 
 
 class _Pieces:
@@ -302,7 +303,7 @@ def _copy_common(
     if tensor.is_contiguous() and not tensor.is_neg():
         start = begin + _torch_files.offset_of(tensor) + at * whole.dtype.itemsize
         values = torch.cat(list(_torch_files.read(file, start, whole.dtype, count)))
-    else:  # as of a channels-last model, or with torch's negative bit
+    else:  # for example, a channels-last tensor, or one with torch's negative bit
         parts = [part.flatten() for part in _torch_files.found(file, begin, tensor).parts()]
         values = torch.cat(parts)[at : at + count]
     whole[inside] = values.view(sizes)

@@ -22,13 +22,13 @@ from ._streams import DAMAGED, DTYPES, RefusedError
 _MODELS = ("model.safetensors", "pytorch_model.bin", "adapter_model.safetensors", "adapter_model.bin")
 _INDEX = ".index.json"
 _OPTIMIZERS = ("optimizer.pt", "optimizer.bin")
-# Files in which programs put what is no part of a model or of an optimizer.
+# Files in which programs store data that is not part of a model or an optimizer.
 _OF_THE_PROGRAM = (
     *("*.json", "*.txt", "*.md", "*.jinja", "*.py", "*.yaml", ".git*", ".cache", "latest"),
     *("training_args.bin", "tokenizer*", "*.bpe.model", "spiece.model", "special_tokens*"),
     *("scheduler*", "scaler*", "sampler*", "dl_state_dict*", "rng_state*", "random_states_*"),
 )
-_LONGEST_HEADER = 100 << 20  # of safetensors' own
+_LONGEST_HEADER = 100 << 20  # the limit of the safetensors package
 
 
 class Document(dict[str, Any]):
@@ -87,7 +87,7 @@ def _model(
                 raise RefusedError("it has a path in place of a file name")
         except RefusedError as error:
             raise RefusedError(f"{name}: {error}") from None
-        except Exception:  # anything, where a file is damaged
+        except Exception:  # a damaged file may raise any exception
             raise RefusedError(f"its {name} is not an index of a model{DAMAGED}") from None
     model: dict[str, Any] = {}
     for one in names:
@@ -123,7 +123,7 @@ def _safetensors(path: str, opened: contextlib.ExitStack) -> Mapping[str, Any]:
         return {tensor: _found(file, 8 + length, tensor, entry) for tensor, entry in header.items()}
     except RefusedError as error:
         raise RefusedError(f"{name}: {error}") from None
-    except Exception:  # anything, where a file is damaged
+    except Exception:  # a damaged file may raise any exception
         raise RefusedError(f"{name} is not a safetensors file{DAMAGED}") from None
 
 

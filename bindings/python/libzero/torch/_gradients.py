@@ -29,7 +29,7 @@ class Gradients:
         self._synchronizing = True
         self._homes: list[Optional[torch.Tensor]] = []
         self._hooks: list[Any] = []
-        # With the version that it had then, which counts writes.
+        # The announced gradients, each with the value of its version counter at that time.
         self._announced: dict[int, tuple[torch.Tensor, int]] = {}
         self._reduced: Optional[list[tuple[Optional[torch.Tensor], int]]] = None
         weakref.finalize(self, _remove, self._hooks).atexit = False
@@ -74,7 +74,7 @@ class Gradients:
         grad = param.grad
         if home is None or grad is None or grad is home:
             return
-        # Sparse, of another dtype, or part of a graph: it stays what the program made it.
+        # A gradient that is sparse, has another dtype or is part of a graph is left as it is.
         if grad.layout is torch.strided and grad.dtype == home.dtype and not grad.requires_grad:
             home.copy_(grad)
             param.grad = home

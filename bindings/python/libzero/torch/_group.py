@@ -23,10 +23,11 @@ from .. import Collectives, Comm, ZeroError, nccl_unique_id
 
 _logger = logging.getLogger("libzero")
 
-# How long ranks of one host look for each other; after that they use the group's collectives.
+# The longest time for ranks on one host to find each other. After that, they use the group's
+# collectives.
 RENDEZVOUS_MS = 30_000
 _PROGRESS_MS = 300_000
-_CHUNK_BYTES = 1 << 25  # of one broadcast
+_CHUNK_BYTES = 1 << 25  # the size of one broadcast
 _TOLD = "rank {rank} refused {what} (see its error); nothing has changed"
 
 
@@ -149,7 +150,7 @@ def _host() -> str:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         network = os.readlink("/proc/self/ns/net")
     except OSError:
-        return uuid.uuid4().hex  # unknown, so nobody's host
+        return uuid.uuid4().hex  # unknown, so the string matches no other host
     return f"{boot} {network} {os.getuid()}"
 
 
@@ -202,7 +203,8 @@ class _GroupCollectives:
         self._deliver(from_all, recv)
 
     def _sent(self, send: memoryview) -> torch.Tensor:
-        # A copy: torch makes no tensor of read-only memory, and `send` may lie inside `recv`.
+        # Copy, because torch cannot make a tensor from read-only memory, and `send` may be inside
+        # `recv`.
         return torch.frombuffer(bytearray(send), dtype=torch.uint8).to(self._device)
 
     def _received(self, recv: memoryview) -> torch.Tensor:
@@ -223,7 +225,7 @@ def agreed(comm: Comm, what: str, told: str = _TOLD) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        with contextlib.suppress(ZeroError):  # of a comm that is broken; what it hides is the cause
+        with contextlib.suppress(ZeroError):  # of a broken comm; the first exception is more useful
             comm.all_reduce(comm.rank, "min")
         raise
     refusing = int(comm.all_reduce(comm.world, "min"))
@@ -246,7 +248,7 @@ def copy_from_first(tensors: Iterable[torch.Tensor], group: dist.ProcessGroup) -
                 begin = 0
                 for tensor in chunk:
                     end = begin + tensor.numel() * tensor.element_size()
-                    # A copy is aligned for the dtype.
+                    # The clone is aligned for the dtype.
                     part = memory[begin:end].clone()
                     tensor.copy_(part.view(tensor.dtype).view(tensor.shape))
                     begin = end

@@ -21,9 +21,9 @@ from ._state import MASTER, needed
 from ._streams import CODES, Description, Entry, RefusedError
 from ._ties import second_names
 
-# Options of torch's classes that say how, not what.
+# Options of torch's classes that select an implementation and do not change results.
 _MANNERS = {"foreach", "capturable", "fused"}
-# What schedulers of torch.optim keep in groups, and names that programs give them.
+# Keys that schedulers of torch.optim add to groups, and names that programs give to groups.
 _SCHEDULES = {"initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum", "swa_lr", "name", "group_name"}
 _NAMES = {"params", "param_names"}
 _FILL = "--fill starts it as the rule does"
@@ -287,7 +287,7 @@ class _Import:
         needed, others, scalars = self._parts(rule, group)
         steps = self._rest.get("steps", {}).get(name)
         started = bool(set(present) - {MASTER}) or bool(steps)
-        # Adagrad of torch's has its state before the first step.
+        # torch's Adagrad has state before the first step.
         started = started or (rule == "adagrad" and steps is None and bool(self._groups))
         kinds = {slot: NUMBER if slot in scalars else shape for slot in (*needed, *others)}
         wanted = kinds if started else {MASTER: shape}
@@ -298,7 +298,7 @@ class _Import:
             ignore=self._wanted.ignore,
             fill=self._wanted.fill,
         )
-        anew = bool(found.filled)  # a part without the others makes a step of any size
+        anew = bool(found.filled)  # with only some of its state, a step could be huge
         if anew:
             found.filled = [f"{name}.{slot}" for slot in needed]
         self._account.add(found)

@@ -40,7 +40,7 @@ class InnerShard(Shard):
         super().__init__(comm)
         self._process_group = group
         self._defaults = defaults
-        # Plain SGD has no state: libzero gives tensors owners, and carries them.
+        # Plain SGD has no state. libzero only chooses the owners of tensors and copies the tensors.
         self._core = Core(comm, "sgd", partition)
         self._numbers: dict[torch.Tensor, int] = {}
         try:
@@ -78,7 +78,7 @@ class InnerShard(Shard):
     def compare_group(self, group: dict[str, Any]) -> None:
         def add(trial: Core) -> None:
             trial.add(*self._named(group), {}, trained=[True] * len(group["params"]))
-            # The class checks options here, before anything has owners.
+            # The class checks the options here, before any tensor has an owner.
             self.optim.add_param_group({**options_of(group), "params": []})
             for name, value in options_of(self.optim.param_groups.pop()).items():
                 group.setdefault(name, value)
@@ -100,7 +100,8 @@ class InnerShard(Shard):
         copy_options(self.optim.param_groups, groups)
         if self._core.bound:
             self._core.optimizer.share_params(stream=self._core.stream)
-            # Owned ones the class itself has written to. It may write to what has no gradient as well.
+            # The class itself has written to the owned parameters. Parameters without gradients may
+            # also have changed.
             owned = set(self._core.owned())
             self._core.wrote(
                 number
@@ -155,18 +156,19 @@ class InnerShard(Shard):
             for number in core.owned():
                 core.bound[number].param.grad = core.reduced(number)
         finally:
-            core.optimizer.drop_grads()  # whatever comes of the step
+            core.optimizer.drop_grads()  # also after an exception
 
     def owned(self, groups: Groups) -> torch.optim.Optimizer:
         return self.optim
 
     def initial_state(self, groups: Groups) -> Optional[dict[int, dict[str, Any]]]:
-        # Most classes make state in their first step. What one makes before, its owners have.
+        # Most classes create state in their first step. If a class creates it earlier, the owners
+        # have that state.
         dims = [param.dim() for group in groups for param in group["params"]]
-        one = torch.zeros([1] * (dims[0] if dims else 1))  # there are classes that look at shapes
+        one = torch.zeros([1] * (dims[0] if dims else 1))  # some classes read its shape
         try:
             trial = type(self.optim)([one], **self._defaults)
-        except Exception:  # or at more than that: then the owners are asked
+        except Exception:  # the class needs more than a shape, so the owners are asked
             return None
         return None if trial.state else {}
 
@@ -183,7 +185,7 @@ class InnerShard(Shard):
 
     def gather_state(self, groups: Groups, to: Optional[int]) -> dict[int, dict[str, Any]]:
         copy_options(groups, self.optim.param_groups)
-        # Who reads the state of another rank's parameter leaves an empty one here.
+        # Reading the state of a parameter that another rank owns leaves an empty entry here.
         own = {
             self._numbers[param]: _to_cpu(state)
             for param, state in self.optim.state.items()
@@ -235,16 +237,16 @@ class InnerShard(Shard):
                 number = self._numbers[param]
                 if number in owned and state[number]:
                     given[name] = state[number]
-                    # One at a time, as each is a copy.
+                    # Each result is a copy, so the loop makes one at a time.
                     made[name] = self._made_by_zeros({**group, "params": [param]}, param)
         return given, made
 
     def _made_by_zeros(self, group: Mapping[str, Any], param: torch.Tensor) -> dict[str, Any]:
         devices = [] if param.device.type == "cpu" else [param.device]
         try:
-            with torch.random.fork_rng(devices):  # there are classes that draw
+            with torch.random.fork_rng(devices):  # the step of some classes uses random numbers
                 return zeros_stepped(self.optim, [group], self._defaults).get(param, {})
-        except Exception:  # or want a closure
+        except Exception:  # the step of some classes needs a closure
             return {}
 
 

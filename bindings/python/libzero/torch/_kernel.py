@@ -117,7 +117,8 @@ class KernelShard(Shard):
 
     def _share_owned(self) -> None:
         if self._partition == "even":
-            # Elements of one tensor are many ranks': torch's owners have whole ones.
+            # libzero's owners have parts of tensors, so take the ranks that own whole tensors in
+            # the original.
             self.core.share_owned_by("greedy")
         else:
             self.core.share_owned()
@@ -147,7 +148,7 @@ class KernelShard(Shard):
                 self._share_owned,
             )
         except ZeroError as error:
-            # Without a gradient on any rank torch.optim does nothing, and without a word.
+            # If no rank has a gradient, the step of torch.optim silently does nothing.
             if error.code != ERR_STATE or any(one is not None for one in gradients):
                 raise
         core.wrote(number for number, one in enumerate(gradients) if one is not None)
@@ -161,7 +162,8 @@ class KernelShard(Shard):
         if core.comm.world == 1:
             return {}
         if core.comm.device != "host":
-            # A GPU would have to be waited for. What may have changed counts as changed.
+            # Reading the counts would wait for the GPU, so every parameter that may have been
+            # updated is returned.
             may = [number for number in numbers if core.bound[number].param.requires_grad]
             return dict.fromkeys(may, math.nan)
         known = [number for number in numbers if core.bound[number].trainable]
@@ -189,13 +191,15 @@ class KernelShard(Shard):
             other = f"decoupled_weight_decay makes them options of {'' if rule is None else rule.name}"
             raise ValueError(f"the loaded options are not for {self.rule.name}: {reason or other}")
         entries = entries_of(self.rule, groups, state)
-        # A new one, as there is no way to take state away, and so that a failure changes nothing.
+        # State cannot be removed, and a failure must change nothing, so the load uses a new
+        # optimizer.
         live = self._registered(groups, self.core.trained())
 
         def load() -> None:
             try:
                 live.core.seal()
-                # What a program has written is followed by the next step, as it would be without a load.
+                # The next step detects values that the program has written, as it would without a
+                # load.
                 _state.put(live.core, self.rule, entries, keep_values=True)
                 live.core.seal()
             except BaseException:

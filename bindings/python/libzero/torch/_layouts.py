@@ -16,15 +16,17 @@ from ._streams import DESCRIPTION, RefusedError
 from ._ties import first_names
 from ._wrappers import partly, prefix_of
 
-# torch's examples, theirs, Lightning; "module" is DeepSpeed's.
+# The first two keys are from torch's examples, "state_dict" is also Lightning's, and "module" is
+# DeepSpeed's.
 MODEL_KEYS = (MODEL, "model_state_dict", "state_dict", "module")
-# torch's examples, theirs, those of torch.distributed.checkpoint; Lightning has a list of them.
+# The first two keys are from torch's examples, and "optim" is from those of
+# torch.distributed.checkpoint. Lightning stores a list under "optimizer_states".
 OPTIMIZER_KEYS = (OPTIMIZER, "optimizer_state_dict", "optim", "optimizer_states")
-# Tensors and numbers of a program that no checkpoint of libzero holds, whatever they are.
+# Tensors and numbers that belong to the program. Checkpoints of libzero never contain them.
 _OF_THE_PROGRAM = (
     *("lr_scheduler*", "scheduler*", "opt_param_scheduler", "callbacks", "loops"),
     *("*scaler*", "MixedPrecision", "*rng*", "random*", "*seed*"),
-    *("train_state", "dataloader"),  # torchtitan's
+    *("train_state", "dataloader"),  # from torchtitan
 )
 IGNORE = "--ignore PATTERN,... drops it"
 
@@ -53,7 +55,7 @@ def source_of(document: Any, ignore: Sequence[str]) -> Source:
     left = list(getattr(document, "beside", ()))
     document, above = _inner(document)
     model_key = _only(document, MODEL_KEYS, ignore)
-    if model_key is None:  # torchtitan has the model's tensors beside its optimizer
+    if model_key is None:  # torchtitan stores the model's tensors next to its optimizer
         model = {name: one for name, one in document.items() if isinstance(one, Found)}
         taken = set(model)
         if not model:
@@ -204,7 +206,7 @@ def _optimizer(
 ) -> tuple[Optional[Mapping[str, Any]], Sequence[Sequence[Found]]]:
     """Return the optimizer as a state_dict of torch.optim, and the master weights that Megatron
     saves."""
-    if isinstance(given, list):  # Lightning's
+    if isinstance(given, list):  # from Lightning
         if len(given) != 1:
             raise RefusedError(
                 f"it has {len(given)} optimizers in {key!r}, and a checkpoint holds one (--ignore {key} takes the "
@@ -221,7 +223,7 @@ def _optimizer(
     if not isinstance(given, Mapping):
         raise RefusedError(f"its {key!r} is not a state_dict of torch.optim, but {_kind(given)}")
     masters: Any = ()
-    if isinstance(given.get(OPTIMIZER), Mapping):  # Megatron's
+    if isinstance(given.get(OPTIMIZER), Mapping):  # from Megatron
         masters = given.get("fp32_from_fp16_params", ())
         taken = {OPTIMIZER, "fp32_from_fp16_params", "grad_scaler"}
         _left({f"{key}.{name}": one for name, one in given.items() if name not in taken}, set(), ignore)

@@ -72,7 +72,7 @@ def loaded_groups(
             )
     found = Account()
     found.others += _other_places(own, saved)
-    # torch has come to have flags, which files of before lack: they stay as they are.
+    # Newer versions of torch have more flags. A flag that an older file lacks keeps its value.
     flags = {name for name, value in defaults.items() if value is None or isinstance(value, bool)}
     known = {*defaults, *_all_options()}
     for number, other in enumerate(saved):

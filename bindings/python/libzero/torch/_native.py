@@ -50,7 +50,8 @@ class NativeShard(Shard):
         self._wishes = wishes
         self._homes: dict[torch.Tensor, Optional[torch.Tensor]] = {}
         self.buffers = Buffers()
-        self._extras: dict[str, bytes] = {}  # of this rank: a state_dict that comes makes a new core
+        # Extras of this rank. They are kept here because load_state_dict creates a new core.
+        self._extras: dict[str, bytes] = {}
         self._begin()
         try:
             self._add(groups)
@@ -85,7 +86,7 @@ class NativeShard(Shard):
         self._core.compare(add)
 
     def add_group(self, group: dict[str, Any]) -> None:
-        self.drop()  # what the last backward has announced, which the step then reduces
+        self.drop()  # withdraw what the last backward pass has announced; the step then reduces it
         self._add([group])
 
     def _add(self, groups: Groups) -> None:
@@ -99,7 +100,8 @@ class NativeShard(Shard):
         made = self._move(bound) if bound and self._wishes.arenas else None
         homes = made.grads if made else [None] * len(bound)
         try:
-            # In shared memory others may read still: what a program moved away is followed there.
+            # Parameters are moved back only into arenas of this rank. Other ranks may still read a
+            # shared arena, so libzero uses the new memory there.
             if made and self._wishes.arenas == "per_rank":
                 self._core.places.update(zip((one.param for one in bound), made.data))
             self._register(parts, {one.param: home for one, home in zip(bound, homes)})
@@ -203,7 +205,7 @@ class NativeShard(Shard):
 
         self._followed(groups, reduced)
         self.gradients.note_reduced()
-        self.writes.note()  # what was written so far is in the masters
+        self.writes.note()  # earlier writes are already in the master weights
 
     def step(
         self, groups: Groups, closure: Closure, arguments: Mapping[str, Any], hand: Optional[Hand]
@@ -300,7 +302,7 @@ class NativeShard(Shard):
         self._push(groups)
         self._take_writes()
         if self.gradients.announced and not self.gradients.reduced:
-            self.gradients.take_back()  # libzero saves between steps; the next one sums them anew
+            self.gradients.take_back()  # libzero saves between steps; the next step sums them again
         self.buffers.follow_memory()
         for name, value in self._extras.items():
             self._core.optimizer.state_extra_set(name, value)
@@ -356,7 +358,8 @@ class NativeShard(Shard):
         rule = self._wishes.choice.rule
         entries = {**self._agreeing(lambda: _state.gather(self._core, rule, groups, to))}
         if self.gradients.reduced:
-            self.writes.refuse_late()  # only now, as the others wait for no rank that refuses
+            # Raise only now. No other rank then waits for a rank that has raised an exception.
+            self.writes.refuse_late()
         return entries
 
     def prepare_load(
@@ -366,7 +369,8 @@ class NativeShard(Shard):
         return lambda: self._load(groups, entries)
 
     def _load(self, groups: Groups, entries: _state.Entries) -> None:
-        # A new one, as there is no way to take state away, and so that a failure changes nothing.
+        # State cannot be removed, and a failure must change nothing, so the load uses a new
+        # optimizer.
         before = self._core, self.gradients, self._groups, self._told, self.writes
         self.drop()
         self._core.follow_memory()
@@ -375,9 +379,10 @@ class NativeShard(Shard):
         try:
             self._register(self._parts_of(groups), self._homes)
             self.buffers.register(self._core.optimizer)
-            # A scale that has adapted is worth more than the one that it began with.
+            # Keep the current loss scale, because it has adapted since the initial value.
             self._core.optimizer.loss_scale = before[0].optimizer.loss_scale
-            # What a program loads into the model, before or after this, counts as it would without.
+            # Values that a program loads into the model, before or after this call, are treated
+            # like any other write.
             _state.put(self._core, self._wishes.choice.rule, entries, keep_values=True)
             self.writes.doubt(number for number, one in entries.items() if _state.MASTER in one)
             self._core.seal()
@@ -399,7 +404,7 @@ class NativeShard(Shard):
 
 def _bound(param: torch.Tensor, name: str) -> Bound:
     made = Bound(param, name)
-    if made.carried:  # it would be in no checkpoint, and keep each rank's own values
+    if made.carried:  # no checkpoint would contain it, and ranks would keep different values
         raise TypeError(
             f"parameter {name} is {param.dtype}, which libzero cannot save; leave it out"
         )

@@ -35,7 +35,8 @@ class NativeCore(Core):
     def __init__(self, comm: Comm, wishes: Wishes) -> None:
         super().__init__(comm, wishes.choice.update, **wishes.options)
         self.places: dict[torch.Tensor, torch.Tensor] = {}  # in arenas of this rank
-        self.moved: set[int] = set()  # whose memory may hold other values than libzero left
+        # Parameters whose memory may hold values that libzero did not write.
+        self.moved: set[int] = set()
 
     def follow_memory(self) -> None:
         """Move parameters that belong in an arena back to the arena, because libzero may access

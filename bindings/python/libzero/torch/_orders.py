@@ -20,7 +20,7 @@ HELP = (
 
 
 class Group(NamedTuple):
-    keys: Sequence[Any]  # of parameters, in the optimizer
+    keys: Sequence[Any]  # the keys of the parameters in the optimizer
     names: Optional[Sequence[Any]]
 
 

@@ -16,7 +16,7 @@ from typing import IO, Optional
 
 from ._streams import RefusedError
 
-_NEW, _EXCHANGE = 1, 2  # renameat2's RENAME_NOREPLACE and RENAME_EXCHANGE
+_NEW, _EXCHANGE = 1, 2  # RENAME_NOREPLACE and RENAME_EXCHANGE of renameat2
 
 
 def open_regular(path: str, *, links: bool) -> IO[bytes]:
@@ -93,7 +93,7 @@ def new_directory(target: str, replace: bool, names: str) -> Iterator[str]:
         for name in os.listdir(path):
             if re.fullmatch(names, name):
                 os.remove(os.path.join(path, name))
-        os.rmdir(path)  # fails if somebody has put something there meanwhile
+        os.rmdir(path)  # fails if another program has added a file in the meantime
 
 
 @contextlib.contextmanager

@@ -19,9 +19,10 @@ from .._rule_info import rule_name
 from .._values import unknown
 from ..typing import RuleName
 
-# A class of torch.optim's kind, or functools.partial of one with options by name.
+# A class like those in torch.optim, or a functools.partial of such a class with keyword arguments.
 Chosen = Callable[..., torch.optim.Optimizer]
-# A class of torch.optim or its name, another of rules(), or a rule of one's own. Names in any case.
+# A class from torch.optim or its name, the name of another rule from rules(), or a CustomOptimizer.
+# Names may be in upper or lower case.
 Named = Union[RuleName, type[torch.optim.Optimizer], CustomOptimizer]
 
 
@@ -65,7 +66,7 @@ class Rule:
 
 BETAS = {"betas": ("beta1", "beta2")}
 ADAMW = Rule("adamw", BETAS)
-# Exactly these classes: a subclass may have a step of its own.
+# Only these exact classes are listed, because a subclass may define its own step.
 _RULES: dict[type, Rule] = {
     torch.optim.AdamW: ADAMW,
     torch.optim.Adam: Rule("adam", BETAS),
@@ -83,7 +84,7 @@ _RULES: dict[type, Rule] = {
 }
 CLASSES = {cls.__name__.lower(): cls for cls in _RULES}
 
-# Slots that do not start with zeros: the option that they start with, in torch's words.
+# Slots whose initial values are not zeros, each with the torch option that gives the initial value.
 STARTS: Mapping[str, str] = {"sum": "initial_accumulator_value", "step_size": "lr"}
 
 
@@ -192,7 +193,7 @@ def _number(value: Any, option: str) -> float:
     try:
         if isinstance(value, (str, bytes)):
             raise TypeError
-        return float(value)  # a bool, or a tensor of one element, too
+        return float(value)  # this also accepts a bool and a tensor with one element
     except OverflowError:
         raise TypeError(f"{option} is an integer beyond {sys.float_info.max}, the largest float64") from None
     except (TypeError, ValueError, RuntimeError):

@@ -34,9 +34,9 @@ def asked_by_scaler() -> Optional[Asked]:
     a step, and they may."""
     frame = sys._getframe(2)
     while frame.f_code.co_name == "__getattr__" and frame.f_back is not None:
-        frame = frame.f_back  # a wrapper's, as AdaScale
+        frame = frame.f_back  # the frame of a wrapper such as AdaScale
     scaler, optimizer = (frame.f_locals.get(name) for name in ("self", "optimizer"))
-    # By name: a class derived of it, or a program, may have put another step() in its place.
+    # Compare names, because a derived class or a program may have replaced step().
     if frame.f_code.co_name != "step" or not isinstance(scaler, GradScaler) or optimizer is None:
         return None
     return Asked(scaler, optimizer)
@@ -79,7 +79,8 @@ def agreed_overflow(comm: Comm, optimizer: torch.optim.Optimizer, found: Optiona
     some = bool(comm.all_reduce(int(found is True), "max"))
     every = bool(comm.all_reduce(int(found is not False), "min"))
     if some and not every:
-        # GradScaler takes them back after a step() that returns, and multiplies what is left.
+        # GradScaler removes these only after step() returns, and multiplies its next scale by a
+        # grad_scale that is left.
         for name in ("found_inf", "grad_scale"):
             optimizer.__dict__.pop(name, None)
         raise RuntimeError(_DIFFER)

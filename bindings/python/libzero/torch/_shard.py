@@ -181,7 +181,7 @@ def each_once(group: dict[str, Any]) -> dict[str, Any]:
     effect."""
     inside = group["params"] if isinstance(group, dict) and "params" in group else set()
     if isinstance(inside, (torch.Tensor, set)) or not isinstance(inside, Iterable):
-        return group  # as torch takes it, or refuses it
+        return group  # torch accepts or rejects it
     group["params"] = _each_once(list(inside))
     return group
 

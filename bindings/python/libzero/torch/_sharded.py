@@ -74,7 +74,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
             self.global_rank: int = dist.get_rank()
             self._device = self._only_device()
             self._steps = 0
-            self._fresh = True  # no step was made and no state loaded
+            self._fresh = True  # True until a step is taken or a state is loaded
             self._gathered: Optional[tuple[int, dict[int, dict[str, Any]]]] = None
             self._in_arena = in_arena
             self._partitions = partitions
@@ -86,7 +86,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
         template = self._class(
             [{**group, "params": []} for group in self.param_groups], **self._constructor_options
         )
-        self.defaults = template.defaults  # what schedulers look for
+        self.defaults = template.defaults  # schedulers read this attribute
         params = [param for group in self.param_groups for param in group["params"]]
         rule, _ = rule_of(self._class, template.param_groups, params)
         self.rule: Optional[str] = None if rule is None else rule.name
@@ -173,7 +173,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
         >>> optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(3))], "lr": 0.01})
         """
         if not hasattr(self, "_steps"):
-            super().add_param_group(param_group)  # one of the constructor's
+            super().add_param_group(param_group)  # a call from the base class's constructor
             return
         param_group = each_once(param_group)
         shard = self._sharded()
@@ -242,7 +242,8 @@ class ShardedOptimizer(torch.optim.Optimizer):
         first step. Raises RuntimeError if no state has been gathered, or if a step has been taken
         or a group added since then. The message suggests the call `remedy`."""
         entries = self._entries(remedy)
-        # torch's own method, so that hooks see what they would see of the unsharded one.
+        # torch's own method runs, so that hooks see the same dictionaries as with an unsharded
+        # optimizer.
         kept = self.state
         self.state = defaultdict(dict, {number: dict(one) for number, one in entries.items()})  # type: ignore[misc]
         try:

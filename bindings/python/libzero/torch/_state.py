@@ -14,11 +14,12 @@ from ._shard import Groups, options_of
 from ._tensors import Bound
 
 MASTER = "master"
-MOST_STEPS = 2**53  # libzero's, and what a float64 counts to
+MOST_STEPS = 2**53  # libzero's limit, which is also the limit of exact integers in float64
 _EXACT_IN_FLOAT32 = 2**24
-# Of one parameter: tensors by torch's names, and its numbers as tensors without dimensions.
+# The state of one parameter: its tensors by torch's names, and its numbers as zero-dimensional
+# tensors.
 Entry = dict[str, torch.Tensor]
-# By the parameter's number over all groups; what has no state is not there.
+# The entries by the number of the parameter over all groups. Parameters without state are omitted.
 Entries = dict[int, Entry]
 
 
@@ -92,7 +93,8 @@ def expected(
         entry = _initial(rule, group_of[number], bound, bound.shape, stepped=True)
         if MASTER in core.optimizer.state_names(number):
             entry[MASTER] = bound.param.detach().to("cpu", torch.float32, copy=True)
-        # What is loaded is copied into this, and may be a count that float32 has not.
+        # The loaded value is copied into this tensor, and may be a count that float32 cannot
+        # represent.
         entries[number] = {
             name: value.double() if name == "step" else value for name, value in entry.items()
         }
@@ -115,7 +117,7 @@ def _complete(
     """Add the entries of torch's state that the tensors of libzero do not contain. The entry "step"
     comes first."""
     if not entry.keys() - {MASTER}:
-        # torch's look for their state where there is a master.
+        # torch's classes do not create state in an entry that already has a master weight.
         if entry or _starts_with_state(rule, core.bound[number]):
             entry.update(_initial(rule, group, core.bound[number], shape))
     else:
@@ -156,8 +158,8 @@ def _initial(
 
 
 def scalar_of(value: float, name: str) -> torch.Tensor:
-    # A count is float32 as in torch, unless that would round it; NAdam's product has the digits that
-    # the next step multiplies.
+    # A count is float32 as in torch, unless float32 would round it. NAdam's product keeps all
+    # digits, because the next step multiplies it.
     short = name == "step" and value <= _EXACT_IN_FLOAT32
     return torch.tensor(value, dtype=torch.float32 if short else torch.float64)
 
@@ -254,7 +256,8 @@ def follow_masters(core: Core, share_dtype: str) -> None:
             written = written or not torch.equal(taken, master)
             if bool((taken.to(dtype).isinf() & taken.isfinite()).any()):
                 large = min(large, number)
-    # In one exchange: the first that is too large, else whether anything was written.
+    # One exchange reports the first parameter that is too large, or else whether any value was
+    # written.
     found = count + 1 - large if large < count else int(written) - 1
     told = int(core.comm.all_reduce(found, "max"))
     if told > 0:

@@ -27,11 +27,11 @@ DTYPES = {
 }
 CODES = {dtype: code for code, dtype in DTYPES.items()}
 DESCRIPTION = "zero"
-DAMAGED = ": it is damaged, so give another copy"  # the end of a reason to refuse
-# Of a tensor that is in memory at once.
+DAMAGED = ": it is damaged, so give another copy"  # the end of an error message
+# The largest part of a tensor that is in memory at one time.
 PART_BYTES = 8 << 20
 
-# What `zero inspect --json` says of a checkpoint, but where it lies.
+# The output of `zero inspect --json` for a checkpoint, without the path.
 Description = dict[str, Any]
 
 
@@ -162,9 +162,9 @@ def write_checkpoint(
             for part in parts:
                 stream.write(part)
     except BrokenPipeError:
-        pass  # it has said why
+        pass  # the program has printed the reason
     except BaseException:
-        process.terminate()  # it removes what it has written
+        process.terminate()  # the program removes incomplete files
         raise
     finally:
         with contextlib.suppress(BrokenPipeError):

@@ -59,10 +59,10 @@ class State(defaultdict[Any, Any]):
     torch.distributed.checkpoint does not take a step with zero gradients. If torch looks up the
     names of a parameter's state, `names_of` returns them."""
 
-    names_of: Optional[Callable[[torch.Tensor], Mapping[str, Any]]] = None  # a copy has none
+    names_of: Optional[Callable[[torch.Tensor], Mapping[str, Any]]] = None  # None for a copy
 
     def __init__(self, factory: Any = dict, *items: Any) -> None:
-        super().__init__(factory, *items)  # as copies are made
+        super().__init__(factory, *items)  # copies pass items
 
     def __bool__(self) -> bool:
         return True

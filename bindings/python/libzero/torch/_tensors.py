@@ -35,7 +35,8 @@ class Bound:
     Its name is known to libzero, but libzero does not have its elements.
     """
 
-    # Whether the rule and options of its group update by a sparse gradient as by a dense one.
+    # Return whether the rule and options of the group make the same update for a sparse gradient as
+    # for a dense one.
     takes_sparse: Callable[[], bool] = staticmethod(lambda: False)
 
     def __init__(self, param: torch.Tensor, name: str) -> None:
@@ -173,7 +174,7 @@ class Bound:
             )
         if not _has_memory(grad):
             raise ValueError(f"the memory of the gradient of parameter {self.name} was freed")
-        # Autograd may leave complex ones conjugated, and others negative, but for a flag.
+        # Autograd may leave the conjugate or negative bit set instead of changing the memory.
         plain = grad.detach().resolve_conj().resolve_neg()
         return self.in_order(plain.to(self.dtype)).contiguous()
 
@@ -265,7 +266,7 @@ class Homes:
         self.grads: list[Optional[torch.Tensor]] = []
         for one, size, offset, grad_offset in zip(bound, shapes, plan.offsets, plan.grad_offsets):
             new = _tensor(data, offset, size, one)
-            # What ranks share, one of them writes. No other reads it before the seal.
+            # One rank writes memory that ranks share. No other rank reads it before the seal.
             if not shared or comm.rank == 0:
                 new.copy_(one.view())
             self.data.append(new)
@@ -287,7 +288,7 @@ def _arena(comm: Comm, size: int, kind: str) -> ArenaMemory:
 def _tensor(arena: ArenaMemory, offset: int, shape: tuple[int, ...], one: Bound) -> torch.Tensor:
     """Return a tensor with a separate storage, so that saving one parameter does not save all."""
     dtype = one.view().dtype
-    # numpy has no bfloat16, and old torches know no uint16: any other type of 16 bits will do.
+    # numpy has no bfloat16, and old versions of torch have no uint16, so use another 16-bit dtype.
     name = "float16" if dtype == torch.bfloat16 else str(dtype).rpartition(".")[2]
     array = arena.view(offset, shape, name)
     if one.device.type == "cpu":

@@ -26,11 +26,11 @@ def export(reader: CheckpointReader, target: str, replace: bool) -> None:
     ...}."""
     if not hasattr(torch.serialization, "skip_data"):
         raise RefusedError(f"this torch is {torch.__version__}; an export to torch needs 2.13")
-    # Room that nothing touches: the file gets none of its bytes.
+    # The memory of these tensors is never touched, because their bytes are not written to the file.
     room = {entry.name: torch.empty(entry.shape, dtype=entry.dtype) for entry in reader.entries}
     document = document_of(reader.description, room.__getitem__, by_name=False)
     with _places.new_file(target, replace) as path:
-        # Into a file of Python's, as torch's own does not say why a write failed.
+        # A Python file reports why a write failed, which torch's own writer does not.
         with torch.serialization.skip_data(), open(path, "wb") as new:
             torch.save(document, new)
         held = set(map(id, room.values()))
@@ -42,7 +42,7 @@ def export(reader: CheckpointReader, target: str, replace: bool) -> None:
             for entry in reader.entries:
                 if id(room[entry.name]) in places:
                     _write(file, places[id(room[entry.name])], reader.parts(entry))
-            reader.skip_to(None)  # perhaps masters of what has no other state
+            reader.skip_to(None)  # for example, master weights of parameters without other state
             file.flush()
             os.fsync(file.fileno())
 
@@ -66,7 +66,7 @@ def _write(file: IO[bytes], place: torch.Tensor, parts: Any) -> None:
 
 # ---- Back.
 
-_ENCRYPTED = 1  # of a zip archive's flags
+_ENCRYPTED = 1  # a flag of zip archives
 
 
 class _Reader(torch._C.PyTorchFileReader):
@@ -76,7 +76,7 @@ class _Reader(torch._C.PyTorchFileReader):
     def get_record(self, name: str) -> bytes:
         data = super().get_record(name)
         if name == "byteorder" and data.decode(errors="replace") != sys.byteorder:
-            # torch would swap the bytes of tensors that it does not read here, and crash.
+            # torch would byte-swap tensors that it has not read here, and crash.
             raise RefusedError(
                 f"its record 'byteorder' says {data.decode(errors='replace')!r}, and this machine is "
                 f"{sys.byteorder}-endian: save what torch.load reads of it here with torch.save"
@@ -117,7 +117,7 @@ def _check_stored(file: IO[bytes]) -> None:
                     f"its records are compressed or encrypted, such as {record.filename!r}: save what torch.load reads "
                     "of it with torch.save"
                 )
-            archive.open(record).close()  # checks what stands before its bytes
+            archive.open(record).close()  # checks the local header
     file.seek(0)
 
 
@@ -143,7 +143,7 @@ def load(file: IO[bytes]) -> Any:
         raise RefusedError(f"this torch is {torch.__version__}; an import of its files needs 2.13")
     try:
         _check_stored(file)
-        # Megatron's arguments: a bag of names.
+        # Megatron saves its arguments as a Namespace.
         with torch.serialization.safe_globals([argparse.Namespace]), _own_reader():
             loaded = torch.load(file, weights_only=True, map_location=lambda storage, _: storage)
         _check_extents(loaded)
@@ -152,7 +152,7 @@ def load(file: IO[bytes]) -> Any:
         raise
     except pickle.UnpicklingError as error:
         named = re.search(r"GLOBAL ([\w.]+)|<(?:class|enum) '([\w.]+)'>|<.*(?:function|method) ([\w.]+)", str(error))
-        if named is None:  # torch's own words say how to read it with trust
+        if named is None:  # torch's message says how to load the file with trust
             raise RefusedError(
                 "it is not a torch.save file, or torch runs code to read it"
             ) from None
@@ -160,7 +160,7 @@ def load(file: IO[bytes]) -> Any:
             f"it has {next(filter(None, named.groups()))}, which is not one of the classes that can be read without "
             "running code: save it without that, or as plain numbers, strings, lists and dictionaries"
         ) from None
-    except Exception as error:  # torch's unpickler raises anything where a file is damaged
+    except Exception as error:  # torch's unpickler raises any exception for a damaged file
         why = f" ({str(error).splitlines()[0]})" if isinstance(error, RuntimeError) and str(error) else ""
         raise RefusedError(
             f"it is not a torch.save file, or is damaged{why}: give a file that torch.save wrote"
@@ -181,14 +181,14 @@ def found(file: IO[bytes], begin: int, tensor: torch.Tensor) -> Found:
     start = begin + offset_of(tensor)
 
     def parts() -> Iterator[torch.Tensor]:
-        # A tensor with torch's negative bit has its elements stored with the other sign.
+        # The stored elements of a tensor with torch's negative bit have the opposite sign.
         return (-part if tensor.is_neg() else part for part in stored())
 
     def stored() -> Iterator[torch.Tensor]:
         steps = tensor.stride()
         if tensor.is_contiguous():
             yield from read(file, start, tensor.dtype, tensor.numel())
-        elif tensor.numel() > 0:  # all that it lies in, as others may lie between its elements
+        elif tensor.numel() > 0:  # read the whole range, because other tensors may be interleaved
             count = 1 + sum((size - 1) * step for size, step in zip(tensor.shape, steps))
             if count < tensor.numel():
                 raise RefusedError(

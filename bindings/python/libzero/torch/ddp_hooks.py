@@ -41,7 +41,7 @@ def hook_with_zero_step(
 
     def reduce_and_step(state: Any, bucket: Bucket) -> torch.futures.Future[torch.Tensor]:
         if bucket.index() == 0:
-            reduced.clear()  # of a backward that failed
+            reduced.clear()  # of a backward pass that failed
         future = hook(state, bucket)
         reduced.append((future, bucket))
         if bucket.is_last():
@@ -52,7 +52,7 @@ def hook_with_zero_step(
             zero._step_with(gradients)
         return future
 
-    # DDP compares annotations as objects, and here they are texts.
+    # DDP compares annotations with types, and these annotations are strings.
     reduce_and_step.__annotations__ = {}
     return reduce_and_step
 

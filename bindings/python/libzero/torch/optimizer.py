@@ -119,7 +119,7 @@ class Optimizer(Checkpoints):
             self.state = self._new_state()
             self._steps = 0
             self._fresh = True
-            self._in_arena = False  # as this class sees to arenas itself
+            self._in_arena = False  # this class manages arenas itself
             self._gathered = None
             self._device = self._only_device()
             self._join_group(process_group)

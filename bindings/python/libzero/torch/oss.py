@@ -67,8 +67,8 @@ class OSS(ShardedOptimizer):
         **default: Any,
     ) -> None:
         self.broadcast_fp16 = broadcast_fp16
-        self._reducers: list[weakref.ref[Any]] = []  # those of ShardedDataParallel
-        # Parameters whose .grad here is the mean of all ranks', and nothing was added to it since.
+        self._reducers: list[weakref.ref[Any]] = []  # reducers of ShardedDataParallel
+        # Parameters whose .grad on this rank is the mean over all ranks, with nothing added since.
         self._means: set[torch.Tensor] = set()
         super().__init__(
             params,
@@ -225,7 +225,7 @@ def _clip(
     counted = [grad if number in mine else None for number, grad in enumerate(gradients)]
     norm = _norm(core, counted, norm_type)
     factor = max_norm / (norm + 1e-6)
-    # A norm that is not finite says that no factor would do.
+    # If the norm is not finite, no factor can be computed.
     if math.isfinite(norm) and factor < 1:
         for bound in core.bound:
             if bound.param.grad is not None:
@@ -244,7 +244,7 @@ def _norm(core: Core, gradients: list[Optional[torch.Tensor]], norm_type: float)
             lambda: optimizer.reduce_grads(gradients, "none", stream=core.stream), core.share_owned
         )
     except ZeroError as error:
-        # No rank has any.
+        # No rank has a gradient.
         if error.code != ERR_STATE or any(grad is not None for grad in gradients):
             raise
         return 0.0

@@ -117,7 +117,7 @@ class ShardedDataParallel(torch.nn.Module):
 
     def _rebuild(self) -> None:
         before, self._reducer = self._reducer, self._new_reducer()
-        if not before.closed:  # by another model with these optimizers
+        if not before.closed:  # another model with these optimizers has not closed it
             self._reducer.take_over(before)
             before.close()
         self._trained = self._trained_now()
@@ -241,26 +241,27 @@ class _Reducer:
         owners = [owner for shard in self._shards for owner in shard.core.owners()]
         options: dict[str, Any] = {"bucket_bytes": bucket_bytes}
         if wire_dtype is not None:
-            # A power of two loses no digits; the sum itself is in float32.
+            # Division by a power of two is exact, and the sum is computed in float32.
             options["predivide_factor"] = float(1 << (self._world - 1).bit_length())
             options["wire_dtype"] = wire_dtype
         self._core = Core(self._comm, "sgd", "manual", **options)
         try:
             names = [str(number) for number in range(len(self.params))]
-            # Without momentum there is no state, whatever is trained: gradients say what there is.
+            # Without momentum there is no state, so all parameters are trained; those without
+            # gradients do not change.
             self._core.add(self.params, names, {}, trained=[True] * len(names), owners=owners)
             self._core.seal()
-            self._core.take_as_alike()  # until a step of the optimizers
+            self._core.take_as_alike()  # until the optimizers take a step
         except BaseException:
             self._core.close()
             raise
         self._owned = set(self._core.owned())
         self._means = [optimizer._means for optimizer in optimizers for _ in _params_of([optimizer])]
         self._announced: set[int] = set()
-        self._task: Optional[int] = None  # the backward whose end reduces
+        self._task: Optional[int] = None  # the backward pass at whose end gradients are reduced
         self._hooks: dict[int, list[Any]] = {}
         self.accumulating = False
-        self.waiting = False  # a forward was made, and nothing was reduced since
+        self.waiting = False  # a forward pass has run, and no reduction since
         for optimizer in optimizers:
             optimizer._reducers = [one for one in optimizer._reducers if one() is not None]
             optimizer._reducers.append(weakref.ref(self))
@@ -289,7 +290,7 @@ class _Reducer:
     def begin(self) -> None:
         """Begin a forward pass whose gradients will be reduced. Raises the errors of
         Core.follow_memory."""
-        self._forget()  # what a backward that failed has announced
+        self._forget()  # announcements of a backward pass that failed
         self._core.follow_memory()
         self._task = None
         self.waiting = True
@@ -297,7 +298,8 @@ class _Reducer:
     def _before(self, number: int) -> None:
         """A hook that is called before a gradient is added to .grad."""
         if number in self._announced:
-            # A backward within this one, or after one that failed: it was not the last, after all.
+            # The announcement was not final: this is a nested backward pass, or one after a pass
+            # that failed.
             self._forget()
         param = self.params[number]
         if param in self._means[number]:
@@ -322,7 +324,7 @@ class _Reducer:
             self._announced.add(number)
 
     def _end(self, task: int) -> None:
-        # A backward within another one has taken what the outer one had announced.
+        # A nested backward pass has already reduced what the outer pass had announced before it.
         if task == self._task:
             self.reduce()
 
@@ -360,7 +362,7 @@ class _Reducer:
             with suppress(ZeroError):
                 self._forget()
             if isinstance(error, ZeroError) and error.code == ERR_STATE and not has_any:
-                return  # and no other rank has, either
+                return  # no other rank has gradients either
             raise
         self._announced.clear()
         try:
@@ -373,7 +375,7 @@ class _Reducer:
     def _deliver(self, number: int) -> None:
         param = self.params[number]
         if param.numel() == 0:
-            return  # nobody's
+            return  # it has no owner
         if number not in self._owned:
             param.grad = None
             return

@@ -97,7 +97,7 @@ class ZeroRedundancyOptimizer(ShardedOptimizer, Joinable):
         if not self._join_config.enable:
             self._follow_change()
             return self._update(closure, kwargs, None)
-        # Ranks without inputs join in DDP's calls first, which are the closure's here.
+        # Ranks without inputs first join DDP's calls, which the closure makes on this rank.
         loss = None
         if closure is not None:
             try:
@@ -114,12 +114,12 @@ class ZeroRedundancyOptimizer(ShardedOptimizer, Joinable):
     def _takes_overflow(self, asked: Asked) -> bool:
         if self.overlaps_with_ddp:
             return False
-        # Ranks without inputs take part in step(), and in nothing before it.
+        # Ranks without inputs take part only in step(), and cannot agree on a decision before it.
         return self._join_config.enable or super()._takes_overflow(asked)
 
     def _joined_step(self) -> None:
         if self.overlaps_with_ddp:
-            return  # DDP's own hook has made the step
+            return  # DDP's communication hook has taken the step
         hand = _hand_of(self, has_inputs=False)
         if hand is not None:
             self._update(None, {}, hand)
@@ -212,7 +212,7 @@ def _hand_of(optimizer: ZeroRedundancyOptimizer, *, has_inputs: bool) -> Optiona
 def _tell_failure(optimizer: ZeroRedundancyOptimizer) -> None:
     """Make the other ranks raise an exception. A rank that cannot take the step calls this instead
     of _hand_of. Collective."""
-    with suppress(ZeroError):  # of a comm that is broken; what it hides is the cause
+    with suppress(ZeroError):  # of a broken comm; the first exception is more useful
         optimizer._sharded().comm.all_reduce(optimizer.rank - optimizer.world_size, "min")
 
 

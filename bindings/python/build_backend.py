@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""meson-python, for `pip install .` in the root of the checkout and in this folder. Added to it: metadata without a build,
-a sentence where nothing can be compiled, and all files of a wheel where an index wants those of one platform."""
+"""Extends meson-python for `pip install .` in the root of the checkout and in this folder. It provides metadata
+without a build, reports clearly if nothing can be compiled, and puts all files of a wheel where an index expects
+those of one platform."""
 
 from __future__ import annotations
 
@@ -41,10 +42,9 @@ def _need_compiler() -> None:
 
 
 def _as_platlib(wheel: Path) -> None:
-    """Move the package to the root of the wheel. It serves every Python 3, so Meson installs it where pure Python
-    goes; but the library inside is of one platform. Manual pages and completions go to share, of which meson-python
-    makes the root of the environment.
-    """
+    """Move the package to the root of the wheel. The package works with every Python 3, so Meson installs it as pure
+    Python, but the library inside is built for one platform. Manual pages and completions are moved to share, which
+    meson-python maps to the root of the environment."""
     whole = wheel.with_suffix(".tmp")
     with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as new:
         folder = f"{old.namelist()[0].split('.dist-info/')[0]}.data"
@@ -60,7 +60,7 @@ def _as_platlib(wheel: Path) -> None:
 
 
 def prepare_metadata_for_build_wheel(folder: str, _settings: Any = None) -> str:
-    """Write what a wheel would say of itself, which takes no compiler and no time."""
+    """Write the metadata that a wheel would have. This needs no compiler."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     meson = (ROOT / "meson.build").read_text(encoding="utf-8")
     project["project"] |= {"version": re.search(r"^  version: '(.*)'", meson, re.MULTILINE)[1], "dynamic": []}
@@ -83,7 +83,7 @@ get_requires_for_build_sdist = mesonpy.get_requires_for_build_sdist
 
 def build_wheel(folder: str, settings: Any = None, _metadata: Any = None) -> Any:
     _need_compiler()
-    folder = os.path.abspath(folder)  # before the working directory changes
+    folder = os.path.abspath(folder)  # the working directory changes below
     name = _from_root("build_wheel", folder, settings)
     _as_platlib(Path(folder) / name)
     return name

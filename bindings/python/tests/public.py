@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a package offers, and what its docstrings say of it."""
+"""Lists the public names of a package, and checks their docstrings."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
-# With statements, print and `del` need no explanation.
+# The with statement, print and `del` need no explanation.
 _UNSAID = {"__init__", "__repr__", "__str__", "__enter__", "__exit__", "__getstate__", "__del__"}
 
 
 def public(package: ModuleType) -> Iterator[tuple[str, Any]]:
-    """Classes and functions of a package, and methods and properties that its classes have of us."""
+    """Yield the classes and functions of a package, and the methods and properties that its classes define
+    themselves."""
     for name in package.__all__:
         offered = getattr(package, name)
         if not callable(offered):
@@ -41,8 +42,8 @@ def _members(cls: type) -> Iterator[tuple[str, Any]]:
 
 
 def faults(package: ModuleType) -> Iterator[str]:
-    """What lacks a docstring of its own, a method without an example, a field that is not described,
-    a class whose instances print as an address."""
+    """Yield a sentence for each object without its own docstring, each method without an example, each field without
+    a description, and each class whose instances print as an address."""
     for name, offered in public(package):
         text = offered.__doc__ or ""
         if not text or text.startswith(f"{name}("):
@@ -58,13 +59,13 @@ def faults(package: ModuleType) -> Iterator[str]:
 
 
 def _examples(text: str) -> bool:
-    """Doctests, or what tests/abi/check_docs.py runs."""
+    """Return whether the text has doctests, or code that tests/abi/check_docs.py runs."""
     return ">>> " in text or bool(re.search(r"\n\n    +\w", inspect.cleandoc(text)))
 
 
 def run_examples(package: ModuleType, given: Mapping[str, Any]) -> list[str]:
-    """Runs every doctest behind that of its class, and returns what is not as it says. What they
-    leave in the folder "run" goes."""
+    """Run every doctest after the doctest of its class, and return the failures. The folder "run", to which examples
+    write, is removed."""
     said: list[str] = []
     runner, parser = doctest.DocTestRunner(verbose=False), doctest.DocTestParser()
     for name, offered in public(package):

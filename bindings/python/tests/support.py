@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks as threads and processes, memory of every kind, and names that no other test uses."""
+"""Runs ranks as threads and processes, and provides memory of every kind and unique names."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def new_name(what: str = "test") -> str:
 
 
 def run_ranks(world: int, body: Callable[[Comm], T]) -> list[T]:
-    """body(comm) as `world` threads of a local comm; their results, or the first exception."""
+    """Run body(comm) in `world` threads of a local comm. Return the results, or raise the first
+    exception."""
     name = new_name("threads")
     results: list[Any] = [None] * world
     errors: list[BaseException | None] = [None] * world
@@ -55,7 +56,7 @@ def run_ranks(world: int, body: Callable[[Comm], T]) -> list[T]:
         if thread.is_alive():
             raise AssertionError(f"rank {rank} hangs")
     found = [error for error in errors if error is not None]
-    # An abort is what the others see of it.
+    # The other ranks only see an abort, so its error comes last.
     found.sort(key=lambda error: "a test failed" in str(error))
     if found:
         raise found[0]
@@ -63,7 +64,8 @@ def run_ranks(world: int, body: Callable[[Comm], T]) -> list[T]:
 
 
 def run_processes(target: Callable[..., None], world: int = 2) -> list[Any]:
-    """What each process sends that runs target(name, rank, connection) of a module."""
+    """Run target(name, rank, connection), a function of a module, in each process. Return what each
+    process sends."""
     name, context = new_name("processes"), multiprocessing.get_context("spawn")
     started: list[tuple[Any, Connection]] = []
     for rank in range(world):
@@ -82,5 +84,5 @@ def run_processes(target: Callable[..., None], world: int = 2) -> list[Any]:
 
 
 def floats(*values: float) -> Any:
-    """Plain memory, without numpy."""
+    """Return memory without numpy."""
     return (c.c_float * len(values))(*values)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What pip says before anything is compiled; scripts/check-wheel compares metadata with those of a wheel."""
+"""Tests what pip reports before anything is compiled. scripts/check-wheel compares this metadata with the metadata of
+a wheel."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ BACKEND = Path(__file__).resolve().parents[1] / "build_backend.py"
 
 
 def backend(mesonpy: object) -> ModuleType:
-    """The module, with a stand-in for meson-python, which the tests do without."""
+    """Return the module with a stand-in for meson-python, which these tests do not need."""
     spec = importlib.util.spec_from_file_location("build_backend", BACKEND)
     assert spec is not None
     assert spec.loader is not None
@@ -48,7 +49,7 @@ class RefusalTest(unittest.TestCase):
         self.assertIn("apt install g++, dnf install gcc-c++", said)
 
     def test_metadata_need_no_compiler(self) -> None:
-        """They are asked for where dependencies are resolved, on any system."""
+        """Resolvers ask for metadata on any system."""
         mesonpy = mock.MagicMock()
         mesonpy.Metadata.from_pyproject.side_effect = StopIteration
         with mock.patch.object(sys, "platform", "darwin"), mock.patch.dict(os.environ, {"PATH": "/nowhere"}):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Update rules written in Python: the bits of the rule compiled in, and what they raise."""
+"""Tests that update rules written in Python give bitwise the same results as built-in rules, and
+tests the exceptions that they raise."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ DTYPES = {"wide": "float64", "bias": "bfloat16"}
 
 
 def plain_sgd(update: Update) -> None:
-    """Without numpy, element by element."""
+    """Compute SGD element by element, without numpy."""
     momentum = update.slots["momentum"]
     for i in range(update.count):
         momentum[i] = update.settings["mu"] * momentum[i] + update.gradient[i]
@@ -36,7 +37,7 @@ def plain_sgd(update: Update) -> None:
 
 
 def sgd(update: Update) -> None:
-    """The bits of ZERO_OPTIMIZER_SGD with momentum."""
+    """Give bitwise the same results as ZERO_OPTIMIZER_SGD with momentum."""
     momentum, real = update.slots["momentum"], update.values.dtype.type
     if update.step == 1:
         momentum[:] = update.gradient

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of libraries that speak DLPack alone."""
+"""Tests arrays of libraries that support only DLPack."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _new_capsule.restype = c.py_object
 
 
 class Array:
-    """Memory at `address`, as a library that is older or newer than DLPack 1.0 would show it."""
+    """Memory at `address`, shown in the form of a library that is older or newer than DLPack
+    1.0."""
 
     def __init__(
         self,
@@ -191,7 +192,7 @@ class DlpackTest(unittest.TestCase):
                     gone.append(True)
 
         class Only:
-            """Nothing but DLPack, as it is for libraries that numpy does not know."""
+            """An object with DLPack only, as from libraries that numpy does not know."""
 
             def __init__(self, array: Any) -> None:
                 self.array = array

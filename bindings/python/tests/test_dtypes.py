@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters and gradients of every dtype train as numpy computes it: here with the roundings
-written by their definition."""
+"""Tests that parameters and gradients of every dtype train as numpy computes it, with roundings
+written from their definitions."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ SIZE = 3000
 
 
 def widened(bits: Any) -> Any:
-    """bfloat16 is the upper half of float32."""
+    """Return float32 values, whose upper halves are the bfloat16 values."""
     import numpy as np
 
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
 def rounded(values: Any, ties: str) -> Any:
-    """float32 to the nearest bfloat16. Between two neighbours the one with an even last bit, or the
-    one farther from zero."""
+    """Round float32 values to the nearest bfloat16. A tie goes to the value with an even last bit,
+    or to the value farther from zero."""
     import numpy as np
 
     bits = values.astype(np.float32).view(np.uint32)
@@ -50,7 +50,8 @@ def start() -> Any:
 
 
 def gradient(rank: int, step: int) -> Any:
-    """Whole numbers of 2^-9, some of which put masters half way between two parameters."""
+    """Return multiples of 2^-9. Some of them put master weights halfway between two parameter
+    values."""
     import numpy as np
 
     drawn = np.random.default_rng(100 * step + rank).integers(-200, 200, SIZE)
@@ -58,7 +59,7 @@ def gradient(rank: int, step: int) -> Any:
 
 
 def expected(ties: str, narrow: bool) -> Any:
-    """SGD with momentum on the mean over two ranks, by masters in float32."""
+    """Compute SGD with momentum on the mean over two ranks, with float32 master weights."""
     import numpy as np
 
     master, momentum = widened(start()), np.zeros(SIZE, np.float32)
@@ -113,7 +114,8 @@ class MasterTest(unittest.TestCase):
         for at, ties in enumerate(ROUNDINGS.values()):
             wanted = expected(ties, narrow=False).tolist()
             self.assertEqual((first[at][0], second[at][0]), (wanted, wanted))
-        # Masters are 4 bytes an element, remainders 2, and momentum is 4. The layout rounds up.
+        # An element has 4 bytes of master weight or 2 bytes of remainder, and 4 bytes of momentum.
+        # The layout rounds up.
         count = (SIZE + 15) // 16 * 16
         self.assertEqual([a[2] + b[2] for a, b in zip(first, second)], [8 * count, 6 * count])
 
@@ -129,7 +131,7 @@ class MasterTest(unittest.TestCase):
                         optimizer.register([Param("w", weight, dtype="bfloat16")])
                         if steps:
                             optimizer.load(folder + "/one")
-                        # Each update is less than half of a parameter's last place.
+                        # Each update is less than half a unit in the last place of the parameter.
                         for _ in range(3):
                             optimizer.step([np.full(9, 0x3F80, np.uint16)])
                         steps.append(weight.copy())
@@ -291,7 +293,7 @@ class MemoryTest(unittest.TestCase):
 
         for typestr, name, dtype in (
             ("<f2", "float16", "float16"),
-            ("<V2", "bfloat16", "bfloat16"),  # as ml_dtypes
+            ("<V2", "bfloat16", "bfloat16"),  # the form of ml_dtypes
             ("<V2", "void16", "<V2"),
             ("<u2", "uint16", "uint16"),
         ):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays and streams of GPUs, as far as Python looks at them: stand-ins that have the same ways to
-say what they are, no package and no GPU."""
+"""Tests how Python recognizes arrays and streams of GPUs. Stand-ins with the same interfaces
+replace the packages and the GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from libzero._values import stream
 
 
 class Array:
-    """As CuPy and Numba show theirs."""
+    """An array that shows its memory in the form of CuPy and Numba."""
 
     def __init__(self, shape: tuple[int, ...] = (2, 3), typestr: str = "<f4", **more: Any) -> None:
         self.__cuda_array_interface__ = {
@@ -30,7 +30,7 @@ class Array:
 
 
 def on_gpu(comm: Comm) -> Comm:
-    """What Python takes for a comm on a GPU; its memory is the host's."""
+    """Return a comm that Python takes for a comm on a GPU. Its memory is on the host."""
     comm._device = "cuda"
     return comm
 
@@ -87,7 +87,7 @@ class ArrayTest(unittest.TestCase):
             self.assertEqual((shown["shape"], shown["typestr"]), ((4, 2), "<u2"))
             self.assertEqual(shown["version"], 3)
             self.assertFalse(hasattr(memory.data["w"], "__array_interface__"))
-            # The host's after all: it can be read, and trained.
+            # The memory is on the host, so the test can read it and train with it.
             found = (c.c_uint16 * 8).from_address(shown["data"][0])
             found[:] = [0x3F80] * 8
             with Optimizer(comm, "sgd", lr=1.0) as optimizer:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C ends each call that waits for other ranks."""
+"""Tests that Ctrl-C ends each call that waits for other ranks."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ import libzero
 from libzero import Comm, CommError, InterruptedCallError, Optimizer, allocate
 from support import DEADLINES, HAS_NUMPY, new_name, run_processes
 
-SOON_S = 2  # of a deadline of 20: where nothing else runs it is less than 0.2
+SOON_S = 2  # the deadline is 20; without other load, the call takes less than 0.2
 
-# Each waits: the other rank never comes.
+# Each call waits, because the other rank never makes it.
 CALLS: dict[str, Callable[[Comm, Optimizer], object]] = {
     "arena": lambda comm, _optim: comm.arena((5,)),
     "all_reduce": lambda comm, _optim: comm.all_reduce(1.0),
@@ -50,7 +50,7 @@ def interrupt_soon(after_s: float, sent: list[float]) -> None:
 
 
 def time_to_end(call: Callable[[], object]) -> float:
-    """Seconds from Ctrl-C to the exception."""
+    """Return the seconds from Ctrl-C to the exception."""
     sent: list[float] = []
     interrupt_soon(0.15, sent)
     try:
@@ -62,12 +62,13 @@ def time_to_end(call: Callable[[], object]) -> float:
 
 
 def hear_signals() -> None:
-    """As at a terminal. Shells let what they start in the background ignore SIGINT."""
+    """Handle SIGINT as at a terminal. Shells let background processes ignore it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def be_interrupted(name: str, rank: int, out: Connection) -> None:
-    """Rank 0 is, in every call; rank 1 comes to none, and looks why afterwards."""
+    """Interrupt rank 0 in every call. Rank 1 makes none of the calls, and reads the failure
+    afterwards."""
     hear_signals()
     results: dict[str, Any] = {}
     for call, run in CALLS.items():
@@ -97,7 +98,7 @@ def be_interrupted(name: str, rank: int, out: Connection) -> None:
 
 
 def wait_for_a_step_that_ends_later(name: str, rank: int, out: Connection) -> None:
-    """Rank 1 makes one step of two, so that rank 0 waits for the end of its first."""
+    """Rank 1 takes only one of two steps, so that rank 0 waits for the end of its first step."""
     hear_signals()
     comm = Comm.local(name, rank, 2, **DEADLINES)
     optim = Optimizer(comm, "sgd", overlap_gather=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks whose inputs end at different times."""
+"""Tests ranks whose inputs end at different times."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def model(comm: Comm, weight: Any, uneven_inputs: str = "world") -> Optimizer:
 
 class JoinTest(unittest.TestCase):
     def test_ranks_join_when_their_inputs_end_and_all_have_the_same_parameters(self) -> None:
-        # Rank r has r batches, each with the gradient 3: two ranks, then one.
+        # Rank r has r batches with the gradient 3, so the first step has two ranks and the second
+        # has one.
         for uneven_inputs, expected in (("world", -3.0), ("active", -6.0)):
 
             def body(comm: Comm, uneven_inputs: str = uneven_inputs) -> list[float]:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Machines that lack something train as any other, with the same bits."""
+"""Tests that training on machines that lack a feature gives bitwise the same results as on any
+other machine."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import libzero
 
-# Ranks that are threads, without numpy, which may need more of a machine itself.
+# Ranks are threads and do not use numpy, because numpy may itself need more than the machine has.
 TRAIN = """
 import ctypes, os, sys, threading
 sys.modules["numpy"] = None
@@ -47,7 +48,8 @@ for thread in threads: thread.join()
 
 
 def trained(world: int, *prefix: str, **environment: str) -> str:
-    """What a Python behind `prefix` says, which saves into a folder of its own."""
+    """Return the output of a Python process that is started with `prefix` and saves into a separate
+    folder."""
     inside = {"LIBZERO_PATH": libzero.library_path(), "PYTHONPATH": os.pathsep.join(sys.path)}
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
@@ -59,13 +61,14 @@ def trained(world: int, *prefix: str, **environment: str) -> str:
             cwd=folder,
             env={**os.environ, **inside, **environment},
         )
-    if done.returncode != 0 or done.stderr:  # as what a thread raises
+    if done.returncode != 0 or done.stderr:  # a thread that raises an exception prints it
         raise AssertionError(done.stderr)
     return done.stdout
 
 
 def in_namespace(commands: str) -> list[str]:
-    """A command's prefix by which it runs behind `commands` where it alone sees what they mount."""
+    """Return a command prefix that runs `commands` first, in a mount namespace that only the
+    command sees."""
     return ["unshare", "--map-root-user", "--mount", "sh", "-ec", f'{commands}\nexec "$@"', "-"]
 
 
@@ -89,7 +92,7 @@ class MachineTest(unittest.TestCase):
     )
     def test_a_processor_without_vectors_trains_with_the_same_bits(self) -> None:
         old = ["qemu-x86_64", "-cpu", "Nehalem"]
-        # One rank: qemu lacks the robust futexes by which several hear of a death.
+        # Use one rank, because qemu lacks the robust futexes with which ranks detect a death.
         loops, values = trained(1, *old).splitlines()
         self.assertEqual(loops.partition(" of ")[0], "scalar")
         self.assertEqual(values, trained(1).splitlines()[1])

@@ -29,7 +29,8 @@ without_numpy = mock.patch.dict(sys.modules, {"numpy": None})
 
 class GradientsTest(unittest.TestCase):
     def test_gradients_of_a_call_are_read_where_they_are_now(self) -> None:
-        """As engines make new ones in each backward; the old ones are spoiled."""
+        """Engines allocate new gradients in each backward pass. The old gradients are overwritten
+        here."""
 
         def body(comm: Comm, reduction: str) -> list[float]:
             values = floats(*[0] * 3000)
@@ -65,7 +66,8 @@ class GradientsTest(unittest.TestCase):
 
 class ArenaSizeTest(unittest.TestCase):
     def test_owners_of_whole_tensors_need_no_more_room_on_one_host(self) -> None:
-        """60 MiB of model on 8 ranks: one tensor of 48 MiB, and small ones. Nothing is copied."""
+        """A model of 60 MiB on 8 ranks has one tensor of 48 MiB and small tensors. Nothing is
+        copied."""
         mib = 1 << 18
         shapes = {"embedding": (48 * mib,), **{f"layer{i}": (mib // 4 + i,) for i in range(48)}}
         model = 4 * sum(count for (count,) in shapes.values())

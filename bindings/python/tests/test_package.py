@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finding the library, its version, its log, and `python -m libzero`."""
+"""Tests finding the library, its version, its log, and `python -m libzero`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def run_python(*arguments: str, **environment: str) -> subprocess.CompletedProce
     )
 
 
-# Each is a rank of one comm, and one gets handles of the other, before it has any and later.
+# Each copy of the library is a rank of one comm. One copy gets handles of the other copy, before it
+# has any handles and later.
 TWO_COPIES = """
 import ctypes, os, sys, threading
 import libzero as first

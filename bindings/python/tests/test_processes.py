@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks as processes."""
+"""Tests ranks that are processes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients may be memory that nobody can write to; parameters may not, nor arrays of a library that
-promises that they never change, nor mappings of mappings."""
+"""Tests that gradients may be read-only memory. Parameters may not be read-only. Arrays of libraries that promise
+immutability and mappings of mappings are rejected."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ READ_ONLY = 1
 
 
 def protected(*values: float) -> memoryview:
-    """Floats of a page that cannot be written to: a write ends the process."""
+    """Return floats in a read-only page. Writing to it ends the process."""
     with tempfile.TemporaryFile() as file:
         file.write(struct.pack(f"{len(values)}f", *values))
         file.flush()
@@ -115,7 +115,7 @@ class GradientsTest(unittest.TestCase):
             memory = allocate(comm, {"w": 2})
             optimizer.register(memory.params)
             refused(memoryview(memory.grads["w"]).toreadonly())
-            if hasattr(memory.grads["w"], "flags"):  # numpy is here
+            if hasattr(memory.grads["w"], "flags"):  # numpy is installed
                 grads = memory.grads["w"][:]
                 grads.flags.writeable = False
                 refused(grads)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Owners move when they are told to, with their state."""
+"""Tests that owners change on request, together with their state."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support import floats, run_ranks
 
 
 def owned(optimizer: Optimizer) -> list[list[int]]:
-    """The parameters of each rank."""
+    """Return the parameters of each rank."""
     return [
         [range.param for range in optimizer.owned_ranges(rank)]
         for rank in range(optimizer.comm.world)

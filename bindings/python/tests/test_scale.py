@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loss scaling, clipping by value and gradients that are reduced already, through the binding."""
+"""Tests loss scaling, clipping by value, and gradients that have already been reduced, through the
+Python package."""
 
 from __future__ import annotations
 

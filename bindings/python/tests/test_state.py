@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""State goes to a plain torch optimizer and comes from one, on two ranks and on three; after that
-both train alike. And the calls by themselves."""
+"""Tests that state moves to a plain torch optimizer and back, on two and three ranks, and that both
+then train identically. Also tests each call separately."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def mean(name: str, step: int, world: int) -> Any:
 
 
 class Sharded:
-    """An optimizer of libzero's and its parameters."""
+    """An optimizer of libzero with its parameters."""
 
     def __init__(self, comm: Comm, kind: str, partition: str) -> None:
         self.comm = comm
@@ -175,7 +175,7 @@ class StateTest(unittest.TestCase):
                     got = optimizer.state_get(param, "momentum_buffer", first, count)
                     np.testing.assert_array_equal(got, flat)
                 with self.assertRaises(ArgumentError):
-                    optimizer.state_get("w", "momentum_buffer")  # the half of it is the other's
+                    optimizer.state_get("w", "momentum_buffer")  # the other rank owns half of it
                 with self.assertRaises(IndexError):
                     optimizer.state_get(-1, "momentum_buffer")
                 comm.barrier()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Words and settings: what type checkers are told of them, and what a misspelt one is told."""
+"""Tests the words and settings that type checkers know, and the errors for misspelt ones."""
 
 from __future__ import annotations
 

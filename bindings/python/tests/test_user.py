@@ -15,7 +15,8 @@ from support import floats
 
 
 class Board:
-    """Collectives between threads: each puts its bytes up, waits, and takes what it needs."""
+    """Collectives between threads. Each thread publishes its bytes, waits, and copies what it
+    needs."""
 
     def __init__(self, world: int) -> None:
         self.world = world
@@ -137,7 +138,7 @@ class UserCommTest(unittest.TestCase):
                 replace(collectives, all_to_all=None, split=None, reduce_scatter=own), rank
             )
 
-        # -1.5 in bfloat16, and what float32 could not add up so.
+        # -1.5 in bfloat16, and sums that float32 could not represent.
         wanted = [[0xBFC0] * 2001 + [-(1e-12 + 2e-12) * 0.5] * 2001 + [0] * 2001] * 2
         self.assertEqual(
             run_board(board, lambda rank: train(board.collectives(rank), rank)), wanted
@@ -184,7 +185,7 @@ class UserCommTest(unittest.TestCase):
             cause = caught.exception.__cause__
             assert isinstance(cause, CommError)
             self.assertEqual(cause.name, "ZERO_ERR_COMM")
-            # The comm is broken now: no function runs, so the library's own error comes.
+            # The comm is broken now, so no function runs and the library raises its own error.
             with self.assertRaises(CommError):
                 comm.barrier()
             failure = comm.failure()

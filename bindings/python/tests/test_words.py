@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of the library name calls and arguments as Python does."""
+"""Tests that messages of the library use the Python names of calls and arguments."""
 
 from __future__ import annotations
 

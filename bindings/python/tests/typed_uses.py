@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What mypy --strict lets pass, and what not: it also reports a right line that is ignored."""
+"""Code that mypy --strict must accept or reject. mypy also reports an ignore comment on a correct
+line."""
 
 from __future__ import annotations
 

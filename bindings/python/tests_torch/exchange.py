@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""State that goes from an unsharded optimizer to a sharded one and back."""
+"""Moves state from an unsharded optimizer to a sharded optimizer and back."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from support import everywhere, worst
 
 
 class Exchange(NamedTuple):
-    """`untouched`: the caller's dictionary by the load. `middle`, `end`: how far behind the sharded
-    steps, and behind those after them, from one that was never sharded. `same`: on all ranks.
-    `keys`: whether the sharded state has those of the class. `rates`: of the sharded one and the
-    last, which were made with others."""
+    """The result of there_and_back. `untouched` is true if the load did not change the caller's dictionary. `middle`
+    and `end` are the differences from a run that was never sharded, after the sharded steps and after the last steps.
+    `same` is true if all ranks have the same values. `keys` is true if the sharded state has the keys of the class.
+    `rates` are the rates of the sharded optimizer and of the last optimizer, which were created with other rates."""
 
     name: str
     untouched: bool
@@ -31,7 +31,8 @@ class Exchange(NamedTuple):
 def there_and_back(
     name: str, options: dict[str, Any], make: Callable[..., Any], state_of: Callable[[Any], Any]
 ) -> Exchange:
-    """Three steps unsharded, two sharded, two unsharded. `state_of`: its whole state, on each rank."""
+    """Take three unsharded steps, two sharded steps, and two unsharded steps. `state_of` returns the whole state on
+    each rank."""
     mine = parameters(1)
     others, again = copies(mine), copies(mine)
     plain = class_of(name)(others, **options)

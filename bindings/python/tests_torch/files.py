@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of `python -m libzero` export and import have in common: checkpoints that libzero saves."""
+"""Provides checkpoints of libzero for the tests of `python -m libzero` export and import."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from libzero.torch import _commands
 
 ZERO = os.environ.get("ZERO_TOOL", "zero")
 FORMATS = ("torch", "dcp")
-# A model without an optimizer, which begins.
+# The options that import a model without an optimizer, which then starts from the beginning.
 ALONE = ("import", "--rule", "adamw", "--from")
-# Settings with which a rule has all of its state.
+# Settings that make a rule use all of its state.
 SETTINGS: dict[str, dict[str, float]] = {
     "adamw": {"amsgrad": 1},
     "sgd": {"momentum": 0.9},
@@ -35,7 +35,7 @@ SETTINGS: dict[str, dict[str, float]] = {
 
 
 def save(directory: str, rule: str, **settings: float) -> None:
-    """A checkpoint of some steps with parameters of several types and groups, and a buffer."""
+    """Save a checkpoint after some steps. Its parameters have several dtypes and groups, and it has a buffer."""
     shapes = {
         "a.weight": (30, 7),
         "a.bias": (7,),
@@ -73,7 +73,7 @@ def save(directory: str, rule: str, **settings: float) -> None:
 
 
 def zip_again(path: str, compression: int = zipfile.ZIP_STORED, **records: bytes) -> None:
-    """Write a zip archive again as zip programs do, with `records` in place of those of that name."""
+    """Rewrite an archive as zip programs do. `records` replace the records of the same names."""
     with zipfile.ZipFile(path) as archive:
         held = {name: archive.read(name) for name in archive.namelist()}
     with zipfile.ZipFile(path, "w", compression) as archive:
@@ -82,7 +82,7 @@ def zip_again(path: str, compression: int = zipfile.ZIP_STORED, **records: bytes
 
 
 def break_header(path: str) -> None:
-    """Break what stands before the bytes of the last tensor of a zip archive, or of several."""
+    """Damage the local header of the last tensor in a zip archive."""
     whole = pathlib.Path(path).read_bytes()
     place = whole.rindex(b"PK\3\4", 0, whole.rindex(b"data/0", 0, whole.rindex(b"PK\1\2")))
     pathlib.Path(path).write_bytes(whole[:place] + b"Pk" + whole[place + 2 :])
@@ -102,7 +102,7 @@ class FilesTest(unittest.TestCase):
         return os.path.join(self.folder, name)
 
     def run_main(self, *arguments: str) -> tuple[int, str]:
-        """What it returns, and its own words on the error stream."""
+        """Return the exit status and libzero's own messages on standard error."""
         errors = io.StringIO()
         taken = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
         with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Has a framework train the small model and save it, as its own documentation says. Run by an interpreter that has them:
-frameworks.py FRAMEWORK FOLDER writes FOLDER/saved, FOLDER/order (names of the optimizer's parameters by group) and
-FOLDER/wanted: the weights then and after each of two more steps."""
+"""Lets a framework train the small model and save it, as the documentation of the framework shows. An interpreter
+that has the framework runs this program. frameworks.py FRAMEWORK FOLDER writes FOLDER/saved, FOLDER/order (the names
+of the optimizer's parameters by group) and FOLDER/wanted (the weights at that time and after each of two more
+steps)."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ class Rows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
 
 
 class Net(torch.nn.Module):
-    """As Hugging Face's Trainer wants one."""
+    """A model in the form that the Hugging Face Trainer expects."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -122,7 +123,7 @@ def of_peft(folder: str) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
 
 
 def of_safetensors(folder: str) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
-    """Tied weights."""
+    """Save a model with tied weights."""
     import safetensors.torch
 
     model: Any = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
@@ -133,7 +134,7 @@ def of_safetensors(folder: str) -> tuple[torch.nn.Module, torch.optim.Optimizer]
 
 
 def of_transformers(folder: str) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
-    """Tied weights, in several files."""
+    """Save a model with tied weights in several files."""
     import transformers
 
     torch.manual_seed(2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of imports of torch's files have in common."""
+"""Provides helpers for the tests that import files of torch."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class ImportTest(FilesTest):
         )
 
     def taken(self, given: Any, *options: str) -> str:
-        """What it tells beside its success."""
+        """Import a file, and return the messages that the successful import prints."""
         status, told = self.torch_import(given, *options)
         self.assertEqual(status, 0, told)
         return told
 
     def weights(self) -> dict[str, Any]:
-        """Return what torch reads of the model that came in, as lists."""
+        """Return the imported model as torch reads it, as lists."""
         self.done("export", "--to", "torch", "--replace", self.path("saved"), self.path("weights"))
         model = torch.load(self.path("weights"), weights_only=True)["model"]
         return {name: one.tolist() for name, one in model.items()}
@@ -45,7 +45,7 @@ class ImportTest(FilesTest):
     def goes_on(
         self, optimizer: torch.optim.Optimizer, groups: Any = None, rule: str = "adamw"
     ) -> None:
-        """What was imported takes the same next step as torch's."""
+        """Check that the imported optimizer takes the same next step as torch's optimizer."""
         mine = small_model()
         names = {id(param): name for name, param in mine.named_parameters()}
         given = groups(mine) if groups else [{"params": list(mine.parameters())}]

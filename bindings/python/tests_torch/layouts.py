@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model that torch trained, and the dictionaries in which programs save such a model and its optimizer."""
+"""Provides a model that torch trained, and the dictionaries in which programs save such a model and its optimizer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Document = dict[str, Any]
 
 
 def small_model() -> torch.nn.Sequential:
-    """Has tensors of equal shapes, so that a wrong order would not show by itself."""
+    """Return a model with tensors of equal shapes, so that shapes do not show a wrong order."""
     torch.manual_seed(7)
     return torch.nn.Sequential(
         torch.nn.Linear(4, 4), torch.nn.LayerNorm(4), torch.nn.Linear(4, 4), torch.nn.Linear(4, 3)
@@ -48,7 +48,7 @@ def trained(
 
 
 def decayed(model: torch.nn.Module) -> list[dict[str, Any]]:
-    """Groups as nanoGPT makes them."""
+    """Return groups like those of nanoGPT."""
     params = list(model.parameters())
     return [
         {"params": [param for param in params if param.dim() >= 2], "weight_decay": 0.1},
@@ -81,7 +81,7 @@ def write_safetensors(path: str, tensors: Mapping[str, torch.Tensor], **metadata
 
 
 def write_order(path: str, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
-    """As docs/tools.md says."""
+    """Write the order of parameters as docs/tools.md describes."""
     names = {param: name for name, param in model.named_parameters()}
     with open(path, "w", encoding="utf-8") as file:
         print(
@@ -139,7 +139,7 @@ def save_distributed(path: str, given: Document) -> None:
 
 
 def distributed(path: str, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
-    """As the tutorial of torch.distributed.checkpoint writes it."""
+    """Save as the tutorial of torch.distributed.checkpoint does."""
     weights, state = dcp_state.get_state_dict(model, optimizer)
     save_distributed(path, {"app": {"model": weights, "optim": state}})
     return []
@@ -162,7 +162,7 @@ def torchtitan(path: str, model: torch.nn.Module, optimizer: torch.optim.Optimiz
 
 
 def megatron(path: str, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
-    """Of fp32 parameters: those of 16 bits have masters beside."""
+    """Save fp32 parameters. Parameters of 16 bits would also have master weights."""
     weights: dict[str, Any] = {}
     for name, tensor in model.state_dict().items():
         module, _, last = name.rpartition(".")
@@ -203,7 +203,7 @@ def deepspeed(path: str, model: torch.nn.Module, optimizer: torch.optim.Optimize
     return []
 
 
-# By name: the format, the writer, and whether an optimizer has groups that decay and others.
+# The format, the writer, and whether the optimizer has groups with and without decay, by name.
 LAYOUTS: dict[str, tuple[str, Callable[..., list[str]], bool]] = {
     "lightning": ("torch", lightning, False),
     "trainer": ("torch", trainer, True),

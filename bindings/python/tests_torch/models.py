@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the cases train: small models, and gradients that all ranks agree on, as DDP leaves them."""
+"""Provides small models for the cases, and gradients that are equal on all ranks, as after DDP."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import nn
 
 SHAPES: tuple[tuple[int, ...], ...] = ((40, 50), (50,), (), (3000,), (7, 3, 2), (0,), (1,))
 
-# What the examples of the originals' documentation are tried with.
+# The classes in the examples of the originals' documentation.
 DOCUMENTED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("Adam", {"lr": 0.01}),
     ("AdamW", {"lr": 0.01}),
@@ -19,7 +19,7 @@ DOCUMENTED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("RMSprop", {"lr": 0.003}),
     ("ASGD", {"lr": 0.01}),
 )
-# Every class that libzero has a rule for, with options that are not the defaults.
+# Every class for which libzero has a rule, with options that differ from the defaults.
 CLASSES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("Adam", {"lr": 1e-2}),
     ("Adam", {"lr": 1e-2, "weight_decay": 0.1, "amsgrad": True, "betas": (0.8, 0.95)}),
@@ -53,7 +53,8 @@ def copies(params: Sequence[torch.Tensor]) -> list[nn.Parameter]:
 
 
 def give_gradients(step: int, *models: Sequence[torch.Tensor], without: Sequence[int] = ()) -> None:
-    """The same gradients to each, new tensors every time; None to those whose numbers are given."""
+    """Give the same gradients to each model, as new tensors in every call. Parameters whose numbers
+    are in `without` get None."""
     generator = torch.Generator().manual_seed(1000 + step)
     for number, params in enumerate(zip(*models)):
         grad = torch.randn(params[0].shape, generator=generator).to(params[0].dtype)

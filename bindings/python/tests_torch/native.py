@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training with libzero.torch.Optimizer beside one process that sees the batches of all ranks."""
+"""Compares training with libzero.torch.Optimizer to one process that receives the batches of all
+ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ ARENAS: tuple[Any, ...] = (False, True, "shared")
 
 
 def model(seed: int) -> nn.Module:
-    """Parameters and buffers by `seed`, some of a memory format of their own, one used twice."""
+    """Return a model whose parameters and buffers depend on `seed`. Some have another memory
+    format, and one layer is used twice."""
     torch.manual_seed(seed)
     made = nn.Sequential(
         nn.Unflatten(1, (1, 4, 5)),
@@ -32,7 +34,7 @@ def model(seed: int) -> nn.Module:
             if buffer.is_floating_point():
                 buffer.uniform_(0.5, 1.5)
     made[2].weight.data = made[2].weight.data.to(memory_format=torch.channels_last)
-    return made.eval()  # statistics of a batch are each rank's own
+    return made.eval()  # batch statistics would differ between ranks
 
 
 def batch(step: int, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -46,8 +48,8 @@ def loss_of(net: nn.Module, step: int, rank: int) -> torch.Tensor:
 
 
 class Pair:
-    """A model that starts differently on each rank, sharded; and rank 0's, trained by torch's
-    optimizer on the batches of all ranks."""
+    """A sharded model that starts differently on each rank, and rank 0's model, which torch's
+    optimizer trains on the batches of all ranks."""
 
     def __init__(
         self,
@@ -59,7 +61,7 @@ class Pair:
         **options: Any,
     ) -> None:
         chosen = {"lr": 0.01} if torch_options is None else torch_options
-        options.setdefault("overlap", True)  # also where no core is idle
+        options.setdefault("overlap", True)  # also if no core is idle
         self.rank, self.world = rank, world
         self.mine, self.other = model(rank), model(0)
         given = groups or (lambda net: net.named_parameters())
@@ -73,7 +75,8 @@ class Pair:
         self.plain.zero_grad(set_to_none)
 
     def backward(self, step: int, ranks: Optional[Iterable[int]] = None) -> None:
-        """`ranks`: who has a batch; all by default."""
+        """Run a backward pass. `ranks` are the ranks that have a batch, which are all ranks by
+        default."""
         having = range(self.world) if ranks is None else list(ranks)
         if self.rank in having:
             loss_of(self.mine, step, self.rank).backward()
@@ -96,7 +99,7 @@ class Pair:
 
 
 def refusal(call: Callable[[], Any]) -> str:
-    """What a call that must raise says."""
+    """Return the error of a call, which must raise an exception."""
     try:
         call()
     except Exception as error:

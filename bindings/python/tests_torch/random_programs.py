@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random training programs, which all ranks and one process without sharding can run."""
+"""Generates random training programs, which all ranks or one process without sharding can run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHAPES: tuple[tuple[int, ...], ...] = ((4, 3), (7,), (2, 2, 2), (1,), (5,), ())
 
 
 class Pieces(nn.Module):
-    """A loss of some of its parameters, or of none of them, different for every input."""
+    """A model whose loss uses some or none of its parameters, and differs for every input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Pieces(nn.Module):
 
 @dataclass
 class Micro:
-    """One micro-batch: which parameters each rank uses, and whether its backward reduces."""
+    """One micro-batch: the parameters that each rank uses, and whether the backward pass reduces gradients."""
 
     used: list[list[int]]
     value: float
@@ -43,13 +43,14 @@ class Micro:
 @dataclass
 class Step:
     frozen: list[int]
-    clear: str  # "none": set to None, "zero", or "keep"
+    clear: str  # "none" sets gradients to None, "zero" to zeros, and "keep" keeps them
     micro: list[Micro] = field(default_factory=list)
     clip: float = 0.0
 
 
 def program(seed: int, world: int, steps: int = 8) -> list[Step]:
-    """Only in the last micro-batch of a step may a rank use nothing: the others wait for it there."""
+    """Generate a program. A rank may use no parameter only in the last micro-batch of a step, because the other ranks
+    wait for it there."""
     draw = random.Random(seed)
     found = []
     for _ in range(steps):
@@ -82,7 +83,7 @@ def freeze(model: Pieces, step: Step) -> None:
 def unsharded(
     model: Pieces, optimizer: torch.optim.Optimizer, steps: list[Step], world: int
 ) -> list[float]:
-    """What the ranks together should do: each step by the mean of all that was added up."""
+    """Run the program as all ranks together should run it. Each step uses the mean of all accumulated gradients."""
     norms = []
     for step in steps:
         freeze(model, step)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks as processes that meet over gloo in a file, with many cases in the same ones. They are
-forked from a process that has imported torch, which takes longer than most cases."""
+"""Runs ranks as processes that meet over gloo in a file. The same processes run many cases. They are forked from a
+process that has imported torch, because the import takes longer than most cases."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ def _rank(cases: Sequence[Case], rank: int, world: int, store: str, sending: Con
         try:
             sending.send((True, case(rank, world)))
         except BaseException:
-            # The other ranks may wait for this one, so what comes later is not to be trusted.
+            # The other ranks may wait for this rank, so later results are not reliable.
             sending.send((False, traceback.format_exc()))
             return
     dist.destroy_process_group()
 
 
 def run_cases(world: int, cases: Sequence[Case]) -> dict[str, list[Any]]:
-    """By name of the case, what case(rank, world) returned on each rank: numbers, lists and strings.
-    Cases are functions of a module. The first that raises is an AssertionError for itself and all
-    behind it, as its value."""
+    """Return the results of case(rank, world) on each rank, by name of the case. Results are numbers, lists and
+    strings. Cases are functions of a module. If a case raises an exception, the result of this case and of all later
+    cases is an AssertionError."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", "torch._dynamo", "libzero.torch"])
     found: dict[str, list[Any]] = {case.__name__: [] for case in cases}
@@ -61,7 +61,7 @@ def run_cases(world: int, cases: Sequence[Case]) -> dict[str, list[Any]]:
             sending.close()
             started.append((process, receiving))
         problems = [""] * world
-        # Case by case: a rank whose result nobody takes keeps the others waiting.
+        # Receive results case by case, because a rank blocks until its result has been received.
         for case in cases:
             for rank, (_, receiving) in enumerate(started):
                 value: Any = None
@@ -87,7 +87,7 @@ def _received(receiving: Connection) -> tuple[bool, Any]:
 
 
 class OneRank(unittest.TestCase):
-    """Tests in this process, as the one rank of a group."""
+    """Tests that run in this process, as the only rank of a group."""
 
     folder: Any
 
@@ -104,7 +104,7 @@ class OneRank(unittest.TestCase):
 
 
 def results_of(found: dict[str, list[Any]], case: Case) -> list[Any]:
-    """What each rank returned; the first rank's failure as an exception."""
+    """Return the result of each rank, or raise the failure of the first rank."""
     for value in found[case.__name__]:
         if isinstance(value, AssertionError):
             raise value
@@ -112,7 +112,7 @@ def results_of(found: dict[str, list[Any]], case: Case) -> list[Any]:
 
 
 class InAllWorlds(unittest.TestCase):
-    """Cases that are run once, all of them in the same ranks, in worlds of these sizes."""
+    """Cases that the same processes run once, in worlds of these sizes."""
 
     worlds: Sequence[int]
     cases: Sequence[Case]
@@ -123,20 +123,20 @@ class InAllWorlds(unittest.TestCase):
         cls.found = {world: run_cases(world, cls.cases) for world in cls.worlds}
 
     def of(self, case: Case) -> Iterator[Any]:
-        """What each rank of each world found."""
+        """Yield the result of each rank of each world."""
         for _, _, found in self.of_ranks(case):
             yield found
 
     def of_ranks(self, case: Case) -> Iterator[tuple[int, int, Any]]:
-        """The same behind its world and rank."""
+        """Yield the world, the rank, and the result of each rank."""
         for world in self.worlds:
             for rank, found in enumerate(results_of(self.found[world], case)):
                 yield world, rank, found
 
 
 def assert_trained_alike(test: unittest.TestCase, found: Sequence[tuple[str, float, bool, bool]]) -> None:
-    """Of each optimizer by name: how far it is from the original's, in units of what is allowed,
-    whether all ranks have the same, and whether anything has moved."""
+    """Check the results of each optimizer: its name, its difference from the original in units of the tolerance,
+    whether all ranks have the same values, and whether any value has changed."""
     for name, difference, same, moved in found:
         test.assertLess(difference, 1, name)
         test.assertTrue(same, name)
@@ -144,12 +144,12 @@ def assert_trained_alike(test: unittest.TestCase, found: Sequence[tuple[str, flo
 
 
 def bits(tensors: Sequence[torch.Tensor]) -> list[Any]:
-    """Values to compare: equal where the bits are, but for signs of zeros and NaNs."""
+    """Return values that compare equal if their bits are equal, except for the signs of zeros and NaNs."""
     return [tensor.detach().double().flatten().tolist() for tensor in tensors]
 
 
 def everywhere(tensors: Sequence[torch.Tensor]) -> bool:
-    """Whether all ranks of the default group hold these bits."""
+    """Return whether these tensors are bitwise identical on all ranks of the default group."""
     mine = bits(tensors)
     gathered: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(gathered, mine)
@@ -157,8 +157,8 @@ def everywhere(tensors: Sequence[torch.Tensor]) -> bool:
 
 
 def worst(mine: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> float:
-    """How far apart, as a part of what torch's own tests of its optimizer allow, 1 being all of it:
-    1e-5 and 1.3e-6 of the value, in float32."""
+    """Return the largest difference, as a fraction of the tolerance of torch's own optimizer tests. The tolerance is
+    1e-5 plus 1.3e-6 of the value, in float32."""
     parts = [0.0]
     for one, other in zip(mine, others):
         if one.numel():

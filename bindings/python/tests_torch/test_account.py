@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an import or a load says of what its source has and what the result holds."""
+"""Tests what an import or a load reports about the contents of the source and of the result."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What cannot be done is refused with a sentence, and leaves the optimizer as it was. One rank."""
+"""Tests on one rank that invalid calls raise an error with a reason, and leave the optimizer
+unchanged."""
 
 from __future__ import annotations
 
@@ -121,7 +122,7 @@ class Steps(OneRank):
         self.plain = torch.optim.Adam(self.others, lr=0.1)
 
     def go_on(self) -> None:
-        """What was refused has changed nothing."""
+        """Check that the rejected calls have changed nothing."""
         for step in range(2):
             give_gradients(step, self.mine, self.others)
             self.zero.step()
@@ -131,7 +132,7 @@ class Steps(OneRank):
     def test_refuse_gradients_that_do_not_fit(self) -> None:
         give_gradients(0, self.mine)
         self.mine[0].grad = torch.eye(40, 50).to_sparse()
-        for kind in (RuntimeError, ValueError):  # torch's own, and what is wrong
+        for kind in (RuntimeError, ValueError):  # the class's exception, and libzero's
             with self.assertRaisesRegex(kind, "gradient of parameter 0 is sparse"):
                 self.zero.step()
         self.go_on()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that do not do the same: each is told on all of them, and what they had goes on."""
+"""Tests ranks that make different calls. All ranks raise an exception, and existing optimizers
+continue."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ CLASSES = (torch.optim.Adam, torch.optim.ASGD)
 
 
 def ranks_that_differ(rank: int, world: int) -> Any:
-    """Each is told on all ranks, and the next optimizer works."""
+    """Different parameters raise an exception on all ranks, and the next optimizer works."""
     found = []
     shape = [(4, 6), (6, 4)][rank % 2]
     for params, options in (
@@ -40,7 +41,7 @@ def ranks_that_differ(rank: int, world: int) -> Any:
 
 
 def late_groups_that_differ(rank: int, world: int) -> Any:
-    """None is added, and training goes on as without them."""
+    """Different groups are not added, and training continues as without them."""
     found = []
     shape = [(4, 6), (6, 4)][rank % 2]
     for chosen in CLASSES:
@@ -65,7 +66,8 @@ def late_groups_that_differ(rank: int, world: int) -> Any:
 
 
 def a_group_on_one_rank_alone(rank: int, world: int) -> Any:
-    """The others are in step(): no rank waits for a call that never comes."""
+    """One rank adds a group while the others are in step(). No rank waits for a call that is never
+    made."""
     found = []
     for chosen in CLASSES:
         mine = parameters(1)
@@ -84,7 +86,7 @@ def a_group_on_one_rank_alone(rank: int, world: int) -> Any:
 
 
 def a_scaler(rank: int, world: int) -> Any:
-    """The last rank's loss is not finite in the second round: DDP carries that to all."""
+    """The last rank's loss is not finite in the second round, and DDP passes this to all ranks."""
     found = []
     for sharded in (True, False):
         ddp = DistributedDataParallel(mlp())
@@ -109,7 +111,8 @@ def a_scaler(rank: int, world: int) -> Any:
 
 
 def refused_by_the_last_rank_alone(rank: int, world: int) -> Any:
-    """The others are told at once, and all go on together."""
+    """If the last rank raises an exception, the others raise one immediately, and all ranks then
+    continue together."""
     found = []
     last = rank == world - 1
     for chosen, view in itertools.product(CLASSES, (False, True)):
@@ -126,7 +129,7 @@ def refused_by_the_last_rank_alone(rank: int, world: int) -> Any:
             lambda: zero.add_param_group({"params": [late]}),
             lambda: zero.add_param_group({"params": [mine[0] if last else torch.eye(3)]}),
         ]
-        if chosen is torch.optim.Adam:  # torch's classes themselves look at no late group's rate
+        if chosen is torch.optim.Adam:  # torch's classes do not check the rate of a later group
             calls.append(lambda: zero.add_param_group({"params": [torch.eye(3)], "lr": rate}))
         told = []
         for call in calls:
@@ -144,11 +147,12 @@ def refused_by_the_last_rank_alone(rank: int, world: int) -> Any:
 
 
 class Odd(Exception):
-    """The program's own."""
+    """An exception of the program."""
 
 
 def a_closure_that_raises_on_the_last_rank(rank: int, world: int) -> Any:
-    """What each rank is told, for each optimizer; with rules of libzero's all go on together."""
+    """Return the exception of each rank for each optimizer. With libzero's rules, all ranks then
+    continue together."""
     found = []
     for make in (
         lambda params, chosen: ZeroRedundancyOptimizer(params, chosen, lr=0.1),
@@ -182,7 +186,8 @@ def a_closure_that_raises_on_the_last_rank(rank: int, world: int) -> Any:
 
 
 def a_closure_that_raises_within_join(rank: int, world: int) -> Any:
-    """Rank 0 has one batch more than the others, and raises there."""
+    """Rank 0 has one batch more than the other ranks, and its closure raises an exception in that
+    batch."""
     mine = parameters(1)
     zero = ZeroRedundancyOptimizer(mine, torch.optim.Adam, lr=0.1)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors of torch's that show themselves by DLPack alone, as those of libraries that libzero does not
+"""Tests torch tensors that expose their memory only through DLPack, like tensors of libraries that libzero does not
 know."""
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What programs do with torch's and fairscale's optimizers, or with plain torch ones, they do with
-libzero's in their place. Beside the unsharded optimizer."""
+"""Tests that libzero's classes support what programs do with the optimizers of torch and fairscale,
+or with plain torch optimizers. Results are compared with the unsharded optimizer."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def train(model: Any, *optimizers: Any, others: Any = None, steps: range = range
 
 
 def groups_of_the_program(rank: int, world: int) -> Any:
-    """The dictionaries themselves, in which a program may go on setting options."""
+    """The groups are the program's own dictionaries, in which it may continue to set options."""
     found = []
     for dropin in DROPINS:
         first, second = ({"params": [nn.Parameter(torch.ones(3))], "lr": 0.1} for _ in range(2))
@@ -54,7 +54,7 @@ def groups_of_the_program(rank: int, world: int) -> Any:
 
 
 def matrices_before_the_first_step(rank: int, world: int) -> Any:
-    """Of a class that takes nothing but matrices."""
+    """Use a class that accepts only matrices."""
     found = []
     for dropin in DROPINS:
         optimizer = dropin([nn.Parameter(torch.ones(4, 3))], torch.optim.Muon, lr=0.1)
@@ -64,8 +64,9 @@ def matrices_before_the_first_step(rank: int, world: int) -> Any:
 
 
 def begun_apart(rank: int, world: int) -> Any:
-    """Ranks begin with different parameters, one of which gets no gradient. OSS takes those of the
-    owner, here of each rank's own batch; under ZeroRedundancyOptimizer they are averaged by then."""
+    """Ranks begin with different parameters, one of which has no gradient. OSS takes the owner's
+    parameters, which have seen only that rank's batch. With ZeroRedundancyOptimizer, gradients are
+    averaged before the step."""
     found = []
     for mine, theirs in ((OSS, FairOSS), (ZeroRedundancyOptimizer, TorchZero)):
         for optim in (torch.optim.Adam, torch.optim.ASGD):
@@ -109,8 +110,8 @@ def begun_apart_in_modules(rank: int, world: int) -> Any:
 
 
 def clipped_between_unscale_and_step(rank: int, world: int) -> Any:
-    """As Lightning does for 16-mixed, after it has asked whether it may; and programs that look
-    whether step() was called, as accelerate does, see the skipped one."""
+    """Clip as Lightning does for 16-mixed after it has checked that clipping is allowed. Programs
+    such as accelerate detect a skipped step because step() was not called."""
     found = []
     for dropin in DROPINS:
         mine, other = nn.Parameter(torch.ones(5)), nn.Parameter(torch.ones(5))
@@ -160,7 +161,8 @@ def scaled_without_gradients_on_a_rank(rank: int, world: int) -> Any:
 
 
 def owned_state(rank: int, world: int) -> Any:
-    """Elements on all ranks together, and whether whole tensors have what is consolidated."""
+    """Return the number of elements on all ranks together, and whether whole tensors have the
+    consolidated state."""
     found = []
     for kind, optim, partial in (
         (ZeroRedundancyOptimizer, torch.optim.Adam, True),
@@ -193,7 +195,7 @@ def owned_state(rank: int, world: int) -> Any:
                 values.numel() for name, values in state.items() if name in ("exp_avg", "ax")
             )
             if optim is not torch.optim.ASGD:
-                state.clear()  # a copy
+                state.clear()  # it is a copy
         total = torch.tensor(elements)
         dist.all_reduce(total)
         train(model, optimizer, steps=range(3, 4))
@@ -203,7 +205,8 @@ def owned_state(rank: int, world: int) -> Any:
 
 
 def state_before_the_first_step(rank: int, world: int) -> Any:
-    """As plain torch's, on every rank, and it may be loaded at once, as accelerate does."""
+    """The initial state is the same as in plain torch on every rank, and can be loaded immediately,
+    as accelerate does."""
     found = []
     for kind in (*DROPINS, Optimizer):
         for optim in (torch.optim.Adam, torch.optim.Adagrad, torch.optim.ASGD):
@@ -235,7 +238,8 @@ def state_before_the_first_step(rank: int, world: int) -> Any:
 
 
 def state_by_torchs_checkpoints(rank: int, world: int) -> Any:
-    """From one optimizer by torch.distributed.checkpoint into another, which trains on."""
+    """Move state from one optimizer to another through torch.distributed.checkpoint, and continue
+    training."""
     found = []
     for kind in DROPINS:
         net, twin = mlp(), mlp()
@@ -243,7 +247,7 @@ def state_by_torchs_checkpoints(rank: int, world: int) -> Any:
         optimizer = kind(params, torch.optim.Adam, lr=0.1)
         plain = torch.optim.Adam(others, lr=0.1)
         train(params, optimizer, plain, others=others)
-        for one in (optimizer, plain):  # where gradients are, torch makes no step for its own ends
+        for one in (optimizer, plain):  # torch takes no step to create state if there are gradients
             one.zero_grad(set_to_none=True)
         optimizer.consolidate_state_dict(None if kind is ZeroRedundancyOptimizer else -1)
         options = StateDictOptions(full_state_dict=False)
@@ -263,7 +267,8 @@ def state_by_torchs_checkpoints(rank: int, world: int) -> Any:
 
 
 def sparse_gradients(rank: int, world: int) -> Any:
-    """Of an embedding, with rows that come twice, by every option where torch takes them."""
+    """Use the sparse gradients of an embedding, in which rows occur twice, with every option with
+    which torch accepts them."""
     found = []
     for kind in (*DROPINS, Optimizer):
         for optim, options in (
@@ -329,8 +334,8 @@ FROZEN = (
 
 
 def frozen_of_any_dtype(rank: int, world: int) -> Any:
-    """As quantized bases with adapters: they stay as they are, count in the state's numbers, and
-    ranks whose ones differ are told."""
+    """Frozen parameters, such as a quantized base with adapters, do not change. The numbers in the
+    state include them. Ranks whose frozen parameters differ raise an exception."""
     found = []
     for kind in DROPINS:
         for optim in (torch.optim.Adam, torch.optim.ASGD):
@@ -390,7 +395,7 @@ def sharded_module_over_frozen_bytes(rank: int, world: int) -> Any:
 
 
 def changed_between_steps(rank: int, world: int) -> Any:
-    """model.double() and channels-last in the middle of a training, with momentum."""
+    """Call model.double() and change to channels-last during training with momentum."""
     found = []
     for kind in DROPINS:
         for optim, options in (
@@ -461,7 +466,7 @@ def classes_by_partial(rank: int, world: int) -> Any:
 
 
 def schedules_by_defaults(rank: int, world: int) -> Any:
-    """OneCycleLR looks in `defaults` for momentum or betas."""
+    """OneCycleLR reads momentum or betas from `defaults`."""
     found = []
     for kind in (*DROPINS, Optimizer):
         for optim, name in ((torch.optim.Adam, "betas"), (torch.optim.ASGD, "alpha")):
@@ -488,8 +493,9 @@ def schedules_by_defaults(rank: int, world: int) -> Any:
 
 
 def adaptive_scale(rank: int, world: int) -> Any:
-    """fairscale's AdaScale around OSS, in a sharded module, with two backwards for a step. Of more
-    ranks it reads gradients that are on their owners alone, and fails with fairscale's as well."""
+    """Put AdaScale of fairscale around OSS in a sharded module, with two backward passes per step.
+    With several ranks, AdaScale reads gradients that only their owners have, and fails with
+    fairscale's classes as well."""
     found: list[Any] = []
     for kind, sharded in ((OSS, ShardedDataParallel), (FairOSS, FairSharded)):
         net = mlp()

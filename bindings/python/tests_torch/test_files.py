@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exports to files of torch, and imports of them: `python -m libzero` on checkpoints that libzero saves."""
+"""Tests exports to files of torch and imports of them, with `python -m libzero` and checkpoints that libzero
+saves."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from files import FORMATS, FilesTest, SETTINGS, save, zip_again
 
 
 class Model(torch.nn.Module):
-    """Has buffers, a layout of its own, and a tie."""
+    """A model with buffers, a tensor in another memory format, and tied weights."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +84,7 @@ class RoundTrip(FilesTest):
 
 
 class TorchReads(FilesTest):
-    """Models without names of libzero's: torch made them, and trained them."""
+    """Models that torch created and trained, without libzero's names."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -265,7 +266,7 @@ class TorchWrites(FilesTest):
             self.same(self.path("saved"), back)
 
     def test_what_is_left_out_moves_nothing_else(self) -> None:
-        """A frozen parameter of 16 bits has a master and no other state."""
+        """A frozen 16-bit parameter has a master weight and no other state."""
         model = torch.nn.Sequential(torch.nn.Linear(5, 3), torch.nn.Linear(3, 2))
         model.register_parameter("scale", torch.nn.Parameter(torch.tensor(0.5)))
         model.bfloat16()
@@ -331,7 +332,7 @@ class TorchWrites(FilesTest):
 
 
 class Cut:
-    """A tensor that torch.distributed.checkpoint is given in boxes."""
+    """A tensor that torch.distributed.checkpoint receives in boxes."""
 
     def __init__(self, whole: torch.Tensor, cuts: list[Any]) -> None:
         self.whole, self.cuts = whole, cuts

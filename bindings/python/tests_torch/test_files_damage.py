@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Damaged directories and files that imports refuse with a sentence, and files beside those that are
-imported."""
+"""Tests that imports reject damaged directories and files with a reason, and tests files next to the imported
+files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Directories(FilesTest):
             place.write_bytes(pickle.dumps(read))
 
         def in_halves(read: Any, *begins: int) -> None:
-            """Let two parts of the tensor be the same one, at these places."""
+            """Make the parts of the tensor at these places refer to the same data."""
             half = torch.Size([2])
             of = read.state_dict_metadata["model.w"]
             of.chunks = [dcp.metadata.ChunkStorageMetadata(torch.Size([begin]), half) for begin in begins]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What exports to files of torch and imports of them refuse, and what they leave then."""
+"""Tests what exports and imports of torch files reject, and what they leave on disk after that."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from libzero.torch._streams import RefusedError
 
 
 class Evil:
-    """Runs code where it is unpickled without care."""
+    """Runs code if it is unpickled without protection."""
 
     def __reduce__(self) -> Any:
         return os.mkdir, ("evil",)
@@ -319,7 +319,7 @@ class BadInput(FilesTest):
             self.assertEqual(os.listdir(self.folder), ["saved"])
 
 
-# Runs a command of libzero in which a write of a file ends with a signal, at each write in turn.
+# Runs a command of libzero, and sends it a signal during each write of a file in turn.
 WRITES = """
 import io, signal, sys
 from libzero.torch import _commands, _torch_files

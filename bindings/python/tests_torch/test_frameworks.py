@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that the frameworks write themselves come in, and training goes on from them as it would have there. By night: they are
-installed for that, in an environment of these tests' own."""
+"""Tests that files written by the frameworks are imported, and that training then continues as it would in the
+framework. These tests run only by night, and install the frameworks in a separate environment."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PACKAGES = ("lightning", "transformers", "accelerate", "peft", "safetensors")
 
 
 def environment() -> str:
-    """An interpreter that has them beside the torch of this one."""
+    """Return an interpreter that has the frameworks and the torch of this interpreter."""
     told = os.environ.get("ZERO_FRAMEWORKS_PYTHON")
     if told:
         return told
@@ -49,7 +49,7 @@ class Frameworks(FilesTest):
         cls.python = environment()
 
     def made(self, framework: str) -> list[list[str]]:
-        """The names of each group of its optimizer, whose files are there then."""
+        """Train with a framework, which writes the files. Return the names of each group of its optimizer."""
         script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "frameworks.py")
         done = subprocess.run(
             [self.python, script, framework, self.folder],
@@ -123,7 +123,7 @@ class Frameworks(FilesTest):
 
 
 def in_file(name: str) -> str:
-    """PEFT leaves the adapter's name out."""
+    """Return the name in the file, from which PEFT omits the name of the adapter."""
     return name.replace(".default.", ".")
 
 

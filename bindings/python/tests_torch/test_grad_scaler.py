@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ShardedGradScaler follows torch's rule on every rank alike, on the CPU."""
+"""Tests on the CPU that ShardedGradScaler follows torch's rule in the same way on every rank."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WORLDS = (1, 2, 3)
 
 
 def one_rank_overflows(rank: int, world: int) -> Any:
-    """The last rank alone has an infinity or a NaN in every other round: all skip, and the scale is
+    """Only the last rank has an infinity or a NaN in every other round. All ranks skip the step, and the scale is
     that of a run in one process."""
     mine, other = Pieces(), Pieces()
     optimizer = OSS(mine.parameters(), torch.optim.Adam, lr=0.1)
@@ -34,7 +34,7 @@ def one_rank_overflows(rank: int, world: int) -> Any:
         values = [bad if one == world - 1 else 1.0 + one for one in range(world)]
         used = [[1] if bad != 1.0 else [0, 1, 2, 3] for _ in values]
         if step % 8 == 7 and world > 1:
-            used[0] = []  # it waits with what it has until unscale_
+            used[0] = []  # this rank keeps its gradients until unscale_
         before = torch.cat([piece.detach().flatten().clone() for piece in mine.pieces])
         optimizer.zero_grad()
         plain.zero_grad()
@@ -60,7 +60,7 @@ def one_rank_overflows(rank: int, world: int) -> Any:
 
 
 def all_overflow_at_once(rank: int, world: int) -> Any:
-    """Two optimizers, on every rank: the scale falls once."""
+    """Two optimizers overflow on every rank, and the scale is reduced once."""
     scaler = ShardedGradScaler(init_scale=1024.0)
     params = [nn.Parameter(torch.ones(3)) for _ in range(2)]
     optimizers = [OSS([param], lr=1.0) for param in params]
@@ -73,7 +73,7 @@ def all_overflow_at_once(rank: int, world: int) -> Any:
 
 
 def a_rank_without_gradients(rank: int, world: int) -> Any:
-    """It takes part in what the others decide, for one good step and a bad one."""
+    """A rank without gradients takes part in the decisions of one good step and one bad step."""
     found = []
     scaler = ShardedGradScaler(init_scale=4.0)
     params = [nn.Parameter(torch.ones(2)) for _ in range(world)]
@@ -143,7 +143,7 @@ def disabled(rank: int, world: int) -> Any:
 
 
 def groups_of_their_own(rank: int, world: int) -> Any:
-    """A rank's infinity is no business of another group's."""
+    """An infinity in one group has no effect on another group."""
     group = [dist.new_group([one]) for one in range(world)][rank]
     scaler = ShardedGradScaler(init_scale=2.0, process_group=group)
     param = nn.Parameter(torch.ones(1))
@@ -156,8 +156,8 @@ def groups_of_their_own(rank: int, world: int) -> Any:
 
 
 def torchs_own_scaler(rank: int, world: int) -> Any:
-    """An overflow on all ranks is skipped by all; one of rank 0 alone is refused by all, and they go
-    on together from there."""
+    """If all ranks overflow, all skip the step. If only rank 0 overflows, all ranks raise an exception, and then
+    continue together."""
     found = []
     for chosen in (OSS, ZeroRedundancyOptimizer):
         for wanted in (torch.optim.SGD, torch.optim.ASGD):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graphs that hold values of parameters: they go on where these are as they were, and nowhere else."""
+"""Tests autograd graphs that refer to values of parameters. They continue if the values have not changed, and raise
+an exception otherwise."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ KINDS: tuple[tuple[Any, Any], ...] = (
 
 
 def refused(params: list[torch.Tensor], change: Callable[[], Any]) -> list[bool]:
-    """Which of the graphs, one of each of `params`, cannot go on behind `change`."""
+    """Return, for a graph of each of `params`, whether it raises an exception after `change`."""
     factors = [torch.ones_like(param, requires_grad=True) for param in params]
     graphs = [(param * factor).sum() for param, factor in zip(params, factors)]
     change()
@@ -41,8 +42,8 @@ def refused(params: list[torch.Tensor], change: Callable[[], Any]) -> list[bool]
 
 
 def steps(rank: int, world: int) -> Any:
-    """The first has a gradient on its owner, or everywhere where there are several; the second on the
-    first rank alone, and the last nowhere."""
+    """The first parameter has a gradient on its owner, or on all ranks if it has several owners. The second parameter
+    has a gradient only on the first rank, and the last has none."""
     found = []
     for make, chosen in KINDS:
         params: list[Any] = parameters(7, [(3000,)] * 4)
@@ -57,7 +58,8 @@ def steps(rank: int, world: int) -> Any:
 
 
 def masters_are_shared(rank: int, world: int) -> Any:
-    """What a program writes into one is rounded, and so are all others, frozen ones too."""
+    """Values that a program writes into one parameter are rounded. All other parameters, including frozen ones, are
+    also rounded."""
     params: list[Any] = parameters(7, [(30,)] * 3)
     params[2].requires_grad_(False)
     optimizer = OSS(params, lr=0.1, broadcast_fp16=True)
@@ -69,7 +71,7 @@ def masters_are_shared(rank: int, world: int) -> Any:
 
 
 def a_load(rank: int, world: int) -> Any:
-    """Which leaves values as they are."""
+    """A load does not change values."""
     found = []
     for make, chosen in KINDS:
         params: list[Any] = parameters(7, [(30,)] * 3)
@@ -108,7 +110,7 @@ class Graphs(InAllWorlds):
             for rule, told, moved in found:
                 self.assertEqual(told[0], True)
                 if rule is None and world > 1:
-                    # A class of the program's may write to what has no gradient.
+                    # A class of the program may write to parameters without gradients.
                     self.assertTrue(all(not changed or no for changed, no in zip(moved, told)))
                 else:
                     self.assertEqual(told, moved, rule)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which tensor a name of an imported file is: wrappers' prefixes, orders of registration, ties."""
+"""Tests how names in an imported file are matched to tensors, with prefixes of wrappers, orders of
+registration, and ties."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from layouts import document, step, trained
 
 
 class Scaled(torch.nn.Module):
-    """Has its bias before its weight."""
+    """A module that registers its bias before its weight."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()

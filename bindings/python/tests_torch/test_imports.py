@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An import takes all that a file has, or names what it would drop or make up."""
+"""Tests that an import takes all contents of a file, or names what it would drop or fill in."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ class States(ImportTest):
             self.assertEqual(steps, {exact})
         back = torch.load(self.path("torch"))
         state = back["optimizer"]["state"][0]
-        state["step"] = state["step"].float()  # as torch's own step makes it
+        state["step"] = state["step"].float()  # as torch's own step creates it
         self.taken(back)
         steps = {one["step"] for one in self.inspected(self.path("saved"))["parameters"]}
         self.assertEqual(steps, {exact})
@@ -336,7 +336,7 @@ class Orders(ImportTest):
 
 
 class Exported(ImportTest):
-    """What libzero wrote says more than torch's dictionaries."""
+    """Exports of libzero contain more information than torch's dictionaries."""
 
     def setUp(self) -> None:
         super().setUp()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What programs and torch itself do with an optimizer beside steps: hooks, scalers, options that
-choose an implementation, several optimizers. One rank, beside the unsharded optimizer."""
+"""Tests on one rank what programs and torch do with an optimizer apart from steps: hooks, scalers,
+options that choose an implementation, and several optimizers. Results are compared with the
+unsharded optimizer."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ class Options(Beside):
             self.assert_same()
         self.setUp()
         zero, _ = self.make(Adam, lr=0.1, capturable=True)
-        plain = Adam(self.others, lr=0.1)  # torch has it on a GPU alone
+        plain = Adam(self.others, lr=0.1)  # torch supports capturable only on a GPU
         self.train(zero, plain)
         self.assert_same()
 
@@ -136,7 +137,7 @@ class Parameters(Beside):
             zero.step()
             with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
                 graph.backward()
-            other.backward()  # it had no gradient, so that nothing has changed it
+            other.backward()  # it had no gradient, so nothing has changed it
 
     def test_turned_in_their_place_are_followed_and_other_shapes_refused(self) -> None:
         square = torch.nn.Parameter(torch.randn(4, 4))

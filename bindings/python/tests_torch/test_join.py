@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Join with ranks that have more and fewer batches: as one process with all of them."""
+"""Tests Join with ranks that have different numbers of batches, in comparison with one process that
+has all batches."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def train(
 def train_in(
     ddp: DistributedDataParallel, optimizer: Any, rank: int, batches: tuple[int, ...], closure: bool
 ) -> list[torch.nn.Parameter]:
-    """Two epochs, the second with one batch more on every rank and half the rate."""
+    """Train for two epochs. The second has one more batch on every rank and half the rate."""
     for epoch in range(2):
         with Join([ddp, optimizer]):
             for step in range(batches[rank] + epoch):
@@ -56,8 +57,8 @@ def train_in(
 
 
 def train_alone(make: Any, batches: tuple[int, ...]) -> list[torch.nn.Parameter]:
-    """The same by one process: in each round the gradients of the ranks that still have a batch,
-    divided by the number of all."""
+    """Train in one process. Each round uses the gradients of the ranks that still have a batch,
+    divided by the number of all ranks."""
     model = mlp()
     optimizer = make(model.parameters())
     for epoch in range(2):
@@ -91,7 +92,7 @@ def uneven_batches(rank: int, world: int) -> Any:
 
 
 def rates_of_their_own(rank: int, world: int) -> Any:
-    """A rank without inputs follows what those with some set."""
+    """A rank without inputs uses the options of the ranks that have inputs."""
     ddp = DistributedDataParallel(mlp())
     zero = ZeroRedundancyOptimizer(ddp.parameters(), torch.optim.SGD, lr=0.1)
     with Join([ddp, zero]):
@@ -136,7 +137,7 @@ def steps_in_the_hook(rank: int, world: int) -> Any:
 
 
 def turned_order(rank: int, world: int) -> Any:
-    """It is refused before any rank has sent anything, so that what comes next is sound."""
+    """The order is rejected before any rank has sent data, so that later calls work."""
     ddp = DistributedDataParallel(mlp())
     zero = ZeroRedundancyOptimizer(ddp.parameters(), torch.optim.SGD, lr=0.1)
     said = ""
@@ -145,7 +146,7 @@ def turned_order(rank: int, world: int) -> Any:
     except ValueError as error:
         said = str(error)
     rounds = 0
-    # Without inputs to join there is no order, and without a module any optimizer is first.
+    # If Join is disabled, the order does not matter. Without a module, any optimizer may be first.
     with Join([zero, ddp], enable=False):
         rounds += 1
     with Join([zero]):
@@ -158,7 +159,7 @@ def turned_order(rank: int, world: int) -> Any:
 
 
 class Strict(torch.optim.SGD):
-    """An optimizer of the program's, which refuses some gradients."""
+    """An optimizer of the program that rejects some gradients."""
 
     refusing = False
 
@@ -169,7 +170,8 @@ class Strict(torch.optim.SGD):
 
 
 def a_step_that_raises(rank: int, world: int) -> Any:
-    """Of the first rank, while the last alone has inputs. Then one that does not."""
+    """The first rank's step raises an exception while only the last rank has inputs. The next step
+    does not raise one."""
     mine = [torch.nn.Parameter(torch.zeros(4)) for _ in range(2 * world)]
     zero = ZeroRedundancyOptimizer(mine, Strict, lr=1.0)
     for number, param in enumerate(mine):
@@ -206,7 +208,8 @@ class JoinedRanks(InAllWorlds):
             self.assertIn("ArithmeticError: refused" if rank == 0 else "on rank 0", told)
             self.assertEqual(kept, [True, True])
             self.assertTrue(same)
-            # What other ranks own has moved in the first one as well, which is told.
+            # In the step that raised, other ranks have updated their parameters, and the error says
+            # so.
             for number, value in enumerate(values):
                 gradient = 10.0 * (world - 1) + number
                 self.assertIn(value, (-gradient, -2 * gradient))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each layout of docs/tools.md comes in, and training goes on from it as torch's does."""
+"""Tests that each layout in docs/tools.md is imported, and that training then continues as in
+torch."""
 
 from __future__ import annotations
 
@@ -130,7 +131,7 @@ class Refused(ImportTest):
         )
         self.taken({"module": model, "optimizer": None}, "--ignore", "optimizer", "--rule", "adamw")
         self.not_taken("it has no optimizer", model)
-        self.taken(model, "--rule", "adamw")  # as pytorch_model.bin, and DeepSpeed's zero_to_fp32
+        self.taken(model, "--rule", "adamw")  # like pytorch_model.bin and zero_to_fp32 of DeepSpeed
 
     def test_directories_with_two_of_a_kind_or_none(self) -> None:
         optimizer = trained(self.model)

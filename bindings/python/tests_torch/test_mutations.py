@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files with one thing changed: an import gives what torch's own load of that file gives, or is refused."""
+"""Changes one thing in a file. The import must then give the same result as torch's own load of that file, or be
+rejected."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ Weights = dict[str, torch.Tensor]
 
 
 class Case(NamedTuple):
-    """How a file was made. `named`: with the parameters' names, as a file of torch.save or else as torch.distributed
-    has them."""
+    """The way in which a file was made. With `named`, parameters have names. The form is a file of torch.save or a
+    directory of torch.distributed."""
 
     form: str
     optimizer_class: type[torch.optim.Optimizer]
@@ -72,7 +73,7 @@ def original(case: Case) -> Document:
 
 
 def containers(value: Any, path: str = "file") -> Iterator[tuple[str, Any]]:
-    """All dictionaries and lists."""
+    """Yield all dictionaries and lists, with their paths."""
     if isinstance(value, (dict, list)):
         yield path, value
         for key, one in value.items() if isinstance(value, dict) else enumerate(value):
@@ -80,7 +81,7 @@ def containers(value: Any, path: str = "file") -> Iterator[tuple[str, Any]]:
 
 
 def put_first(of: dict[Any, Any], items: list[tuple[Any, Any]]) -> None:
-    """In place, so that what torch keeps beside a module's tensors stays."""
+    """Reorder the dictionary in place, so that attributes that torch stores on a module's dictionary are kept."""
     of.clear()
     of.update(items)
 
@@ -163,7 +164,7 @@ CHANGES: list[tuple[Callable[[Any, random.Random], str], Callable[[Any], bool]]]
 
 
 def next_steps(model: torch.nn.Module, optimizer: Any) -> list[Weights]:
-    """The weights now and after each of two steps."""
+    """Return the weights now and after each of two steps."""
     seen = [copy.deepcopy(dict(model.state_dict()))]
     for number in (11, 12):
         step(model, optimizer, number)
@@ -172,7 +173,7 @@ def next_steps(model: torch.nn.Module, optimizer: Any) -> list[Weights]:
 
 
 def by_torch(case: Case, given: Document) -> Optional[list[Weights]]:
-    """None if torch refuses the file."""
+    """Return the weights with torch's load, or None if torch rejects the file."""
     given = copy.deepcopy(given)
     model = small_model()
     named = dict(model.named_parameters())
@@ -186,7 +187,7 @@ def by_torch(case: Case, given: Document) -> Optional[list[Weights]]:
         model.load_state_dict(given["model"])
         optimizer.load_state_dict(given["optimizer"])
         return next_steps(model, optimizer)
-    except Exception:  # torch's load raises whatever it meets
+    except Exception:  # torch's load may raise any exception
         return None
 
 
@@ -200,7 +201,7 @@ def alike(one: list[Weights], other: list[Weights]) -> bool:
 
 class Mutated(ImportTest):
     def by_libzero(self, case: Case, given: Document, *options: str) -> Optional[list[Weights]]:
-        """None if the import or the load is refused."""
+        """Return the weights with libzero's import, or None if the import or the load is rejected."""
         path = self.path("file")
         if case.form == "dcp":
             path = self.path("directory")
@@ -210,7 +211,8 @@ class Mutated(ImportTest):
         arguments = ("--replace", "--from", case.form, *options, path, self.path("saved"))
         status, told = self.run_main("import", *arguments)
         if status:
-            self.assertRegex(told, r"^(python -m libzero import: .*\n)?$")  # `zero` has told, else
+            # Otherwise, `zero` has printed the reason.
+            self.assertRegex(told, r"^(python -m libzero import: .*\n)?$")
             return None
         mine = small_model()
         names = {id(param): name for name, param in mine.named_parameters()}
@@ -249,7 +251,7 @@ class Mutated(ImportTest):
             if not alike(result, wanted):
                 wrong.append(told)
         self.assertEqual(wrong, [])
-        # Neither refuses all nor takes all.
+        # Some files are accepted and some are rejected.
         self.assertGreater(min(right, refused), TRIALS // 20, (right, refused))
 
     def test_what_is_not_changed_is_right(self) -> None:

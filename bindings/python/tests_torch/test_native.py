@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libzero.torch.Optimizer: gradients on their way to the owners, beside an unsharded run."""
+"""Tests how libzero.torch.Optimizer reduces gradients to their owners, in comparison with an
+unsharded run."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def every_class(rank: int, world: int) -> Any:
     for name, options in CLASSES:
         given = dict(options)
         if "eps" in inspect.signature(class_of(name)).parameters:
-            given["eps"] = 1e-4  # or the rounding of a tiny gradient would be divided by that
+            given["eps"] = 1e-4  # a smaller eps would amplify the rounding of tiny gradients
         pair = Pair(rank, world, class_of(name), torch_options=given, arenas=True)
         pair.train(range(5))
         found.append((name, worst(*pair.params)))
@@ -112,7 +113,7 @@ def backwards_that_do_not_count(rank: int, world: int) -> Any:
     for arenas in ARENAS:
         pair = Pair(rank, world, arenas=arenas)
         pair.train(range(2))
-        # Announced, or reduced, and then forgotten: on one rank alone as well.
+        # Gradients are announced or reduced and then discarded, also if only one rank does this.
         if rank == 0:
             loss_of(pair.mine, 50, rank).backward()
             pair.optimizer.zero_grad()
@@ -166,8 +167,8 @@ def gradients_after_a_clip(rank: int, world: int) -> Any:
 
 
 def missing_gradients(rank: int, world: int) -> Any:
-    """The last layer's bias is used by no rank in some steps, and by the last rank alone in others;
-    a rank without a batch takes part; conv weights are frozen and trained again."""
+    """In some steps, no rank uses the last layer's bias, and in others only the last rank uses it.
+    A rank without a batch takes part. Convolution weights are frozen and trained again."""
     found = []
     for arenas in ARENAS:
         pair = Pair(rank, world, arenas=arenas)
@@ -237,12 +238,12 @@ def what_arenas_leave(rank: int, world: int) -> Any:
         pair.optimizer.close()
     param = private.mine[7].bias
     with torch.no_grad():
-        param.add_(1)  # the arena lives as long as the tensors in it
+        param.add_(1)  # the arena lives as long as its tensors
     return kept, empty, seen
 
 
 def an_optimizer_that_goes(rank: int, world: int) -> Any:
-    """A model keeps neither hooks nor the optimizer."""
+    """A model keeps neither hooks nor the optimizer alive."""
     net = model(0)
     optimizer = Optimizer(net.named_parameters(), "sgd", lr=0.1)
     gone = weakref.ref(optimizer)
@@ -265,7 +266,7 @@ def when_to_overlap(rank: int, world: int) -> Any:
         with Optimizer([nn.Parameter(torch.ones(3))]) as optimizer:
             chosen.append(optimizer._native.gradients.overlap)
     torch.set_num_threads(1)
-    # Of ranks on two hosts those of this one count.
+    # If ranks are on two hosts, only the ranks on this host count.
     os.environ["LOCAL_WORLD_SIZE"] = "1"
     os.sched_getaffinity = lambda _: {0, 1}
     with Optimizer([nn.Parameter(torch.ones(3))]) as optimizer:
@@ -334,7 +335,7 @@ class Native(InAllWorlds):
             for arenas, difference, same, moved, copied in found:
                 self.assertLess(difference, 1, arenas)
                 self.assertTrue(same, arenas)
-                # Shared memory may still be read by others.
+                # Other ranks may still read shared memory.
                 self.assertEqual(moved, arenas is not True, arenas)
                 if arenas is True:
                     self.assertEqual(copied, 0, arenas)

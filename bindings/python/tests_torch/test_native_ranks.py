@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libzero.torch.Optimizer where ranks do not do the same, and where a program keeps what was before."""
+"""Tests libzero.torch.Optimizer with ranks that make different calls, and with programs that keep earlier values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ WORLDS = (1, 2, 3)
 
 
 def late_groups_that_are_refused(rank: int, world: int) -> Any:
-    """By one rank, or as ranks differ; then a good one is added, and all go on as torch does."""
+    """A group is rejected by one rank, or because ranks differ. Then a valid group is added, and training continues
+    as in torch."""
     found = []
     last = rank == world - 1
     for arenas in ARENAS:
@@ -87,7 +88,7 @@ def late_groups_between_backward_and_step(rank: int, world: int) -> Any:
 
 
 def refused_at_first(rank: int, world: int) -> Any:
-    """One rank's own error is told to the others at once, on a comm that all keep."""
+    """All ranks raise an exception immediately after one rank's own error, and keep a working comm."""
     shape = torch.ones(6, 4)
     param = nn.Parameter(shape[:, ::2] if rank == world - 1 else torch.ones(6, 2))
     pair = Pair(rank, world)
@@ -115,7 +116,8 @@ def closures_that_raise(rank: int, world: int) -> Any:
 
 
 def joined_ranks_follow(rank: int, world: int) -> Any:
-    """Rank 0 ends first, and its parameters are moved before it joins; the others' rate changes."""
+    """Rank 0 runs out of inputs first, and its parameters are moved before it joins. The rate of the other ranks
+    changes."""
     pair = Pair(rank, world, uneven_inputs="world")
     graph = pair.mine[7].weight.square().sum()
     for step in range(4):
@@ -145,7 +147,7 @@ def joined_ranks_follow(rank: int, world: int) -> Any:
 
 
 def graphs_made_before(rank: int, world: int) -> Any:
-    """Their backward would be that of other values."""
+    """The backward pass of these graphs would use changed values."""
     pair = Pair(rank, world)
     scale = pair.mine[5].running_var
     told = []

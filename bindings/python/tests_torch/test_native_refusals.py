@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libzero.torch.Optimizer: what it refuses, in which words, and that nothing has changed then."""
+"""Tests which calls libzero.torch.Optimizer rejects, the errors, and that nothing has changed after
+them."""
 
 from __future__ import annotations
 
@@ -116,7 +117,7 @@ class NativeRefusals(InAllWorlds):
         )
         for told, unmoved, values in self.of(refused):
             for said, begins in zip(told, wanted):
-                # A rank that only hears of another's failure has a name of its own for it.
+                # A rank that only receives another rank's failure raises PeerError.
                 self.assertRegex(said, rf"^({re.escape(begins)}|PeerError: [\w.]+: rank . in )")
             self.assertEqual(len(told), len(wanted))
             self.assertTrue(unmoved)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libzero.torch.Optimizer: checkpoints, state in torch's format, own rules."""
+"""Tests checkpoints, state in torch's format, and custom rules of libzero.torch.Optimizer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ WORLDS = (1, 2, 3)
 
 
 def folder(process: int) -> Path:
-    """Where checkpoints are of the ranks whose parent this is; they may be older than a test."""
+    """Return the folder for checkpoints of the ranks that this process started. Checkpoints may be
+    older than a test."""
     return Path(tempfile.gettempdir()) / f"libzero-native-{process}"
 
 
@@ -35,7 +36,7 @@ def two_groups(net: nn.Module) -> list[dict[str, Any]]:
 
 
 def train_alike(pair: Pair, steps: range) -> None:
-    """The same batch on every rank, so that all worlds train the same."""
+    """Use the same batch on every rank, so that all world sizes train identically."""
     for step in steps:
         pair.zero_grad()
         loss_of(pair.mine, step, 0).backward()
@@ -50,7 +51,8 @@ def save(rank: int, world: int) -> Any:
     pair.plain.param_groups[1]["lr"] = 0.03
     train_alike(pair, range(4, 5))
     path = f"{folder(os.getppid())}/by-{world}"
-    loss_of(pair.mine, 9, rank).backward()  # what is announced and not stepped is no part of it
+    # A checkpoint does not contain gradients that no step has used.
+    loss_of(pair.mine, 9, rank).backward()
     pair.optimizer.zero_grad()
     pair.optimizer.save(path)
     again = refusal(lambda: pair.optimizer.save(path))
@@ -59,7 +61,7 @@ def save(rank: int, world: int) -> Any:
 
 
 def extras(rank: int, world: int) -> Any:
-    """What a rank set is saved also after a state_dict came, and loads."""
+    """Values that a rank set are also saved after a load_state_dict, and can be loaded."""
     path = f"{folder(os.getppid())}/extras-of-{world}"
     pair = Pair(rank, world)
     optimizer = pair.optimizer
@@ -127,7 +129,7 @@ def load(rank: int, world: int) -> Any:
 
 
 def worst_of_last(pair: Pair, saved: int) -> float:
-    """Of two steps after the load, made again from it."""
+    """Return the difference after the two steps that follow the load, which are taken again."""
     for step in (5, 6):
         pair.optimizer.param_groups[0]["lr"] = 0.01
         pair.optimizer.zero_grad()
@@ -142,7 +144,7 @@ def state_in_torchs_format(rank: int, world: int) -> Any:
     plain_state = copy.deepcopy(pair.plain.state_dict())
     kept = pickle.dumps(plain_state)
     too_early = refusal(pair.optimizer.state_dict)
-    # From torch, in the middle of training, with announced gradients in between.
+    # Load torch's state during training, after gradients have been announced.
     loss_of(pair.mine, 9, rank).backward()
     pair.optimizer.load_state_dict(plain_state)
     untouched = pickle.dumps(plain_state) == kept
@@ -162,7 +164,8 @@ def masters(rank: int, world: int) -> Any:
 
 
 def after_a_load_of_masters(momentum: float) -> Any:
-    """bfloat16 parameters go on with what their masters had, in state dicts as well."""
+    """Training of bfloat16 parameters continues with the values of the master weights, also through
+    a state_dict."""
     shapes = ((30, 40), (40,))
 
     def made() -> tuple[list[nn.Parameter], Optimizer]:
@@ -217,7 +220,7 @@ def rules_of_libzeros_own(rank: int, world: int) -> Any:
 
 
 def groups_collectives(rank: int, world: int) -> Any:
-    """Ranks that cannot reach each other's memory: nothing is copied here either."""
+    """Ranks cannot access each other's memory. Nothing is copied in this case either."""
     _group._host = lambda: f"host {rank}"
     pair = Pair(rank, world, groups=two_groups, arenas=True)
     pair.train(range(4))
@@ -231,7 +234,7 @@ def equal_starts(rank: int, world: int) -> Any:
 
 
 def frozen_ones_travel_no_more(rank: int, world: int) -> Any:
-    """Bytes that a step moves, of 10 parameters that are trained and 1000 that are not: before and
+    """Return the bytes that a step moves with 10 trained and 1000 frozen parameters, before and
     after a load."""
     params = [nn.Parameter(torch.ones(1000), requires_grad=False), nn.Parameter(torch.ones(10))]
     optimizer = Optimizer(params, "sgd", lr=0.5, arenas=True)
@@ -251,8 +254,8 @@ def frozen_ones_travel_no_more(rank: int, world: int) -> Any:
 
 
 def schedules(rank: int, world: int) -> Any:
-    """Rates of the next step, which a schedule has set behind the last one, are part of what is
-    saved: two steps, a save, and one more by another optimizer."""
+    """The saved options include the rate that a scheduler has set for the next step. The test takes
+    two steps, saves, and takes one more step with another optimizer."""
     found = []
     path = f"{folder(os.getppid())}/schedule-{world}"
     for arenas in ARENAS:
@@ -347,7 +350,8 @@ class NativeState(unittest.TestCase):
         for with_momentum, alone in self.of(masters):
             for same, moved, _ in (with_momentum, alone):
                 self.assertTrue(same)
-                # 6 steps of 1e-3 or more each, all of which bfloat16 alone would have rounded away.
+                # The 6 steps are 1e-3 or larger. Without master weights, bfloat16 would have
+                # rounded all of them away.
                 self.assertGreater(moved, 0.005)
             self.assertEqual(with_momentum[2], ["master", "momentum_buffer"])
             self.assertEqual(alone[2], ["master"])

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libzero.torch.Optimizer: clipping, loss scales, uneven inputs, closures, beside one process."""
+"""Tests clipping, loss scales, uneven inputs and closures of libzero.torch.Optimizer, in comparison
+with one process."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ def overflows_and_the_loss_scale(rank: int, world: int) -> Any:
     for step in range(4):
         pair.zero_grad()
         loss = pair.optimizer.scale(loss_of(pair.mine, step, rank))
-        # An infinity on the last rank alone.
+        # Only the last rank has an infinity.
         (loss * float("inf") if step == 1 and rank == world - 1 else loss).backward()
         pair.optimizer.step()
         skipped.append(pair.optimizer.result().skipped)
@@ -67,7 +68,7 @@ def overflows_that_are_errors(rank: int, world: int) -> Any:
     pair = Pair(rank, world, nonfinite="error", arenas=True)
     (loss_of(pair.mine, 0, rank) * float("inf")).backward()
     told = refusal(pair.optimizer.step)
-    # What the step that failed has left is no gradient to add to.
+    # Later gradients are not added to what the failed step has left.
     loss_of(pair.mine, 1, rank).backward()
     pair.optimizer.step()
     for r in range(world):

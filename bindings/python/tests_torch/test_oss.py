@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OSS trains as fairscale's, and as one optimizer where that does not."""
+"""Tests that OSS trains like fairscale's OSS, or like one optimizer where fairscale's is wrong."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WORLDS = (1, 2, 3)
 
 
 def example(rank: int, oss: Any, name: str, options: dict[str, Any]) -> list[Any]:
-    """fairscale's documented example with DDP, and its clipping; only the class is an argument."""
+    """Run fairscale's documented example with DDP and clipping. Only the class is an argument."""
     model = DistributedDataParallel(mlp())
     loss_fn = nn.MSELoss()
     optimizer = oss(params=model.parameters(), optim=class_of(name), **options)
@@ -54,7 +54,8 @@ def documented_example(rank: int, world: int) -> Any:
 
 
 def owners(rank: int, world: int) -> Any:
-    """As fairscale's, also of a group that comes later; and what is there never moves."""
+    """Owners are the same as fairscale's, also for a group that is added later. Owners of existing
+    parameters never change."""
     params = [nn.Parameter(torch.zeros(size, 1)) for size in (9, 7, 5, 3) * world]
     held = params[:-3]
     late = params[-3:]
@@ -81,7 +82,8 @@ def owners(rank: int, world: int) -> Any:
 
 
 def shared_in_halves(rank: int, world: int) -> Any:
-    """broadcast_fp16: small updates add up, other dtypes stay, and ranks hold the same."""
+    """With broadcast_fp16, small updates accumulate, other dtypes are not rounded, and all ranks
+    hold the same values."""
     ones = nn.Parameter(torch.ones(5))
     double = nn.Parameter(torch.ones(2, dtype=torch.float64))
     brain = nn.Parameter(torch.ones(2, dtype=torch.bfloat16))
@@ -105,12 +107,12 @@ def shared_in_halves(rank: int, world: int) -> Any:
 
 
 def programs_write_into_masters(rank: int, world: int) -> Any:
-    """With masters, what a program writes is where the next step begins, and a run that is set back
-    by model and optimizer, in either order, runs as it did."""
+    """If parameters have master weights, the next step begins with the values that a program has
+    written. A run whose model and optimizer are reset, in either order, repeats its results."""
     params = parameters(1)
     optimizer = OSS(params, lr=1.0, broadcast_fp16=True)
     for param in params:
-        param.data.fill_(3.0)  # which no counter of torch's tells
+        param.data.fill_(3.0)  # no counter of torch registers this write
         param.grad = torch.ones_like(param)
     optimizer.step()
     written = all(bool((param == 2).all()) for param in params)
@@ -155,8 +157,8 @@ def programs_write_into_masters(rank: int, world: int) -> Any:
 
 
 def frozen_and_loaded(rank: int, world: int) -> Any:
-    """A gradient that a frozen parameter's owner alone has: it moves as unsharded, and a load
-    between is the same on all ranks."""
+    """Only the owner of a frozen parameter has a gradient for it. The parameter changes as in the
+    unsharded optimizer, and a load in between gives the same values on all ranks."""
     mine, others = parameters(1), parameters(1)
     optimizer = OSS(mine, torch.optim.SGD, lr=0.1, momentum=0.9)
     plain = torch.optim.SGD(others, lr=0.1, momentum=0.9)
@@ -178,7 +180,8 @@ def frozen_and_loaded(rank: int, world: int) -> Any:
 
 
 def gradients_elsewhere(rank: int, world: int) -> Any:
-    """A parameter whose owner has no gradient is left alone, whatever other ranks have."""
+    """If the owner of a parameter has no gradient, the parameter does not change, even if other
+    ranks have gradients."""
     found = []
     for chosen in (torch.optim.SGD, torch.optim.ASGD):
         params = [nn.Parameter(torch.ones(2)) for _ in range(world)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Norms and clipping of OSS, where fairscale's go wrong, too."""
+"""Tests norms and clipping of OSS, including cases in which fairscale's OSS is wrong."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ WORLDS = (1, 2, 3)
 
 
 def clipping(rank: int, world: int) -> Any:
-    """Gradients {3, 4}, {12} and none, on the ranks that own them: the published numbers."""
+    """The gradients are {3, 4}, {12} and none, on the ranks that own them. The norms are the
+    published numbers."""
     found = []
     for kind in (1.0, 2, math.inf, 3):
         values = (torch.tensor([3.0, 4.0]), torch.tensor([12.0]), None)
@@ -39,7 +40,8 @@ def clipping(rank: int, world: int) -> Any:
 
 
 def clipping_goes_wrong_nowhere(rank: int, world: int) -> Any:
-    """What breaks fairscale's: late gradients, float16, NaNs anywhere, nothing at all."""
+    """These cases break fairscale's clipping: gradients that arrive late, float16, NaNs on any
+    rank, and no gradients at all."""
     params = [nn.Parameter(torch.zeros(4)) for _ in range(4)]
     optimizer = OSS(params, lr=0.1)
     found: dict[str, Any] = {"nothing": optimizer.clip_grad_norm(1.0).item()}

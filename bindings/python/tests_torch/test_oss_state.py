@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""State of OSS: to torch's and fairscale's optimizers and back, and where and when it is."""
+"""Tests that the state of OSS moves to optimizers of torch and fairscale and back, and on which
+ranks and when it is available."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def state_with_torch(rank: int, world: int) -> Any:
 
 
 def hand_over(source: Any, values: Any, target: Any, params: Any) -> None:
-    """State and parameters of one side's optimizer to the other's."""
+    """Copy the state and parameters of one side's optimizer to the other side's."""
     with torch.no_grad():
         for param, value in zip(params, values):
             param.copy_(value)
@@ -65,7 +66,8 @@ def state_of_fairscale(rank: int, world: int) -> Any:
 
 
 def where_the_state_is(rank: int, world: int) -> Any:
-    """On the rank that was asked, and of now; RuntimeError and ValueError elsewhere."""
+    """The state is current and on the rank that asked for it. Other ranks raise RuntimeError or
+    ValueError."""
     params = parameters(1)
     optimizer = OSS(params, torch.optim.Adam)
 
@@ -95,7 +97,7 @@ def where_the_state_is(rank: int, world: int) -> Any:
 
 
 def sub_groups(rank: int, world: int) -> Any:
-    """The recipient is a rank of the group, and the norm is the group's."""
+    """The recipient is a rank of the group, and the norm covers the group."""
     ranks = [0, 2] if world == 3 else [world - 1]
     group = dist.new_group(ranks)
     if rank not in ranks:
@@ -115,8 +117,9 @@ def sub_groups(rank: int, world: int) -> Any:
 
 
 def masters_that_go_round(rank: int, world: int) -> Any:
-    """Of every class: whether a run that is loaded into another one goes on with the same bits, and
-    whether the class itself takes the state. One parameter has no gradient before, one is frozen."""
+    """Return for every class whether another optimizer that loads the state continues with bitwise
+    identical results. The class itself must also accept the state. One parameter has had no
+    gradient, and one is frozen."""
     found = []
     for name, options in CLASSES:
         mine = parameters(1)
@@ -126,7 +129,7 @@ def masters_that_go_round(rank: int, world: int) -> Any:
             give_gradients(step, mine, without=[1, 3])
             optimizer.step()
             with torch.no_grad():
-                mine[0].mul_(1.0001)  # so that all are shared
+                mine[0].mul_(1.0001)  # all parameters are then copied to the other ranks
         state = optimizer.state_dict(all_ranks=True)
         with_master = sorted(n for n, entry in state["state"].items() if "master" in entry)
         again, unsharded = copies(mine), copies(mine)

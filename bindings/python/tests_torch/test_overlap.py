@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps inside of DDP's hook, from the first backward on."""
+"""Tests steps in DDP's communication hook, beginning with the first backward pass."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ CLASSES: tuple[tuple[Any, dict[str, Any]], ...] = (
 def train(
     rank: int, make: Any, options: dict[str, Any], view: bool, reduce: Any
 ) -> tuple[list[torch.nn.Parameter], Any, float]:
-    """Small buckets, so that there are several; the rate changes half way. What is returned last is
-    how far the first backward moved the parameters."""
+    """Train with several small buckets and a rate that changes halfway. The last result is the
+    change of the parameters in the first backward pass."""
     ddp = DistributedDataParallel(
         mlp(), bucket_cap_mb=0.001, gradient_as_bucket_view=view, static_graph=view
     )

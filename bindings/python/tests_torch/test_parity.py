@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ZeroRedundancyOptimizer trains as torch's own and as the optimizer that it shards."""
+"""Tests that ZeroRedundancyOptimizer trains like torch's class and like the optimizer that it
+shards."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ WORLDS = (1, 2, 3)
 
 
 def example(rank: int, zero: Any, name: str, options: dict[str, Any], view: bool) -> list[Any]:
-    """torch's documented example; only the class of the optimizer is an argument."""
+    """Run torch's documented example. Only the class of the optimizer is an argument."""
     ddp = DistributedDataParallel(mlp())
     loss_fn = torch.nn.MSELoss()
     optimizer = zero(
@@ -65,7 +66,7 @@ def every_class(rank: int, world: int) -> list[Any]:
 
 
 class Own(torch.optim.Adam):
-    """A class of the program's, with an argument of its step and an option that the step writes."""
+    """A class of the program. Its step has an additional argument, and writes an option."""
 
     def step(self, closure: Any = None, scale: float = 1.0) -> Any:
         for group in self.param_groups:
@@ -118,7 +119,7 @@ def complex_parameters(rank: int, world: int) -> list[Any]:
 
 
 def dtypes_and_formats(rank: int, world: int) -> list[Any]:
-    """Mixed dtypes, channels-last and a transposed matrix; the integers are frozen."""
+    """Use mixed dtypes, channels-last and a transposed matrix. Integer parameters are frozen."""
     torch.manual_seed(5)
     mine = [
         torch.nn.Parameter(torch.randn(4, 3, 5, 5).to(memory_format=torch.channels_last)),
@@ -138,7 +139,7 @@ def dtypes_and_formats(rank: int, world: int) -> list[Any]:
         generator = torch.Generator().manual_seed(step)
         for one, other in zip(mine, others):
             if one.requires_grad:
-                # Contiguous, so not in the parameter's own format.
+                # The gradient is contiguous, and not in the memory format of the parameter.
                 one.grad = torch.randn(one.shape, generator=generator).to(one.dtype)
                 other.grad = one.grad.clone()
         zero.step()
@@ -158,7 +159,7 @@ def dtypes_and_formats(rank: int, world: int) -> list[Any]:
 
 
 def the_groups_collectives(rank: int, world: int) -> list[Any]:
-    """Ranks of which each believes that it is on a host of its own."""
+    """Make each rank believe that it is on a separate host."""
     from libzero.torch import _group
 
     mine = parameters(1)
@@ -178,7 +179,7 @@ def the_groups_collectives(rank: int, world: int) -> list[Any]:
 
 
 def a_group_of_some_ranks(rank: int, world: int) -> list[Any]:
-    """Group {0, 2} of three ranks: its ranks 0 and 1."""
+    """Use the group {0, 2} of three ranks, whose ranks are 0 and 1."""
     group = dist.new_group([0, 2])
     if rank == 1:
         return []
@@ -255,7 +256,7 @@ class Parity(unittest.TestCase):
     def test_dtypes_may_be_mixed_and_memory_formats_stay(self) -> None:
         for difference, sixteen, kept, same_everywhere, state in self.of(dtypes_and_formats):
             self.assertLess(difference, 1)
-            self.assertLess(sixteen, 0.02)  # two steps of bfloat16 near 1
+            self.assertLess(sixteen, 0.02)  # two steps of bfloat16 for values near 1
             self.assertTrue(kept)
             self.assertTrue(same_everywhere)
             self.assertTrue(state)

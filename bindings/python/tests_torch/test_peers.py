@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch's and fairscale's own tests of their sharded optimizers look at, as far as it needs no GPU
-and is not in another file here: docs/comparison.md says which test of theirs is which of these.
+"""Tests what torch's and fairscale's own tests of their sharded optimizers test, if it needs no GPU and is not in
+another file here. docs/comparison.md lists which of their tests corresponds to which test here.
 
-ZERO_TEST_NIGHTLY: every combination of the grids; else one in sixteen."""
+With ZERO_TEST_NIGHTLY, every combination of options is tested, and otherwise one of sixteen."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ NIGHTLY = bool(os.environ.get("ZERO_TEST_NIGHTLY"))
 
 
 def chosen(combinations: list[Any]) -> list[Any]:
-    """All at night; else a few, the same on every rank, with each value of each option."""
+    """Return all combinations by night. Otherwise return a few, which are the same on every rank and contain each
+    value of each option."""
     if NIGHTLY:
         return combinations
     return random.Random(5).sample(combinations, max(8, len(combinations) // 16))
@@ -39,15 +40,15 @@ def chosen(combinations: list[Any]) -> list[Any]:
 
 
 class PausingSGD(torch.optim.SGD):
-    """Any class that libzero does not know."""
+    """A class that libzero does not know."""
 
     def step(self, closure: Any = None) -> Any:
         return super().step(closure)
 
 
 class Embedded(nn.Module):
-    """Rows of a table, which may be frozen, two blocks of which the second may run twice, and a
-    buffer that starts differently on each rank and is written in each forward."""
+    """A model with a table whose rows may be frozen, two blocks of which the second may run twice, and a buffer that
+    starts differently on each rank and is written in each forward pass."""
 
     def __init__(self, rank: int, twice: bool) -> None:
         super().__init__()
@@ -75,8 +76,8 @@ GRID = [
         *[(False, True)] * 6,
         (torch.optim.SGD, PausingSGD),
     )
-    # DistributedDataParallel knows at its construction what is trained, and its scaler is not
-    # another model's where gradients are rounded on the way.
+    # DistributedDataParallel determines what is trained when it is constructed. Its scaler does not match another
+    # model's if gradients are rounded for the transfer.
     if not (one[2] and (one[4] or one[1] > 1)) and not (one[3] and one[5])
 ]
 
@@ -137,7 +138,8 @@ def one_of_grid(rank: int, world: int, **chosen: Any) -> Any:
         apart = worst(list(mine.parameters()), list(other.parameters()))
         differences.append(apart / 1000 if chosen["half"] else apart)
         if step == 1 and chosen["change"]:
-            # Both go on with it; DistributedDataParallel is made anew, as it cannot.
+            # Training continues with the change. A new DistributedDataParallel is created, because it cannot follow
+            # the change.
             for net in (mine, other):
                 net.table.weight.requires_grad_(True)
             ddp = DistributedDataParallel(other, find_unused_parameters=True)
@@ -149,7 +151,7 @@ def one_of_grid(rank: int, world: int, **chosen: Any) -> Any:
 
 
 def inputs_of_any_shape(rank: int, world: int) -> Any:
-    """A forward gets what its wrapper is called with: lists, dictionaries, keywords."""
+    """The forward pass gets the arguments of its wrapper: lists, dictionaries and keywords."""
 
     class Takes(nn.Module):
         def __init__(self) -> None:
@@ -173,7 +175,7 @@ def inputs_of_any_shape(rank: int, world: int) -> Any:
 
 
 def dtypes_mixed_in_a_module(rank: int, world: int) -> Any:
-    """Halves, singles and doubles in one sharded module, each reduced and updated as its own."""
+    """A sharded module has float16, float32 and float64 parameters. Each is reduced and updated in its own dtype."""
     dtypes = (torch.float16, torch.float32, torch.float64)
     model = nn.ParameterList([nn.Parameter(torch.ones(4, dtype=one)) for one in dtypes])
     optimizer = OSS(model.parameters(), torch.optim.SGD, lr=0.5)
@@ -198,11 +200,11 @@ LOCAL = [
 
 
 def local_parity(rank: int, world: int) -> Any:
-    """Closures, losses, a parameter that is frozen and thawed, and states that change places."""
+    """Test closures, losses, a parameter that is frozen and trained again, and an exchange of states."""
     found = []
     for kind, maximize, view in LOCAL:
         torch.manual_seed(0)
-        # In doubles, as a gradient that is zero but for rounding moves Adam's parameters by its sign.
+        # Use float64, because a gradient that is zero except for rounding would move Adam's parameters by its sign.
         net = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 3), nn.Linear(3, 3)).double()
         twin = copy.deepcopy(net)
         zero = ZeroRedundancyOptimizer(
@@ -233,7 +235,7 @@ def local_parity(rank: int, world: int) -> Any:
             for one in (net, twin):
                 next(one.parameters()).requires_grad_(step < 4 or bool(step % 2))
         zero.consolidate_state_dict(None)
-        # torch's optimizers go on with the very tensors that they load.
+        # torch's optimizers continue to use the tensors that they load.
         of_zero, of_plain = zero.state_dict(), copy.deepcopy(plain.state_dict())
         plain.load_state_dict(copy.deepcopy(of_zero))
         zero.load_state_dict(of_plain)
@@ -250,8 +252,8 @@ def local_parity(rank: int, world: int) -> Any:
 
 
 def shares(rank: int, world: int) -> Any:
-    """Elements of this rank: of sizes that deal out evenly, with the last one as a late group, and
-    of fewer tensors than ranks; and where one large frozen tensor comes first."""
+    """Return the number of elements of this rank. Sizes can be split evenly, with the last parameter in a later
+    group, or there are fewer tensors than ranks, or a large frozen tensor is first."""
     found = []
     for kind in (OSS, ZeroRedundancyOptimizer):
         sizes = [9, 7, 5, 3] * world
@@ -284,7 +286,7 @@ def shares(rank: int, world: int) -> Any:
 
 
 class Adding(torch.optim.SGD):
-    """Its step takes nothing, and leaves a new option behind."""
+    """A class whose step has no arguments and adds an option."""
 
     def step(self) -> None:  # type: ignore[override]
         super().step()
@@ -318,8 +320,8 @@ def ladder() -> nn.Sequential:
 
 
 def adascale_under_ddp(rank: int, world: int) -> Any:
-    """Gains and weights of AdaScale around OSS, around fairscale's, around a plain optimizer, and of
-    AdaScale as the class that OSS shards; with one backward for a step and with two."""
+    """Return gains and weights of AdaScale around OSS, around fairscale's OSS, and around a plain optimizer, and of
+    AdaScale as the class that OSS shards. A step has one or two backward passes."""
     found = []
     for micro in (1, 2):
         rows = []
@@ -386,7 +388,7 @@ class Peers(InAllWorlds):
         for found in self.of(module_grid):
             self.assertGreaterEqual(len(found), 8)
             for words, difference, norms, same, seen in found:
-                # bfloat16 rounds each forward by 2**-8; sums are in another order.
+                # bfloat16 rounds each forward pass by 2**-8, and sums are computed in another order.
                 self.assertLess(difference, 300 if "amp True" in words else 2, words)
                 for norm in norms:
                     if norm:

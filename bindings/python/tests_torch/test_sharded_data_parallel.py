@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OSS with ShardedDataParallel trains as fairscale's, and as one process where that does not."""
+"""Tests that OSS with ShardedDataParallel trains like fairscale's classes, or like one process
+where fairscale's are wrong."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ PROGRAMS = 40
 def example(
     rank: int, oss: Any, parallel: Any, name: str, options: dict[str, Any], **more: Any
 ) -> list[Any]:
-    """fairscale's documented example; only the classes are arguments."""
+    """Run fairscale's documented example. Only the classes are arguments."""
     model = mlp()
     optimizer = oss(params=model.parameters(), optim=class_of(name), **options)
     model = parallel(model, optimizer, **more)
@@ -40,7 +41,7 @@ def example(
 
 
 def clear(model: Any, optimizer: OSS, how: str, turn: int) -> None:
-    """By whatever a program may call."""
+    """Clear gradients with any of the methods that a program may call."""
     if how == "keep":
         return
     ways = [model.zero_grad, model.module.zero_grad, optimizer.zero_grad]
@@ -102,7 +103,8 @@ def any_program(rank: int, world: int) -> Any:
 
 
 def an_exception_in_no_sync(rank: int, world: int) -> Any:
-    """All ranks leave it, or one of them; the next backward reduces when it ends."""
+    """All ranks or one rank leave no_sync through an exception. The next backward pass reduces
+    gradients at its end."""
     model = nn.Linear(3, 1)
     with torch.no_grad():
         model.weight.zero_()
@@ -126,7 +128,8 @@ def an_exception_in_no_sync(rank: int, world: int) -> Any:
 
 
 def a_backward_that_fails(rank: int, world: int) -> Any:
-    """Half of the gradients are there; what comes after is as without it."""
+    """The backward pass fails after half of the gradients exist. Later results are as without the
+    failure."""
     first, second = nn.Linear(3, 3), nn.Linear(3, 1)
     fail = [True]
 
@@ -157,7 +160,8 @@ def a_backward_that_fails(rank: int, world: int) -> Any:
 
 
 def checkpoints_and_tied_weights(rank: int, world: int) -> Any:
-    """A weight that is used inside of two backwards that run within another one, and outside."""
+    """A weight is used in two backward passes that run inside another backward pass, and outside of
+    them."""
     from torch.utils.checkpoint import checkpoint
 
     class Model(nn.Module):
@@ -193,7 +197,7 @@ def checkpoints_and_tied_weights(rank: int, world: int) -> Any:
 
 
 def sub_groups(rank: int, world: int) -> Any:
-    """Ranks that are not the first, in groups of their own: each trains by its own mean."""
+    """Ranks other than the first form separate groups. Each group trains with its own mean."""
     found = []
     for ranks in ([0, 2], [1, 2], [2]):
         group = dist.new_group(ranks) if max(ranks) < world else None
@@ -221,7 +225,7 @@ def sub_groups(rank: int, world: int) -> Any:
 
 
 def two_optimizers(rank: int, world: int) -> Any:
-    """One model in two, one of them with a group that is added on the way."""
+    """Two optimizers train one model. A group is added to one of them during training."""
     mine, other = Pieces(), Pieces()
     pieces, twins = list(mine.pieces), list(other.pieces)
     first = OSS(pieces[:2], torch.optim.Adam, lr=0.1)
@@ -246,7 +250,7 @@ def two_optimizers(rank: int, world: int) -> Any:
 
 
 def another_dtype(rank: int, world: int) -> Any:
-    """The model becomes float64 and float32 again, with its state."""
+    """The model and its state become float64 and then float32 again."""
     mine, other = mlp(), mlp()
     optimizer = OSS(mine.parameters(), torch.optim.Adam, lr=0.01)
     parallel = ShardedDataParallel(mine, optimizer)
@@ -254,7 +258,8 @@ def another_dtype(rank: int, world: int) -> Any:
     for step in range(6):
         if step in (2, 4):
             dtype = torch.float64 if step == 2 else torch.float32
-            # Moving to a device is the same to libzero; here there is one.
+            # libzero treats a move to another device in the same way, but this machine has only one
+            # device.
             returned = parallel.to("cpu", dtype)
             assert returned is parallel
             other.to(dtype)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ShardedDataParallel shows: gradients, buffers, attributes, and sentences of refusal."""
+"""Tests the visible behaviour of ShardedDataParallel: gradients, buffers, attributes, and
+errors."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ WORLDS = (1, 2, 3)
 
 
 def gradients_after_a_backward(rank: int, world: int) -> Any:
-    """The mean on the owner, nothing elsewhere."""
+    """The owner has the mean, and other ranks have no gradient."""
     model = Pieces()
     optimizer = OSS(model.parameters(), lr=0.1)
     parallel = ShardedDataParallel(model, optimizer)
@@ -42,7 +43,8 @@ def gradients_after_a_backward(rank: int, world: int) -> Any:
 
 
 def buffers(rank: int, world: int) -> Any:
-    """Copied when a model is wrapped and at each forward, in eval, too, but not within no_sync."""
+    """Buffers are copied when a model is wrapped and in each forward pass, also in eval mode, but
+    not within no_sync."""
 
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -136,7 +138,8 @@ def what_the_module_has(rank: int, world: int) -> Any:
 
 
 def train_and_eval(rank: int, world: int) -> Any:
-    """A forward in eval reduces nothing, and rank 0's alone does not make others wait for it."""
+    """A forward pass in eval mode reduces nothing. If only rank 0 runs one, other ranks do not wait
+    for it."""
     model = nn.Linear(2, 1, bias=False)
     nn.init.zeros_(model.weight)
     optimizer = OSS(model.parameters(), lr=1.0)
@@ -171,7 +174,7 @@ def manual_reduction(rank: int, world: int) -> Any:
 
 
 def half_gradients(rank: int, world: int) -> Any:
-    """Rounded on the way, not below what float16 can hold of each, and summed in float32."""
+    """Gradients are rounded to float16 for the transfer without overflow, and summed in float32."""
     model = nn.Linear(2, 1, bias=False)
     nn.init.zeros_(model.weight)
     optimizer = OSS(model.parameters(), lr=1.0)
@@ -182,7 +185,8 @@ def half_gradients(rank: int, world: int) -> Any:
 
 
 def closures(rank: int, world: int) -> Any:
-    """What they reduce is stepped with, and so is what a rank that reached nothing waits with."""
+    """A step uses the gradients that its closure reduces, and the gradients of a rank whose
+    backward pass reached no parameter."""
     mine, other = Pieces(), Pieces()
     optimizer = OSS(mine.parameters(), lr=0.1, momentum=0.9)
     parallel = ShardedDataParallel(mine, optimizer)
@@ -207,7 +211,7 @@ def closures(rank: int, world: int) -> Any:
 
 
 def two_backwards(rank: int, world: int) -> Any:
-    """After one forward, of a model that uses its weight twice in it."""
+    """Run two backward passes after one forward pass of a model that uses its weight twice."""
     model = nn.Linear(2, 2, bias=False)
     nn.init.ones_(model.weight)
     other = nn.Linear(2, 2, bias=False)
@@ -226,7 +230,7 @@ def two_backwards(rank: int, world: int) -> Any:
 
 
 class Part(nn.Module):
-    """Two pieces of a model, as a model."""
+    """A model that consists of two pieces of another model."""
 
     def __init__(self, whole: Pieces) -> None:
         super().__init__()
@@ -238,7 +242,7 @@ class Part(nn.Module):
 
 
 def two_models(rank: int, world: int) -> Any:
-    """They share an optimizer and a piece, and each has backwards of its own."""
+    """Two models share an optimizer and a piece, and each has its own backward passes."""
     mine, other = Pieces(), Pieces()
     plain = torch.optim.SGD(other.parameters(), lr=0.1, momentum=0.9)
     optimizer = OSS(mine.parameters(), lr=0.1, momentum=0.9)
@@ -260,7 +264,7 @@ def two_models(rank: int, world: int) -> Any:
 
 
 def frozen_integers(rank: int, world: int) -> Any:
-    """A parameter of integers beside trained ones; rank 0's is what all have."""
+    """An integer parameter is next to trained parameters. All ranks have the values of rank 0."""
     model = nn.Linear(2, 1, bias=False)
     nn.init.zeros_(model.weight)
     model.register_parameter("count", nn.Parameter(torch.tensor([rank, 7]), requires_grad=False))
@@ -272,7 +276,7 @@ def frozen_integers(rank: int, world: int) -> Any:
 
 
 def conjugated_gradients(rank: int, world: int) -> Any:
-    """Autograd leaves some with a flag on memory that holds another number."""
+    """Autograd may set a flag on a gradient instead of changing its memory."""
     params = [nn.Parameter(torch.tensor([1 + 1j, 2 - 1j])) for _ in range(3)]
     factor = torch.tensor([1 + 2j, 3 - 1j])
 
@@ -374,7 +378,7 @@ class ShardedModule(InAllWorlds):
         for world, _, (apart, norm) in self.of_ranks(conjugated_gradients):
             for difference in apart:
                 self.assertLess(difference, 1e-6)
-            # Of three times the factor's 1, 2, 3 and -1.
+            # The factor is 1, 2, 3 and -1, times three.
             self.assertAlmostEqual(norm, (world + 1) / 2 * (3 * 15) ** 0.5, places=5)
 
     def test_frozen_integers_are_left_alone(self) -> None:

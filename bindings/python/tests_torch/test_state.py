@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""State in torch's format: to the unsharded optimizer and back, between worlds, and refused."""
+"""Tests state in torch's format, which moves to the unsharded optimizer and back, and between world
+sizes, or is rejected."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def a_snapshot(rank: int, world: int) -> Any:
 
 
 def snapshot_of(chosen: Any, rank: int, world: int) -> Any:
-    """What was brought here is not changed by later steps, and is not given out after them."""
+    """Later steps do not change the gathered state, and state_dict does not return it after
+    them."""
     mine = parameters(2)
     zero = ZeroRedundancyOptimizer(mine, chosen)
     name = "exp_avg" if chosen is torch.optim.Adam else "ax"
@@ -81,7 +83,7 @@ def snapshot_of(chosen: Any, rank: int, world: int) -> Any:
 
 
 def what_the_file_lacks(rank: int, world: int) -> Any:
-    """State of a parameter that the file has none of is gone, as in torch.optim."""
+    """A parameter without state in the file has no state after the load, as in torch.optim."""
     found = []
     for chosen, options in ((torch.optim.SGD, {"momentum": 0.9}), (torch.optim.ASGD, {})):
         mine = parameters(3)
@@ -105,12 +107,12 @@ def what_the_file_lacks(rank: int, world: int) -> Any:
 
 
 def options_of_the_file(rank: int, world: int) -> Any:
-    """amsgrad is fixed when parameters are registered, and still comes from the file."""
+    """amsgrad is fixed when parameters are registered, but a load takes it from the file."""
     mine = parameters(3)
     others = copies(mine)
     zero = ZeroRedundancyOptimizer(mine, torch.optim.Adam, lr=0.1)
     plain = torch.optim.Adam(others, lr=0.1, amsgrad=True, betas=(0.5, 0.6))
-    # What OneCycleLR and the program leave in a group is no option, and stays.
+    # Keys that OneCycleLR and the program add to a group are not options, and are kept.
     keys = {"initial_lr": 0.04, "max_lr": 1.0, "min_lr": 4e-6, "name": "body"}
     plain.param_groups[0].update(keys)
     give_gradients(0, others)
@@ -127,7 +129,8 @@ def options_of_the_file(rank: int, world: int) -> Any:
 
 
 def exact_steps(rank: int, world: int) -> Any:
-    """A count that float32 has not, from a dictionary and back, and by torch's own optimizer."""
+    """A step count that float32 cannot represent is loaded from a dictionary and saved again, also
+    by torch's own optimizer."""
     found = []
     for kind in (ZeroRedundancyOptimizer, OSS, Optimizer):
         mine = parameters(4)
@@ -151,7 +154,8 @@ def exact_steps(rank: int, world: int) -> Any:
 
 
 def names_in_another_order(rank: int, world: int) -> Any:
-    """Of parameters of one shape; a wrapper's prefix makes no other name, and names may be new."""
+    """Parameters have the same shape. A prefix of a wrapper does not make a name different, and
+    names may be new."""
     params = [nn.Parameter(torch.full((3,), float(value))) for value in range(3)]
     named = list(zip("abc", params))
     optimizer = ZeroRedundancyOptimizer(named, torch.optim.Adam, lr=0.1)
@@ -170,7 +174,7 @@ def names_in_another_order(rank: int, world: int) -> Any:
 
 
 def flags_turned_off(rank: int, world: int) -> Any:
-    """State that the options of now do not use comes back."""
+    """State that the current options do not use is returned."""
     mine = parameters(3)
     zero = ZeroRedundancyOptimizer(mine, torch.optim.Adam, lr=0.1, amsgrad=True)
     give_gradients(0, mine)
@@ -187,7 +191,7 @@ def flags_turned_off(rank: int, world: int) -> Any:
 
 
 def refused(rank: int, world: int) -> Any:
-    """Each is refused before anything has changed: training goes on as if nothing had been."""
+    """Each load is rejected before anything has changed, and training continues as without it."""
     mine = parameters(4)
     others = copies(mine)
     zero = ZeroRedundancyOptimizer(mine, torch.optim.Adam, lr=0.1)
@@ -251,7 +255,7 @@ class Drawing(torch.optim.ASGD):
 
 
 def refused_of_any_class(rank: int, world: int) -> Any:
-    """A class that libzero has no rule for: its load looks at nothing."""
+    """Use a class for which libzero has no rule. The load method of the class checks nothing."""
     mine, others = parameters(2), parameters(2)
     zero = ZeroRedundancyOptimizer(mine, Drawing, lr=0.25)
     plain = torch.optim.ASGD(others, lr=0.25)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training that stops and goes on by torch's own recipe: get_state_dict and dcp.save, then a new
-optimizer's get_state_dict as the target of dcp.load, and set_state_dict. Beside one that never stops."""
+"""Tests training that stops and continues as torch documents: with get_state_dict and dcp.save,
+then a new optimizer's get_state_dict as the target of dcp.load, and set_state_dict. Results are
+compared with training that never stops."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ OPTIONS = {"nested": StateDictOptions(), "flat": StateDictOptions(flatten_optimi
 
 
 def folder() -> Path:
-    """Where files are of the ranks that one process starts."""
+    """Return the folder for files of the ranks that one process starts."""
     parent = multiprocessing.parent_process()
     process = os.getpid() if parent is None or parent.pid is None else parent.pid
     return Path(tempfile.gettempdir()) / f"libzero-recipe-{process}"
@@ -85,7 +86,7 @@ def made(kind: Any, rate: float, seed: int) -> Any:
 
 
 def train(model: Any, optimizer: Any, steps: range) -> None:
-    """By gradients that are the same sums of any number of ranks."""
+    """Train with gradients whose sums are the same for any number of ranks."""
     dtype = next(model.parameters()).dtype
     for step in steps:
         optimizer.zero_grad()

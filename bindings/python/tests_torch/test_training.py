@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups, schedulers, closures, frozen parameters and moved memory, beside the unsharded optimizer."""
+"""Tests groups, schedulers, closures, frozen parameters and moved memory, in comparison with the unsharded
+optimizer."""
 
 from __future__ import annotations
 
@@ -92,8 +93,8 @@ def schedulers(rank: int, world: int) -> Any:
 
 
 def closures(rank: int, world: int) -> Any:
-    """Two parameters, a loss of this rank's inputs, and gradients of no other rank: each tensor's
-    owner moves it by its own."""
+    """Train two parameters with the loss of this rank's inputs and without reduced gradients. The owner of each
+    tensor uses its own gradient."""
     found = []
     for chosen in (torch.optim.SGD, torch.optim.Rprop):
         weight = torch.nn.Parameter(torch.tensor([1.0]))
@@ -116,8 +117,8 @@ def closures(rank: int, world: int) -> Any:
 
 
 def frozen_now_and_then(rank: int, world: int) -> Any:
-    """The first is frozen in rounds 3 to 5, the second from the start until round 6, and the third
-    has no gradient in odd rounds."""
+    """The first parameter is frozen in rounds 3 to 5, and the second from the start until round 6. The third has no
+    gradient in odd rounds."""
     found = []
     for chosen in (torch.optim.AdamW, torch.optim.SGD, torch.optim.NAdam, torch.optim.ASGD):
         options: dict[str, Any] = {"momentum": 0.9} if chosen is torch.optim.SGD else {}
@@ -142,7 +143,7 @@ def frozen_now_and_then(rank: int, world: int) -> Any:
 
 
 def frozen_with_a_gradient_left(rank: int, world: int) -> Any:
-    """torch.optim moves it by its momentum all the same."""
+    """torch.optim moves the parameter by its momentum even though it is frozen."""
     mine = parameters(4)
     others = copies(mine)
     zero = ZeroRedundancyOptimizer(mine, torch.optim.SGD, lr=0.1, momentum=0.9)
@@ -174,7 +175,7 @@ def no_gradients_at_all(rank: int, world: int) -> Any:
 
 
 def gradients_at_new_addresses(rank: int, world: int) -> Any:
-    """Old ones are kept and spoiled, so that who reads them is found out."""
+    """Old gradients are kept and overwritten, to detect code that still reads them."""
     mine = parameters(5)
     others = copies(mine)
     zero = ZeroRedundancyOptimizer(mine, torch.optim.SGD, lr=0.1)
@@ -217,7 +218,7 @@ def memory_that_moves(rank: int, world: int) -> Any:
 
 
 def arenas(rank: int, world: int) -> Any:
-    """Parameters that are views of an arena are updated there: nothing is copied for them."""
+    """Parameters that are views of an arena are updated there without a copy."""
     mine = parameters(6)
     formatted = torch.nn.Parameter(torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last))
     before = [*copies(mine), formatted.detach().clone()]
@@ -231,17 +232,17 @@ def arenas(rank: int, world: int) -> Any:
     formatted.grad = torch.ones_like(formatted)
     zero.step()
     stayed = addresses == [param.data_ptr() for param in mine]
-    # Saving one does not save the others.
+    # Saving one parameter does not save the others.
     stayed = stayed and all(p.untyped_storage().nbytes() == p.numel() * 4 for p in mine)
     staged = zero._sharded().core.optimizer.stats().staging_bytes
     zero.close()
-    # The arena lives as long as they do.
+    # The arena lives as long as the parameters.
     readable = all(bool(param.isfinite().all()) for param in mine)
     return unchanged, channels_last, stayed, staged, readable
 
 
 def a_program_that_changes_16_bits(rank: int, world: int) -> Any:
-    """What it writes into a parameter stays: no copy in more bits stands behind it."""
+    """Values that a program writes into a parameter are kept, because there is no copy with more bits."""
     mine = [torch.nn.Parameter(torch.randn(300).to(torch.bfloat16))]
     zero = ZeroRedundancyOptimizer(mine, torch.optim.SGD, lr=0.5)
     mine[0].grad = torch.zeros_like(mine[0])
@@ -294,7 +295,7 @@ class Training(InAllWorlds):
         for found in self.of(closures):
             sgd, rprop = found
             self.assertEqual(sgd[:2], (1.0, 1))
-            # The gradient of the first is -1 on rank 0, which owns both: 1 + 0.1, and 2 + 0.1.
+            # The gradient of the first parameter is -1 on rank 0, which owns both: 1 + 0.1 and 2 + 0.1.
             self.assertAlmostEqual(sgd[2], 1.1, places=6)
             self.assertAlmostEqual(sgd[3], 2.1, places=6)
             self.assertEqual(rprop[1], 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What type checkers are told of libzero.torch.Optimizer's options."""
+"""Tests what type checkers know about the options of libzero.torch.Optimizer."""
 
 from __future__ import annotations
 

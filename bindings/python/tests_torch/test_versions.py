@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a torch that is too old lacks is told by name, where it is needed."""
+"""Tests that errors name the features that an old version of torch lacks, when they are needed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _add_param_group = torch.optim.Optimizer.add_param_group
 
 
 def add_without_names(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> None:
-    """As before torch 2.6."""
+    """Add a group as before torch 2.6."""
     params = group["params"] = list(group["params"])
     for param in params:
         if not isinstance(param, torch.Tensor):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One training of 50 steps, on any number of ranks, through files: with imports changed and without."""
+"""Tests one training of 50 steps on any number of ranks, which continues from files with changed imports and
+without."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ from libzero.torch import OSS, ShardedDataParallel, ZeroRedundancyOptimizer
 from support import everywhere, results_of, run_cases, worst
 
 WORLDS = (1, 2, 3)
-ROWS = 6  # of each batch, over all ranks
-STEPS = 25  # before and after the files
+ROWS = 6  # in each batch, over all ranks
+STEPS = 25  # steps before the files, and after them
 CLASSES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("SGD", {"lr": 0.05}),
     ("SGD", {"lr": 0.05, "momentum": 0.9, "nesterov": True}),
@@ -50,7 +51,7 @@ SHARDED = (zero, oss, oss_sharded)
 
 
 def train(optimizer: Any, model: nn.Module, rank: int, world: int, first: int) -> None:
-    """Each rank has its rows of the same batches: the mean is that of one process with all."""
+    """Train on this rank's rows of common batches, whose mean is that of one process with all rows."""
     mine = slice(rank * ROWS // world, (rank + 1) * ROWS // world)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10, 0.7)
     for step in range(first, first + STEPS):
@@ -69,7 +70,7 @@ def made(
 
 
 def file_of(model: nn.Module, optimizer: Any) -> bytes:
-    """As programs save them; on every rank."""
+    """Return a file as programs save it, on every rank."""
     if isinstance(optimizer, (OSS, ZeroRedundancyOptimizer)):
         for rank in range(optimizer.world_size):
             optimizer.consolidate_state_dict(rank)
@@ -89,7 +90,7 @@ def load(file: bytes, model: nn.Module, optimizer: Any) -> None:
 
 
 def begun(rank: int, world: int) -> Any:
-    """The files of this rank, by class and kind."""
+    """Return the files of this rank, by class and kind."""
     files = []
     for name, options in CLASSES:
         for make in SHARDED:
@@ -101,8 +102,8 @@ def begun(rank: int, world: int) -> Any:
 
 
 class GoesOn:
-    """From each file of each world, with each kind: the parameters in the end, of rank 0, and whether
-    all ranks have them."""
+    """Continues from each file of each world. Returns the final parameters of rank 0, and whether all ranks have the
+    same parameters."""
 
     __name__ = "goes_on"
 
@@ -132,7 +133,7 @@ class Worlds(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls) -> None:
-        """The unbroken runs, whose files in the middle are those of world 0, and all others'."""
+        """Create the files. Those of world 0 are from unsharded runs, which then continue to the wanted results."""
         cls.files = {0: []}
         cls.wanted = []
         for name, options in CLASSES:
@@ -143,7 +144,7 @@ class Worlds(unittest.TestCase):
             cls.wanted.append([param.detach() for param in model.parameters()])
         for world in WORLDS:
             per_rank = results_of(run_cases(world, [begun]), begun)
-            # Each rank's own in turn, as all of them have the whole.
+            # Take the files from each rank in turn, because all ranks have the whole state.
             cls.files[world] = [
                 per_rank[place % world][place] for place in range(len(CLASSES) * len(SHARDED))
             ]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program writes into parameters that have masters is where the next step begins. Beside fp32
-copies that are rounded after each step."""
+"""Tests that the next step begins with the values that a program writes into parameters with master weights. Results
+are compared with fp32 copies that are rounded after each step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from native import refusal
 from support import InAllWorlds, bits, everywhere
 
 SHAPES = ((70, 9), (9,), (500,))
-RATE = 2.0**-9  # a step that bfloat16 near 1 cannot show
+RATE = 2.0**-9  # too small to change a bfloat16 value near 1
 KINDS: tuple[tuple[torch.dtype, dict[str, Any]], ...] = (
     (torch.bfloat16, {}),
     (torch.bfloat16, {"arenas": True}),
@@ -37,7 +37,7 @@ class Tower(nn.Module):
 
 
 def train(model: Tower, optimizer: Any, steps: int) -> None:
-    """Every gradient is 1, on every rank."""
+    """Train with gradients that are all 1 on every rank."""
     for _ in range(steps):
         optimizer.zero_grad()
         sum(param.sum() for param in model.params).backward()
@@ -45,7 +45,7 @@ def train(model: Tower, optimizer: Any, steps: int) -> None:
 
 
 def followed(values: Any, steps: int, shown: torch.dtype) -> list[torch.Tensor]:
-    """What parameters hold after as many steps from there."""
+    """Return the values of parameters after `steps` more steps."""
     masters = [value.float().sub(0) for value in values]
     for master in masters:
         for _ in range(steps):
@@ -59,7 +59,7 @@ def made(seed: int, dtype: torch.dtype, **options: Any) -> tuple[Tower, Optimize
 
 
 def loaded_models(rank: int, world: int) -> Any:
-    """load_state_dict in the middle of training, then a change in place of one parameter."""
+    """Call load_state_dict during training, and then change one parameter in place."""
     found = []
     for dtype, options in KINDS:
         shown = torch.bfloat16 if options.get("share_dtype") else dtype
@@ -87,7 +87,8 @@ def loaded_models(rank: int, world: int) -> Any:
 
 
 def loaded_in_any_order(rank: int, world: int) -> Any:
-    """The state of a model and of its optimizer: masters have what the model's values lack."""
+    """Load the states of a model and its optimizer. The master weights have the bits that the values of the model
+    lack."""
     found = []
     for model_first in (True, False):
         model, optimizer = made(0, torch.bfloat16)
@@ -104,7 +105,7 @@ def loaded_in_any_order(rank: int, world: int) -> Any:
         train(model, optimizer, 3)
         train(again, second, 3)
         found.append(bits(list(model.params)) == bits(list(again.params)))
-        # One whose masters are of another model's: the model counts.
+        # If the master weights belong to another model, the values of the model are used.
         other = Tower(2, torch.bfloat16)
         again.load_state_dict(other.state_dict())
         second.load_state_dict(states[1])
@@ -117,8 +118,8 @@ def loaded_in_any_order(rank: int, world: int) -> Any:
 
 
 def written_on_one_rank(rank: int, world: int) -> Any:
-    """While gradients are announced, on the last rank alone: no rank waits, all have the same, and
-    what that rank owns goes on from what it wrote."""
+    """Only the last rank writes, while gradients are announced. No rank waits, all ranks have the same values, and
+    the elements that this rank owns continue from the written values."""
     model, optimizer = made(0, torch.bfloat16, overlap=True)
     owned = sum(part.count for part in optimizer._native.core.optimizer.owned_ranges(world - 1))
     found = []
@@ -131,7 +132,7 @@ def written_on_one_rank(rank: int, world: int) -> Any:
             with torch.no_grad():
                 for param in model.params:
                     param.fill_(value)
-        if value == 16:  # and the masters that are gathered and saved know of it
+        if value == 16:  # gathered and saved master weights include the write
             optimizer.consolidate_state_dict(None)
             masters = [one["master"] for one in optimizer.state_dict()["state"].values()]
             found.append(sum(int((one == 16).sum()) for one in masters) == owned)
@@ -143,7 +144,7 @@ def written_on_one_rank(rank: int, world: int) -> Any:
 
 
 def moved_on_one_rank(rank: int, world: int) -> Any:
-    """Memory of a parameter with remainders moves on rank 0 alone: all ranks go on."""
+    """Only rank 0 moves the memory of a parameter with remainders, and all ranks continue."""
     model, optimizer = made(0, torch.bfloat16, master="remainder")
     for _ in range(3):
         train(model, optimizer, 1)
@@ -157,7 +158,7 @@ def moved_and_saved(rank: int, world: int) -> Any:
 
 
 def moved_in(arenas: bool) -> Any:
-    """New memory by .data, and a checkpoint of what was written since the last step."""
+    """Move memory with .data, and save a checkpoint of values that were written since the last step."""
     told = [tempfile.mkdtemp() if dist.get_rank() == 0 else ""]
     dist.broadcast_object_list(told)
     path = Path(told[0]) / "saved"
@@ -195,7 +196,8 @@ def written_after_a_clip(rank: int, world: int) -> Any:
 
 
 def moved_after_a_clip(rank: int, world: int) -> Any:
-    """A write by .data: nothing is changed by the step that is refused, and the next one follows it."""
+    """Write through .data. The step that raises an exception changes nothing, and the next step uses the written
+    values."""
     found = []
     for dtype, options in (*KINDS[:2], (torch.float32, {})):
         model, optimizer = made(0, dtype, **options)
@@ -223,7 +225,7 @@ def written_before_a_clip(rank: int, world: int) -> Any:
 
 
 def gathered_and_saved_before_a_step(rank: int, world: int) -> Any:
-    """With gradients that are announced, then with those that are clipped."""
+    """Gradients are first only announced, and then clipped."""
     told = [tempfile.mkdtemp() if rank == 0 else ""]
     dist.broadcast_object_list(told)
     model, optimizer = made(0, torch.bfloat16, overlap=True)
@@ -271,7 +273,7 @@ def written_beside_a_joined_rank(rank: int, world: int) -> Any:
 
 
 def the_librarys_own(rank: int, world: int) -> Any:
-    """Nothing that libzero does counts as written by the program."""
+    """Writes of libzero itself do not count as writes of the program."""
     model, optimizer = made(0, torch.bfloat16, arenas=True)
     found = []
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""As ../tests/typed_uses.py, of libzero.torch."""
+"""Code for libzero.torch that mypy must accept or reject, like ../tests/typed_uses.py."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python's structs, which scripts/mirrors.py makes, lie in memory as C's do, and the library has Python's rules.
-The modules for Fortran, and for Julia, which need not have all, say what zero.h says: functions with their types,
-structs with their fields, constants with their values.
+"""Checks that the Python structs, which scripts/mirrors.py generates, have the same memory layout as in C, and that
+Python knows the library's rules. The modules for Fortran and for Julia, which may be incomplete, must match zero.h:
+functions with their types, structs with their fields, and constants with their values.
 
 usage: check_bindings.py zero.h LAYOUT_PROGRAM BINDINGS_FOLDER EXAMPLES_FOLDER
 """
@@ -63,7 +63,7 @@ def check_python(layout: dict[str, Any]) -> None:
 
 # ---- Fortran and Julia ----
 
-# A pointer is any of these: the languages know more about it than C does.
+# A pointer in C may be any of these types, because the languages distinguish more kinds.
 POINTERS = {
     "Fortran": r"type\(c_ptr\), value|(type|integer|real|character)\(.*\), intent\(\w+\)(, optional)?",
     "Julia": r"(Ptr|Ref)\{.+\}|Cstring|Handle",
@@ -75,7 +75,7 @@ NUMBERS = {
         "char": "character(kind=c_char)",
         "int32_t": "integer(c_int32_t)",
         "zero_status": "integer(c_int32_t)",
-        "uint32_t": "integer(c_int32_t)",  # Fortran has no numbers without a sign
+        "uint32_t": "integer(c_int32_t)",  # Fortran has no unsigned numbers
         "int64_t": "integer(c_int64_t)",
         "size_t": "integer(c_size_t)",
         "double": "real(c_double)",
@@ -94,7 +94,7 @@ Named = dict[str, str]
 
 
 def fortran() -> tuple[dict[str, tuple[Named, str]], dict[str, Named], dict[str, str]]:
-    """Functions as ({argument: type}, result), structs as {field: type}, and constants."""
+    """Return functions as ({argument: type}, result), structs as {field: type}, and constants."""
     program = EXAMPLES.parent / "scripts/fortran_module.py"
     source = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True).stdout
     found = {}
@@ -172,7 +172,7 @@ def check_example(language: str) -> None:
     for name, found_fields in fields.items():
         wanted_fields = fields_of(bodies.get(name, ""))
         wanted = list(wanted_fields)
-        if language == "Julia":  # as an older program's: struct_size says how many of them there are
+        if language == "Julia":  # like an older program, which struct_size allows
             wanted = wanted[: len(found_fields)]
         expect(f"{language} fields of {name}", wanted, list(found_fields))
         for field in wanted_fields.keys() & found_fields.keys():

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What documents claim, comparison.md, security.md and reliability.md: each row under a heading "test" names one or
-says why it has none, and every file, test and function that is named exists. And pages that have all of
-something: errors.md every status, memory-order.md every file of src that uses atomics.
+"""Checks the claims of comparison.md, security.md and reliability.md. Each row under a heading "test" must name a
+test or say why it has none, and every file, test and function that is named must exist. Also checks that errors.md
+lists every status, and that memory-order.md lists every file of src that uses atomics.
 
 usage: check_claims.py SOURCE_ROOT
 """
@@ -10,11 +10,12 @@ import re
 import sys
 
 NO_TEST = {"**not yet**", "adapter", "no need", "no test"}
-PAGES = {"docs/comparison.md": 100, "docs/security.md": 20, "docs/reliability.md": 20}  # rows with a test, at least
+PAGES = {"docs/comparison.md": 100, "docs/security.md": 20, "docs/reliability.md": 20}  # the least rows with a test
 
 
 def pattern_of(test: str) -> str:
-    """How a test of that name begins: Suite.name in C++, test_name in Python, or a phase of a C program."""
+    """Return a pattern for the definition of a test: Suite.name in C++, test_name in Python, or a phase of a C
+    program."""
     if "." in test:
         suite, name = test.split(".", 1)
         return rf"^TEST(_F|_P)?\({suite}, {name}\)"
@@ -66,7 +67,7 @@ def is_false(root: pathlib.Path, page: pathlib.Path, least: int) -> bool:
 
 
 def is_complete(root: pathlib.Path, name: str, words: set[str], least: int) -> bool:
-    """Whether a page has each of the words, as code."""
+    """Return whether a page has each of the words as code."""
     page = set(re.findall(r"`([^`\n]+)`", (root / name).read_text(encoding="utf-8")))
     print("\n".join([f"{name} lacks `{word}`" for word in sorted(words - page)] + [f"{name}: {len(words)} words"]))
     return words <= page and len(words) >= least

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The subject of every new commit is one imperative line of at most 72 characters.
+"""Checks that the subject of every new commit is one imperative line of at most 72 characters.
 
 usage: check_commits.py ROOT
 
-Commits up to FIRST are exempt. Skipped (77) where the history is not there: in an archive, a shallow clone, or
+Commits up to FIRST are exempt. The check is skipped (77) without the history: in an archive, a shallow clone, or
 without git.
 """
 import re
@@ -12,13 +12,14 @@ import sys
 
 FIRST = "07c9f55d3fd1"
 LONGEST = 72
-# Bring, Need and Pass are imperatives; "adds", "added" and "adding" are not, and neither is a noun with its article.
+# The pattern accepts imperatives such as Bring, Need and Pass. It rejects "adds", "added", "adding", and a noun with
+# its article.
 IMPERATIVE = re.compile(r"(?!(A|An|The|This|It|No) )(?!\w+[^s\W]s )(?!\w+[^e\W]ed )(?!\w{3,}ing )[A-Z][a-z]+(-\w+)? \S(.*[^.])?")
 ALLOWED = re.compile(r"Embed |Revert \"|Bring |String ")
 
 
 def refusal(subject: str) -> str:
-    """What is wrong with a subject; empty: nothing."""
+    """Return what is wrong with a subject, or ""."""
     if len(subject) > LONGEST:
         return f"has {len(subject)} characters, at most {LONGEST} are allowed"
     if not ALLOWED.match(subject) and not IMPERATIVE.fullmatch(subject):
@@ -31,7 +32,7 @@ BAD = ("Adds x", "Added x", "Adding x", "add x", "Add x.", "A file is added", "d
 
 
 def main() -> int:
-    for subject in (*GOOD, *BAD):  # the check itself
+    for subject in (*GOOD, *BAD):  # tests the check itself
         assert bool(refusal(subject)) == (subject in BAD), subject
     git = ["git", "-C", sys.argv[1]]
     try:

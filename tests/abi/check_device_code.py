@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What nvcc made of the kernels: the promises that tests on a host cannot see broken.
+"""Checks the code that nvcc generated for the kernels, for promises that tests on a host cannot check.
 
 usage: check_device_code.py ptx ROOT LIBRARY.PTX
-       check_device_code.py sass ROOT TOOLS CUBIN...   exits with 77 where TOOLS is empty
+       check_device_code.py sass ROOT TOOLS CUBIN...   exits with 77 if TOOLS is empty
        check_device_code.py table ROOT TOOLS CUBIN...  for bench/results
-       check_device_code.py tools FOLDER...            tells TOOLS, the folder of cuobjdump and nvdisasm
+       check_device_code.py tools FOLDER...            prints TOOLS, the folder of cuobjdump and nvdisasm
 
-TOOLS come with the toolkit, or by pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm for this Python.
+TOOLS are part of the toolkit. They can also be installed with pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm
+for this Python.
 """
 import importlib.util
 import os
@@ -18,22 +19,22 @@ from dataclasses import dataclass, field
 
 import sass
 
-# Arithmetic whose result IEEE gives, which ptxas may not contract to fma either as it is named with .rn.
+# Arithmetic whose result IEEE defines. Because of .rn, ptxas may not contract it to fma.
 ROUNDED = re.compile(r"(add|sub|mul|div|rcp|sqrt)\.rn\.f(32|64)")
 ARITHMETIC = re.compile(r"(add|sub|mul|mad|fma|div|rcp|sqrt|rsqrt|sin|cos|tanh|ex2|lg2)\.(\w+\.)*(b?f16(x2)?|f32|f64)|"
                         r"\w+\.(\w+\.)*(ftz|approx|full)\b.*")
-# Kernels whose sums are exact count leading zeros: nvcc once made a constant of a function of the host.
+# Kernels with exact sums count leading zeros. nvcc once replaced a host function for that with a constant.
 COUNTS_ZEROS = {"decide_kernel"}
-# Kernels that may have a stack, and why.
+# Kernels that may use a stack, with the reason.
 STACKS = {"decide_kernel": "one thread turns over a copy of an exact sum, 560 bytes"}
-# Words that a thread reads one by one, of fp32 and of 16 bits; update kernels read 16 bytes at a time.
+# The sizes of words that a thread reads one by one, for fp32 and for 16 bits. Update kernels read 16 bytes at a time.
 NARROW, WIDE = (4, 2), 16
 TOOLS = ("cuobjdump", "nvdisasm")
-ONE_SLOT = {"sgd", "rmsprop", "adagrad", "lion", "lars"}  # without options
+ONE_SLOT = {"sgd", "rmsprop", "adagrad", "lion", "lars"}  # unless an option adds another slot
 
 
 def short_name(mangled: str) -> str:
-    """update_kernel<adamw, float> of _ZN...13update_kernelIN4zero5rules5AdamwEfEEvNS_6launch6UpdateE."""
+    """Return update_kernel<adamw, float> for _ZN...13update_kernelIN4zero5rules5AdamwEfEEvNS_6launch6UpdateE."""
     name, arguments = re.search(r"\d+([a-z]+_kernel)(?:I(.+?)EE?v)?", mangled).groups()
     if arguments is None:
         return name
@@ -63,8 +64,8 @@ def ptx_faults(text: str) -> list[str]:
 
 @dataclass
 class Turn:
-    """One turn of a loop that loads data."""
-    size: int                    # of a load
+    """One iteration of a loop that loads data."""
+    size: int                    # of one load
     passes: set[sass.Passed]
 
     @property
@@ -74,14 +75,14 @@ class Turn:
 
 @dataclass
 class Facts:
-    """What is known of one kernel."""
+    """The known facts about one kernel."""
     registers: int
     stack: int
     spills: int
     loads: int                   # of 16 bytes
     stores: int
-    turns: list[Turn] = field(default_factory=list)  # the loop over groups first
-    rereads: bool = False        # waits in that loop for pointers and the like before it loads data
+    turns: list[Turn] = field(default_factory=list)  # with the loop over groups first
+    rereads: bool = False        # true if the loop waits for pointers and similar values before it loads data
 
 
 def tools_folder(folders: list[str]) -> str:
@@ -98,7 +99,7 @@ def tool(folder: str, name: str, *arguments: str) -> str:
 
 
 def add_turns(facts: Facts, kernel: sass.Kernel, sizes: tuple[int, ...]) -> None:
-    """Of loops that load more than one word of these sizes."""
+    """Add the loops that load more than one word of these sizes."""
     blocks = sass.blocks_of(kernel)
     loops = sass.loops_of(blocks)
     turns = [(Turn(size, sass.passes(kernel, blocks, head, inside, size)), head)
@@ -142,10 +143,11 @@ def sass_faults(name: str, of: Facts) -> list[str]:
             faults.append(f"waits for data before it asks for more: a turn with {worst.loads} loads of {turn.size} "
                           f"bytes makes {worst.first}, waits, and so {worst.rounds} times")
     if name.startswith("update_kernel"):
-        # Pointers of further sources are read where they are used, all others once.
+        # Pointers to additional sources are read where they are used, and all other pointers are read once.
         if of.rereads:
             faults.append("waits for something that it reads for each group before it asks for data")
-        # A parameter, a gradient and at least one slot, 32 bytes of each; further sources together.
+        # The kernel loads 32 bytes each of a parameter, a gradient and at least one slot. Additional sources count
+        # together.
         if not of.turns or of.turns[0].most < 6 or of.stores < 4:
             faults.append(f"{of.loads} loads and {of.stores} stores of 16 bytes are too few")
         faults += [f"a loop has only {turn.most} loads: sources are not asked for together"
@@ -159,7 +161,8 @@ def threads_of(root: pathlib.Path) -> int:
 
 
 def resident_blocks(registers: int, threads: int) -> int:
-    """On a multiprocessor of sm_80, 90 and 100: 65,536 registers, given to warps by 256, and 2,048 threads."""
+    """Return the number of resident blocks on a multiprocessor of sm_80, 90 and 100, which has 65,536 registers,
+    allocated to warps in units of 256, and 2,048 threads."""
     of_warp = -(-registers * 32 // 256) * 256
     return min(65536 // of_warp // (threads // 32), 2048 // threads)
 

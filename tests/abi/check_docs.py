@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every fragment of the documents, of zero.h's comments and of Python's docstrings is shown to a compiler, and
-runs where it can.
+"""Compiles every code fragment of the documents, of the comments in zero.h and of the Python docstrings, and runs it
+if possible.
 
-A fragment is what stands between fences, with its language; ```text is what a program printed, and no code.
-Fragments are named after their document and heading: docs/integrate.md has "integrate/the-loop-1.c". A file
-in tests/abi/fragments includes them by that name, declares what they use, and is compiled and run, with its
-warnings errors. Or all lines of a fragment stand in a whole program that other tests compile and run.
-A fragment that nobody includes is a failure, so there is no way to leave one out but to say so here.
+A fragment is the text between fences, with its language. ```text is the output of a program and not code. Fragments
+are named after their document and heading: docs/integrate.md has "integrate/the-loop-1.c". A file in
+tests/abi/fragments includes a fragment by that name and declares what it uses. That file is compiled with warnings as
+errors, and is run. Alternatively, all lines of a fragment are in a complete program that other tests compile and run.
+A fragment that no file includes is a failure, so a fragment can be left out only by an entry in this file.
 
-usage: check_docs.py SOURCE_FOLDER LIBRARY CC CXX [CONTEXTS]      (which of them, as "torch_*.py": all)
+usage: check_docs.py SOURCE_FOLDER LIBRARY CC CXX [CONTEXTS]      (CONTEXTS: a pattern such as "torch_*.py"; default: all)
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ DOCUMENTS = [
 SUFFIXES = {
     "c": "c", "cpp": "cpp", "fortran": "f90", "julia": "jl", "python": "py", "rust": "rs", "sh": "sh",
 }
-# Loops that are shown as they stand in a whole program.
+# Fragments whose lines are in a complete program.
 PROGRAMS = {
     "frameworks/jax-1.py": ROOT / "examples/frameworks/jax_mlp.py",
     "frameworks/tensorflow-and-keras-1.py": ROOT / "examples/frameworks/keras_mlp.py",
@@ -70,7 +70,7 @@ def slug(heading: str) -> str:
 
 
 def fragments_of(document: Path) -> Fragments:
-    """Those of a document, each with a line that tells compilers where it stands."""
+    """Return the fragments of a document, each with a line that gives compilers its position."""
     found: Fragments = {}
     heading, language, began, previous = "top", "", 0, ""
     counts: dict[tuple[str, str], int] = {}
@@ -101,7 +101,7 @@ def fragments_of(document: Path) -> Fragments:
 
 
 def header_fragments() -> Fragments:
-    """What is set off in comments of zero.h: behind an empty line, five spaces further in."""
+    """Return the code in the comments of zero.h, which is indented by five spaces after an empty line."""
     header = ROOT / "include/zero.h"
     text = header.read_text(encoding="utf-8")
     found: Fragments = {}
@@ -113,7 +113,7 @@ def header_fragments() -> Fragments:
 
 
 def docstring_fragments() -> Fragments:
-    """What is set off in docstrings of the Python package. Rust's are doctests."""
+    """Return the code in the docstrings of the Python package. Rust fragments are doctests."""
     package = ROOT / "bindings/python"
     found: Fragments = {}
     for path in sorted(package.glob("libzero/**/*.py")):
@@ -136,7 +136,7 @@ def run(command: list[str | Path], **options) -> None:
 
 
 def environment() -> dict[str, str]:
-    """Alone, whatever launcher started the tests."""
+    """Return the environment without the variables of the launcher that started the tests."""
     launchers = re.compile(r"(RANK|WORLD_SIZE|ZERO_|OMPI_|PMI_|SLURM_)")
     kept = {key: value for key, value in os.environ.items() if not launchers.match(key)}
     return kept | {"LD_LIBRARY_PATH": str(LIBRARY.parent), "LIBZERO_PATH": str(LIBRARY),
@@ -144,7 +144,7 @@ def environment() -> dict[str, str]:
 
 
 def compiled(command: list[str | Path], context: Path, folder: Path) -> None:
-    """A context that includes fragments, and runs if it or one of them is a program."""
+    """Compile a context that includes fragments, and run it if it or one of the fragments is a program."""
     work = folder / context.name
     work.mkdir()
     program = work / "program"
@@ -181,7 +181,7 @@ def check_fortran(context: Path, folder: Path) -> None:
 
 
 def expanded(context: Path, fragments: Fragments) -> str:
-    """Of a language that cannot include in the middle of a block."""
+    """Include fragments for a language that cannot include files within a block."""
     def text_of(match: re.Match[str]) -> str:
         lines = fragments.get(match[2], "").splitlines()
         return "\n".join(match[1] + line if line else "" for line in lines)
@@ -204,7 +204,7 @@ def check_python(context: Path, folder: Path, fragments: Fragments) -> None:
 
 
 def check_julia(context: Path, folder: Path, fragments: Fragments) -> None:
-    """Names are compared here; what Julia can say without the packages that fragments use is syntax."""
+    """Compare names, because without the packages that the fragments use, Julia can check only the syntax."""
     text = expanded(context, fragments)
     module = (ROOT / "examples/julia/zero.jl").read_text(encoding="utf-8")
     for name in sorted(set(re.findall(r"\bZero\.(\w+)", text))):
@@ -220,11 +220,12 @@ def check_julia(context: Path, folder: Path, fragments: Fragments) -> None:
 
 
 def check_shell(name: str, text: str) -> None:
-    """Commands are not run: they build, install and test everything. But what they name is there."""
+    """Check that everything a command names exists. Commands are not run, because they build, install and test
+    everything."""
     done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         faults.append(f"{name}: {done.stderr}")
-    # From the root, or from the folder of the document or of a `cd`.
+    # Paths are relative to the root, to the folder of the document, or to the folder of a `cd`.
     folders = [ROOT, ROOT / "examples" / name.partition("/")[0]]
     folders += [ROOT / word for word in re.findall(r"^cd (\S+)$", text, re.M)]
     ours = r"(?<![\w/.$-])(?:\.\./)*(?:scripts|examples|bindings|tests|bench|LICENSE)[\w/.-]*|\b\w+\.(?:f90|jl)\b"
@@ -237,13 +238,13 @@ def check_shell(name: str, text: str) -> None:
 
 
 def check_program(name: str, text: str) -> None:
-    """Its lines stand in the program, in order, one behind the other but for what the fragment leaves out."""
+    """Check that the lines of a fragment are in the program in the same order. The program may have more lines."""
     def lines(of: str) -> list[str]:
         plain = (re.sub(r"\s+", " ", re.sub(r"\s+//.*", "", line)).strip() for line in of.splitlines())
         return [line for line in plain if line and not line.startswith("#line")]
     rest = iter(lines(PROGRAMS[name].read_text(encoding="utf-8")))
     for line in lines(text):
-        if line not in rest:  # goes on from where it stood
+        if line not in rest:  # the search continues after the previous match
             faults.append(f"{name}: not in {PROGRAMS[name]}, or not there: {line}")
             return
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What scripts/fortran_module.py makes of zero.h compiles without a warning, and its structs lie as C's do. A program that calls a number zero beside it is in fragments/fortran.f90.
+"""Checks that the output of scripts/fortran_module.py compiles without a warning, and that its structs have the same
+memory layout as in C. A program with a variable called zero is in fragments/fortran.f90.
 
 usage: check_fortran.py SOURCE_FOLDER LAYOUT_PROGRAM
 """
@@ -30,7 +31,7 @@ def run(*command: object, **options) -> str:
 
 
 def printer(layout: dict) -> str:
-    """Prints a line for each struct, its size and the offsets of its fields, as Fortran has them."""
+    """Return a Fortran program that prints the size and the field offsets of each struct."""
     lines = ["program printer", "  use libzero", "  implicit none"]
     lines += [f"  type({name}), target :: s{number}" for number, name in enumerate(layout)]
     for number, (name, struct) in enumerate(layout.items()):
@@ -52,7 +53,7 @@ with tempfile.TemporaryDirectory(prefix="zero-fortran-") as folder:
     module.write_text(fortran_module.module(), encoding="utf-8")
     source.write_text(printer(layout), encoding="utf-8")
     run("gfortran", *FLAGS, "-c", module, cwd=folder)
-    # Nothing is called, and no library is linked.
+    # The program calls no function of the library, so it is not linked to it.
     run("gfortran", "-std=f2018", "-w", source, "-o", program, cwd=folder)
     printed = run(program)
 found = {line.split()[0]: [int(word) for word in line.split()[1:]] for line in printed.splitlines()}

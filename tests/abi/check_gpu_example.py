@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""char_lm with its parameters on a GPU prints the losses and ends with the parameters of the host, bit
-for bit; where there is no GPU, it says why, and fails.
+"""Checks that char_lm prints the same losses and has bitwise identical parameters on a GPU and on the host. Without a
+GPU, char_lm must give the reason and fail.
 
-usage: check_gpu_example.py char_lm TEXT [--gpu]      (--gpu: there is one)
+usage: check_gpu_example.py char_lm TEXT [--gpu]      (--gpu: there is a GPU)
 """
 
 import pathlib

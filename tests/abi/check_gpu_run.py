@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What scripts/check-gpu does with its parts, on programs that stand for those of a build, and what
-scripts/pack-gpu makes for it.
+"""Tests scripts/check-gpu with stand-ins for the programs of a build, and tests the archive of
+scripts/pack-gpu.
 
-usage: check_gpu_run.py SOURCE_ROOT PROGRAM       (PROGRAM: any that needs libc alone)
+usage: check_gpu_run.py SOURCE_ROOT PROGRAM       (PROGRAM: any program that needs only libc)
 """
 import os
 import pathlib
@@ -22,7 +22,7 @@ PATIENCE_S = 60
 
 
 def listed(script: pathlib.Path = SOURCE / "scripts/check-gpu") -> list[list[str]]:
-    """Group, name and limit of each part."""
+    """Return the group, name and limit of each part."""
     said = subprocess.run([script, "--list"], capture_output=True, text=True, check=True).stdout
     return [line.split()[:3] for line in said.splitlines()]
 
@@ -78,7 +78,7 @@ class CheckGpu(InAFolder):
             return tar.extractfile(f"check-gpu/{name}").read().decode()
 
     def table(self) -> list[tuple[str, str]]:
-        """Name and result of each part that ran, in their order."""
+        """Return the name and result of each part that ran, in order."""
         rows = self.brought("table.txt").splitlines()
         return [re.fullmatch(r"(\S+) +(.*?) +\d+ of +\d+ s", row).groups() for row in rows]
 
@@ -114,7 +114,7 @@ class CheckGpu(InAFolder):
         skips = "echo '[  SKIPPED ] 1 test'"
         for body, result, status in (
             ("exit 3", "failed (3)", 1),
-            ("exit 124", "failed (124)", 1),  # long before its limit
+            ("exit 124", "failed (124)", 1),  # long before the limit
             ("exit 77", "skipped", 0),
             (skips, "skipped", 0),
             (f"{skips}; {PASSES}", "passed", 0),
@@ -127,7 +127,7 @@ class CheckGpu(InAFolder):
 
     def test_a_program_that_is_missing_fails_and_a_sanitizer_that_is_missing_is_skipped(self) -> None:
         (self.build / "tests/conformance/device_test").unlink()
-        self.program("bin/compute-sanitizer", "exit 127")  # as env says it of a name that is nowhere
+        self.program("bin/compute-sanitizer", "exit 127")  # as env does without the program
         self.check("device", "memcheck", status=1)
         self.assertEqual(self.table(), [("device", "failed (no program)"), ("memcheck", "skipped")])
 
@@ -161,7 +161,7 @@ class CheckGpu(InAFolder):
         self.environment["PYTHONPATH"] = str(self.root / "site")
         library = self.root / "site/nvidia/nccl/lib/libnccl.so.2"
         library.parent.mkdir(parents=True)
-        hidden = self.root / "site/nvidia/__init__.py"  # a package that hides the machine's own, and has no nccl
+        hidden = self.root / "site/nvidia/__init__.py"  # hides the installed package, and has no nccl
         hidden.touch()
         self.check("nccl-one-rank")
         self.assertEqual(self.brought("nccl-one-rank.log"), "<>\n")
@@ -179,7 +179,7 @@ class Parts(unittest.TestCase):
         limits = {group: [int(limit) for other, _, limit in listed() if other == group] for group, _, _ in listed()}
         ordinary = limits["tests"] + limits["benches"]
         for commands in (ordinary, *([limit] for limit in limits["sanitizers"])):
-            self.assertLessEqual(sum(commands), 570)  # the rest is for what stands around
+            self.assertLessEqual(sum(commands), 570)  # the rest is for other work
         self.assertLessEqual(sum(ordinary + limits["sanitizers"]), 40 * 60)
 
     def test_every_figure_that_is_not_measured_names_its_part(self) -> None:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""zero.hpp by a standard that is too old is one error, which says the one that it needs.
+"""Checks that compiling zero.hpp with too old a standard gives one error, which names the required
+standard.
 
 usage: check_hpp_standard.py INCLUDE_FOLDER CXX...
 """

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The levels of the source tree: who includes whom, and who may know what. No circles, in the bindings too.
-A name of a file's own is that of one file.
+"""Checks the levels of the source tree, and which files may include or know others. There must be no cycles, which
+also holds for the bindings. Names that a file defines for itself must not occur in other files.
 
 usage: check_includes.py SOURCE_ROOT
 """
@@ -10,10 +10,10 @@ import pathlib
 import re
 import sys
 
-# A folder includes its own files and those of lower levels; plan and rules do not know each other.
+# A folder includes its own files and files of lower levels. The folders plan and rules are independent of each other.
 LEVEL = {"base": 0, "plan": 1, "rules": 1, "kernels": 2, "device": 3, "comm": 4, "optim": 5, "step": 6,
          "state": 7, "api": 8}
-# Headers of the outside world that only some files see.
+# External headers that only some files may include.
 ONLY = {
     r"nlohmann/": r"state/json\.cpp",
     r"xxhash\.h": r"base/hash\.cpp",
@@ -26,19 +26,20 @@ ONLY = {
     r"iostream|fstream|filesystem|regex|csignal|signal\.h":
         r"base/worker_thread\.cpp|comm/local/life\.cpp|base/file_size_signal\.cpp",
 }
-# Included once by each instruction set.
+# Headers that each instruction set includes once.
 MANY_TIMES = {"kernels/loops.h", "kernels/narrow_types.h", "kernels/reductions.h", "kernels/updates.h"}
-PRECOMPILED = "base/precompiled.h"  # included by nobody
+PRECOMPILED = "base/precompiled.h"  # no file includes it
 
 
 def without_comments(text: str) -> str:
-    """Code with its string literals emptied, and without comments."""
+    """Return code without comments and with empty string literals."""
     token = r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"'
     return re.sub(token, lambda m: '""' if m[0][0] == '"' else " ", text, flags=re.S)
 
 
 def public_structs(header: str) -> set[str]:
-    """Structs and handles of zero.h. zero_status and zero_log_fn are words for everybody."""
+    """Return the structs and handles of zero.h. zero_status and zero_log_fn are not included, because all folders may
+    use them."""
     return set(re.findall(r"^typedef struct (zero_\w+)", header, flags=re.M))
 
 
@@ -77,21 +78,21 @@ def includes(source: pathlib.Path) -> Graph:
 
 
 def imports(package: pathlib.Path) -> Graph:
-    """Of a package's modules, also inside functions and for types alone."""
+    """Return the imports of a package's modules, including imports inside functions and for types."""
     files = {file.relative_to(package).with_suffix("").as_posix(): file for file in package.rglob("*.py")}
     graph: Graph = {name: set() for name in files}
     for name, file in files.items():
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.level:
                 there = pathlib.PurePosixPath("/", name).parents[node.level - 1] / (node.module or "").replace(".", "/")
-                for one in node.names:  # a module, or what a module or a package has
+                for one in node.names:  # a module, or a name in a module or package
                     places = [str(there / one.name)[1:], str(there)[1:], str(there / "__init__")[1:]]
                     graph[name].add(next(place for place in places if place in files))
     return graph
 
 
 def uses(crate: pathlib.Path) -> Graph:
-    """Of a crate's modules, each a file. What is in lib.rs belongs to all."""
+    """Return the uses between a crate's modules, each of which is a file. All modules may use lib.rs."""
     graph: Graph = {}
     for file in (crate / "src").glob("*.rs"):
         code = re.sub(r"//.*", "", file.read_text(encoding="utf-8"))
@@ -102,7 +103,7 @@ def uses(crate: pathlib.Path) -> Graph:
 
 
 def circles(root: pathlib.Path) -> list[str]:
-    """A sentence for each tree of files that has a circle, and for each whose files were not found."""
+    """Return a sentence for each tree of files that has a cycle, and for each tree whose files were not found."""
     graphs = {"src": includes(root / "src"), "bindings/python": imports(root / "bindings/python/libzero")}
     for crate in ("libzero", "libzero-sys"):
         graphs[f"bindings/rust/{crate}"] = uses(root / "bindings/rust" / crate)
@@ -118,7 +119,7 @@ def circles(root: pathlib.Path) -> list[str]:
 
 
 def own_names(text: str) -> set[str]:
-    """What a file defines for itself, in a namespace without a name: functions, types, and variables."""
+    """Return the functions, types and variables that a file defines in an unnamed namespace."""
     names = set()
     outer = re.findall(r"^namespace ([\w:]+) \{$", text.split("\nnamespace {\n")[0], flags=re.M)
     for body in re.findall(r"^namespace \{$(.*?)^\}  // namespace$", text, flags=re.M | re.S):
@@ -130,7 +131,8 @@ def own_names(text: str) -> set[str]:
 
 
 def shared_names(files: dict[str, str]) -> list[str]:
-    """--unity=on compiles several files as one: an overload of another file's would be taken without a word."""
+    """Return names that several files define. --unity=on compiles several files as one, and would silently select an
+    overload from another file."""
     owners: dict[str, list[str]] = {}
     for path, text in files.items():
         for name in own_names(text):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `meson install` puts down serves programs that find it in the ways of their languages: each is built
-elsewhere, and trains.
+"""Builds programs outside the source tree that find the result of `meson install` with the tools of their languages,
+and runs a training with each.
 
 usage: check_install.py CONSUMER MESON SOURCE_FOLDER BUILD_FOLDER CUDA_FOLDER_OR_EMPTY CC...
 """
@@ -20,7 +20,7 @@ def pkg_config(env: dict, *options: str) -> list[str]:
 
 
 def of_pkg_config(stage: Path) -> None:
-    """From another system root, as cross builds and packagers have it."""
+    """Use another system root, as cross builds and packagers do."""
     needs("pkg-config")
     install(stage)
     package = found(stage, "zero.pc")
@@ -81,7 +81,7 @@ executable('consumer', 'minimal.c', dependencies: dependency('zero', fallback: '
 
 
 def of_meson(stage: Path) -> None:
-    """The library is a subproject; all of it is compiled only by night."""
+    """Use the library as a subproject. Everything is compiled only by night."""
     (stage / "meson.build").write_text(MESON, encoding="utf-8")
     shutil.copy(MINIMAL, stage)
     (stage / "subprojects").mkdir()
@@ -101,7 +101,7 @@ def of_fortran(stage: Path) -> None:
     install(stage)
     env = CLEAN | {"PKG_CONFIG_LIBDIR": str(found(stage, "zero.pc").parent), "PKG_CONFIG_SYSROOT_DIR": str(stage),
                    "PKG_CONFIG_ALLOW_SYSTEM_LIBS": "1"}
-    # Some pkg-configs put the system root before variables, others only before flags.
+    # Some versions of pkg-config put the system root before variables, and others only before flags.
     module = Path(f"{stage}{pkg_config(env, '--variable=declarations')[0].removeprefix(str(stage))}") / "libzero.f90"
     run("gfortran", "-std=f2018", "-fwrapv", "-J", stage, module, SOURCE / "examples/fortran/char_lm.f90",
         "-o", stage / "char_lm", *pkg_config(env, "--libs"))
@@ -179,12 +179,12 @@ def needs_clone() -> None:
         sys.exit(77)
 
 
-# Meson takes the headers that an archive carries, and no other ones.
+# Meson uses only the headers in the archive.
 CARRIED = ("--wrap-mode=nodownload", "--force-fallback-for=cli11,libxxhash,nlohmann_json")
 
 
 def vendor_crates(stage: Path) -> None:
-    """What scripts/crates packs is all that cargo finds."""
+    """Let cargo find only the crates that scripts/crates packs."""
     needs_clone()
     run(SOURCE / "scripts/crates", stage / "packaged")
     for crate in stage.glob("packaged/package/*.crate"):
@@ -208,7 +208,7 @@ def of_cargo_packages(stage: Path) -> None:
 
 
 def says_what_it_needs(stage: Path) -> None:
-    """Where Meson fails a build ends with a sentence."""
+    """Check that a build in which Meson fails reports what it needs."""
     (stage / "bin").mkdir()
     (stage / "bin/meson").symlink_to(shutil.which("false"))
     env = CLEAN | {"PATH": os.pathsep.join((str(stage / "bin"), os.environ["PATH"]))}
@@ -219,7 +219,7 @@ def says_what_it_needs(stage: Path) -> None:
 
 
 def of_cargo_vendored(stage: Path) -> None:
-    """The library is built of the crate alone; compiled only by night."""
+    """Build the library from the crate alone. It is compiled only by night."""
     needs("cargo", "pkg-config")
     vendor_crates(stage)
     cargo_project(stage, 'version = "0.2"', "vendored")
@@ -234,7 +234,7 @@ def of_cargo_vendored(stage: Path) -> None:
 
 
 def of_python(stage: Path) -> None:
-    """By the tags of pyproject.toml, so that this is what a wheel has."""
+    """Install with the tags of pyproject.toml, so that the result has the files of a wheel."""
     install(stage, "--tags=python-runtime,tools")
     files = {path.name: path for path in stage.rglob("*") if path.is_file()}
     package = files["_abi.py"].parent
@@ -259,7 +259,7 @@ def two_ranks_meet(python: Path, package: Path, zero_run: Path, env: dict = CLEA
 
 
 def refuses_other_headers(root: Path) -> None:
-    """An archive carries no header but those that are pinned, by a script that is in it."""
+    """Check that a script in the archive accepts only pinned headers."""
     pins = root / "subprojects/headers.sha256"
     kept = pins.read_text(encoding="utf-8")
     pins.write_text(re.sub(".{64}(?=.*xxhash.h)", "0" * 64, kept), encoding="utf-8")
@@ -273,7 +273,7 @@ def refuses_other_headers(root: Path) -> None:
 
 
 def of_sdist(stage: Path) -> None:
-    """The source distribution of the last commit is set up, and by night made and built by pip."""
+    """Set up the source distribution of the last commit. By night, pip also creates and builds it."""
     needs_clone()
     run(meson, "dist", "-C", BUILD, "--no-tests", "--allow-dirty", "--formats", "gztar")
     shutil.unpack_archive(next((BUILD / "meson-dist").glob("*.tar.gz")), stage)

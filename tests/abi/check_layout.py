@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No struct of zero.h has a hole that a compiler fills, and each begins with what a caller of version 0.2
-knows of it: layout_0_2.json is what LAYOUT_PROGRAM printed then, and never changes once 0.2.0 is released.
+"""Checks that no struct of zero.h has padding that a compiler inserts, and that each struct begins with the fields
+that a caller of version 0.2 knows. layout_0_2.json is the output of LAYOUT_PROGRAM for that version, and does not
+change after the release of 0.2.0.
 
 usage: check_layout.py LAYOUT_PROGRAM layout_0_2.json
 """
@@ -11,7 +12,7 @@ import sys
 printed = json.loads(subprocess.run([sys.argv[1]], check=True, capture_output=True, text=True).stdout)
 with open(sys.argv[2], encoding="utf-8") as file:
     frozen = json.load(file)
-# Only the library writes this one, so an old caller's padding is never read as a field.
+# Only the library writes this struct, so the padding of an old caller is never read as a field.
 WRITTEN_ONLY = {"zero_failure"}
 
 faults = []

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""examples/c/mpi_comm under mpirun: three ranks over MPI end with the bits of three ranks of a local comm.
+"""Runs examples/c/mpi_comm under mpirun, and checks that three ranks over MPI give bitwise the same result as three
+ranks of a local comm.
 
-usage: check_mpi.py [mpi_comm]      (none where it was not built)
+usage: check_mpi.py [mpi_comm]      (no argument if it was not built)
 """
 
 import pathlib

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The library has its soname and needs nothing at run time but libc, libm and the loader.
+"""Checks that the library has its soname, and needs only libc, libm and the loader at run time.
 
-A libstdc++ in the list breaks host programs that carry another one, and a libcuda or libcudart every machine
-without a GPU: with `cuda` the runtime must be inside. With `zig` the system's unwinder may be in the list, which
-scripts/wheels links to, and what was beside libc before 2.34. With `shared-runtime` (-Dstatic_runtime=false) the
-list must have the system's libstdc++.
+A needed libstdc++ would break host programs that contain another one, and a needed libcuda or
+libcudart would break machines without a GPU. With `cuda`, the runtime must therefore be inside the
+library. With `zig`, the list may have the system's unwinder, to which scripts/wheels links, and the
+libraries that were separate from libc before version 2.34. With `shared-runtime`
+(-Dstatic_runtime=false), the list must have the system's libstdc++.
+
 usage: check_needed.py libzero.so READELF [cuda] [zig] [shared-runtime]
 """
 import re

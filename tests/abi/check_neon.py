@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loops of update rules are plain C++, and the compiler made vectors of each: it has NEON's products. Its sums prove
-nothing, because the sum over ranks is written in vectors; nor do the products of LAMB's first loop, which measures.
+"""Checks that the compiler vectorized the loops of update rules, which are plain C++. Each must have NEON
+multiplications. Additions prove nothing, because the sum over ranks is written with vectors. The multiplications of
+LAMB's first loop, which computes norms, prove nothing either.
 
 usage: check_neon.py OBJDUMP OBJECT_OF_NEON_CPP
 """

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CONTRIBUTING's "Add an optimizer" says all that the library needs of a rule: a copy of the sources gets one by
-that, the objects that know the list of rules are compiled anew, and Python, whose files stay as they are, trains
-with it, saves and loads. Once scripts/mirrors.py has run, Python's tests of rules and words pass on it.
+"""Checks that "Add an optimizer" in CONTRIBUTING lists everything that the library needs for a new rule. A copy of
+the sources gets a rule in this way, and the objects that know the list of rules are compiled again. The unchanged
+Python package must then train with it, save and load. After scripts/mirrors.py has run, the Python tests of rules and
+words must pass with it.
 
 usage: check_new_rule.py SOURCE_FOLDER BUILD_FOLDER LIBRARY
 """
@@ -52,14 +53,14 @@ print("sign_of_momentum trains, saves and loads")
 
 
 def edit(path: Path, pattern: str, replacement: str) -> None:
-    """Replace the one place that the pattern finds."""
+    """Replace the single match of the pattern."""
     text, count = re.subn(pattern, replacement, path.read_text(), flags=re.S)
     assert count == 1, f"{path}: {count} places for {pattern}"
     path.write_text(text)
 
 
 def add_rule(root: Path) -> None:
-    """As a patch of the files that CONTRIBUTING names for a library alone."""
+    """Change the files that CONTRIBUTING lists for the library alone."""
     shutil.copytree(SOURCE / "src", root / "src")
     shutil.copytree(SOURCE / "include", root / "include")
     shutil.copy(RULE, root / "src/rules/sign_of_momentum.h")
@@ -71,7 +72,7 @@ def add_rule(root: Path) -> None:
 
 
 def objects_to_make() -> list[tuple[str, list[str]]]:
-    """Sources of the library that know the list of rules, and how the build compiles them."""
+    """Return the sources of the library that know the list of rules, with their compile commands."""
     said = subprocess.run(["ninja", "-C", BUILD, "-t", "deps"], capture_output=True, text=True, check=True).stdout
     knows, current = set(), ""
     for line in said.splitlines():
@@ -88,10 +89,10 @@ def objects_to_make() -> list[tuple[str, list[str]]]:
 
 def compile_object(root: Path, file: str, command: list[str], output: Path) -> str:
     source = root / (BUILD / file).resolve().relative_to(SOURCE.resolve())
-    if not source.exists():  # Meson's own, of several sources
+    if not source.exists():  # Meson generates it from several sources
         source = output.with_suffix(".cpp")
         source.write_text(re.sub(r"<.*/src/(.*)>", rf'"{root}/src/\1"', (BUILD / file).read_text()))
-    # Without the build's precompiled header, which is of other options.
+    # The precompiled header of the build has other options, so it is not used.
     flags = [word for word in command if word.startswith(("-D", "-std=", "-f")) and "FORTIFY" not in word]
     compiler = command[: next(i for i, word in enumerate(command) if word.startswith("-"))]
     subprocess.run([*compiler, *flags, "-O0", f"-I{root / 'src'}", f"-I{root / 'include'}", "-include",
@@ -100,7 +101,7 @@ def compile_object(root: Path, file: str, command: list[str], output: Path) -> s
 
 
 def link(objects: list[str], output: Path) -> None:
-    """As the build links the library, with these objects before its own of the same names."""
+    """Link the library as the build does, with these objects before the build's objects of the same names."""
     said = subprocess.run(["ninja", "-C", BUILD, "-t", "commands", LIBRARY.resolve().relative_to(BUILD.resolve())],
                           capture_output=True, text=True, check=True).stdout
     command = shlex.split(said.strip().splitlines()[-1])

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the compiled library calls, file by file, and what it does before main.
+"""Checks what each file of the compiled library calls, and what runs before main.
 
-Every system call goes through the table of base/os.h, so that a test can make it fail; the library never
-prints (but for the log, by write()), exits or forks; nothing runs when it is loaded or unloaded, except what nvcc adds to its object:
-it tells CUDA's runtime of the kernels, and takes that back.
+Every system call goes through the table of base/os.h, so that a test can make it fail. The library never prints
+(except for the log, with write()), exits or forks. No code runs when it is loaded or unloaded, except the code that
+nvcc adds to its object. That code registers the kernels with the CUDA runtime, and unregisters them.
+
 usage: check_objects.py base/os.h NM READELF ARCHIVE
 """
 import re
@@ -15,7 +16,7 @@ os_header, nm, readelf, archive = sys.argv[1:]
 table = re.search(r"struct SystemCalls \{(.*?)\n\};", open(os_header, encoding="utf-8").read(), re.S)
 calls = set(re.findall(r"\(\*(\w+)\)\(", table[1])) - {"reached"}
 assert {"openat", "mmap", "futex", "clock_gettime"} <= calls, "base/os.h was not understood"
-# What the table stands for under another name, and siblings of it that would go round it.
+# Other names of calls in the table, and related calls that would bypass it.
 calls |= {"syscall", "open", "creat", "read", "write", "readv", "writev", "rename", "renameat", "unlink",
           "mkdir", "rmdir", "stat", "lstat", "opendir", "fdatasync", "sync", "truncate", "send", "recv",
           "sendto", "recvfrom", "accept", "socketpair", "shm_open", "mprotect", "usleep", "nanosleep",
@@ -36,7 +37,7 @@ def output(*command: str) -> str:
 
 
 def undefined_symbols() -> dict[str, set[str]]:
-    """Of every object of the archive, by its name."""
+    """Return the undefined symbols of every object in the archive, by its name."""
     symbols: dict[str, set[str]] = {}
     for line in output(nm, "--print-file-name", "--undefined-only", "--format=posix", archive).splitlines():
         place, symbol = re.fullmatch(r"(.*?): (\S+) .*", line).groups()
@@ -46,16 +47,17 @@ def undefined_symbols() -> dict[str, set[str]]:
 
 
 def plain(name: str) -> str:
-    """pread64 and __fcntl_chk are pread and fcntl."""
+    """Return pread for pread64, and fcntl for __fcntl_chk."""
     return re.sub(r"^__(\w+)_chk$", r"\1", re.sub(r"64(?=_|$)", "", name))
 
 
-# Allowed for their own reasons: in a destructor that throws, the language itself terminates.
+# These are allowed. The language itself terminates if a destructor throws.
 LANGUAGE = {"_ZSt9terminatev"}
-# The object in which nvcc's own additions are. A function for the device alone ends the host that calls it.
+# The object to which nvcc adds code. A device-only function ends the host process that calls it.
 KERNELS = "cuda_kernels.o"
 ADDED = {"atexit", "exit"}
-# An MPI that libzero has initialized must end before the process does, or its launcher takes that for a crash.
+# If libzero has initialized MPI, it must finalize MPI before the process exits. Otherwise the launcher reports a
+# crash.
 ENDS_MPI = "comm_mpi_start."
 
 faults = []

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sources that name what old headers lack compile without it, by what base/os.h defines. By night all do.
+"""Compiles the sources that use what old headers lack, with the definitions in base/os.h instead. By night, compiles
+all sources.
 
 usage: check_old_headers.py SOURCE_FOLDER CXX...
 """

@@ -16,8 +16,8 @@ from prose_rules import DENIALS, OWN_WORDS, RULES, OwnWord, Rule
 
 LONGEST = 35  # words in a sentence
 LEAST_WORDS = 30000
-# The most findings per 10,000 words: 10 in all files together, 20 in one file. Pages of LevelDB, NCCL, UCX, UCC, libuv,
-# zstd and mpi4py have 6. A short file may have two.
+# The largest number of findings per 10,000 words is 10 in all files together, and 20 in one file. Pages of LevelDB,
+# NCCL, UCX, UCC, libuv, zstd and mpi4py have 6. A short file may have two findings.
 IN_MODELS = 10
 Finding = tuple[str, int, str, str]  # file, line, rule, words
 
@@ -43,7 +43,7 @@ def of_length(sentence: prose.Sentence) -> list[Finding]:
 
 
 def names_of_calls(root: pathlib.Path) -> set[str]:
-    """Functions, options and constants of zero.h, and the public names of the Python and Rust bindings."""
+    """Return the functions, options and constants of zero.h, and the public names of the Python and Rust bindings."""
     header = (root / "include/zero.h").read_text(encoding="utf-8")
     names = set(re.findall(r"\b(?:zero_|ZERO_)\w+", header))
     names |= set(re.findall(r"^    [\w ]+[ *](\w+_\w+);", header, re.M))
@@ -55,7 +55,7 @@ def names_of_calls(root: pathlib.Path) -> set[str]:
 
 
 def of_denials(sentence: prose.Sentence, names: set[str]) -> list[Finding]:
-    """A sentence that says "not yet" or "not there", and names a call that exists."""
+    """Find a sentence that says "not yet" or "not there", and names a call that exists."""
     match = re.search(DENIALS, sentence.words)
     if not match:
         return []
@@ -67,7 +67,7 @@ def of_denials(sentence: prose.Sentence, names: set[str]) -> list[Finding]:
 
 
 def explains(text: str, word: OwnWord) -> bool:
-    """Whether a page says what a word means: "a W is", "W (", "called W", ", a W,", or W in bold or italics."""
+    """Return whether a page explains a word: "a W is", "W (", "called W", ", a W,", or W in bold or italics."""
     noun = rf"[`*_]*(?:{word.pattern})[`*_]*"
     shapes = [rf"(?i)\b(?:an?|the|each|every|its) {noun} (?:is|are|means|holds|consists|\()",
               rf"(?im)^[-* |]*{noun}(?: \||:| (?:is|are|means)\b)", rf"(?i){noun} \(", rf"\|\s*{noun}\s*\|",
@@ -78,7 +78,7 @@ def explains(text: str, word: OwnWord) -> bool:
 
 
 def is_linked(page: pathlib.Path, text: str, word: OwnWord) -> bool:
-    """Whether a link of the page has the word in its text or its anchor, and leads to a page that explains it."""
+    """Return whether a link of the page has the word in its text or anchor, and leads to a page that explains it."""
     for shown, target, anchor in re.findall(r"\[([^\]]*)\]\(([^)#\s]*)(#[^)\s]*)?\)", text):
         if re.search(rf"(?i)\b(?:{word.pattern})\b", shown) or word.name in anchor:
             file = page.parent / target if target else page
@@ -88,7 +88,7 @@ def is_linked(page: pathlib.Path, text: str, word: OwnWord) -> bool:
 
 
 def of_own_words(root: pathlib.Path, name: str, sentences: list[prose.Sentence]) -> list[Finding]:
-    """libzero's own words that a page neither explains nor links to an explanation."""
+    """Find libzero's own words that a page neither explains nor links to an explanation."""
     page = root / name
     text = " ".join(page.read_text(encoding="utf-8").split())
     found = []
@@ -100,7 +100,7 @@ def of_own_words(root: pathlib.Path, name: str, sentences: list[prose.Sentence])
 
 
 def findings_of(root: pathlib.Path, corpus: dict[str, list[prose.Sentence]]) -> tuple[list[Finding], list[Finding]]:
-    """Findings of the rules, which have limits, and all other findings, which are never allowed."""
+    """Return the findings of the rules, which have limits, and all other findings, which are never allowed."""
     names = names_of_calls(root)
     idioms: list[Finding] = []
     none: list[Finding] = []
@@ -118,7 +118,8 @@ def count(sentences: list[prose.Sentence]) -> int:
 
 
 def faults_of_limits(corpus: dict[str, list[prose.Sentence]], idioms: list[Finding], whole: bool) -> list[str]:
-    """The limits that are exceeded: of a rule in all files, of all rules in all files, of all rules in one file."""
+    """Return the limits that are exceeded: for a rule in all files, for all rules in all files, and for all rules in
+    one file."""
     words = sum(count(sentences) for sentences in corpus.values())
     faults = []
     for rule in RULES if whole else []:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recipes of packaging fit the build that they are of: its version, its options and what it installs.
+"""Checks that the recipes in packaging match the build: its version, its options, and the files that it installs.
 
 usage: check_recipes.py RECIPE MESON SOURCE_FOLDER BUILD_FOLDER CUDA_FOLDER_OR_EMPTY CC...
 """
@@ -30,7 +30,7 @@ PUBLISHED = {
 
 
 def publisher_is_told(stage: Path) -> None:
-    """What packaging/publisher.toml says stands in all metadata, and what it does not say in none."""
+    """Check that all metadata contain exactly what packaging/publisher.toml says."""
     run(SOURCE / "scripts/publisher", "--check")
     shutil.copytree(SOURCE / "packaging", stage / "packaging")
     for name in ("scripts/publisher", "pyproject.toml", "bindings/rust/libzero/Cargo.toml", "bindings/rust/libzero-sys/Cargo.toml"):
@@ -51,7 +51,7 @@ def publisher_is_told(stage: Path) -> None:
 
 
 def symbols_are_listed() -> None:
-    """Debian's list has each function of zero.h, with the version that it came in."""
+    """Check that Debian's list has each function of zero.h, with the version that added it."""
     header = re.sub(r"/\*.*?\*/", "", (SOURCE / "include/zero.h").read_text(encoding="utf-8"), flags=re.S)
     declared = set(re.findall(r"^ZERO_API\s[^;(]*?(zero_\w+)\s*\(", header, flags=re.M))
     listed, = SOURCE.glob("packaging/debian/*.symbols")
@@ -61,7 +61,7 @@ def symbols_are_listed() -> None:
 
 
 def python_metadata_agrees() -> None:
-    """Metadata that `meson install` puts down, and conda's recipe, say what pyproject.toml says."""
+    """Check that the metadata that `meson install` installs and the conda recipe match pyproject.toml."""
     project = (SOURCE / "pyproject.toml").read_text(encoding="utf-8")
     metadata = (SOURCE / "bindings/python/METADATA.in").read_text(encoding="utf-8")
     known = {"Name": "name", "Summary": "description", "License-Expression": "license", "Requires-Python": "requires-python"}
@@ -78,7 +78,7 @@ def python_metadata_agrees() -> None:
 
 
 def of_recipes(stage: Path) -> None:
-    """They are of this version, and know the options of this build."""
+    """Check that the recipes have this version, and know the options of this build."""
     publisher_is_told(stage)
     symbols_are_listed()
     python_metadata_agrees()
@@ -95,7 +95,7 @@ def of_recipes(stage: Path) -> None:
 
 
 def of_debian(stage: Path) -> None:
-    """Each file that is installed is in one package, or is left out by name."""
+    """Check that each installed file is in one package, or is excluded by name."""
     install(stage)
     if not list(stage.glob("usr/local/lib/*/libzero.a")):
         print("libraries lie elsewhere than on Debian")
@@ -145,7 +145,8 @@ include(${PORTFILE})
 
 
 def of_vcpkg(stage: Path) -> None:
-    """By stand-ins for vcpkg's functions its port makes of installed libraries what serves who does as usage says."""
+    """Run the port with stand-ins for vcpkg's functions on an installed library. A program that follows `usage` must
+    then build."""
     needs("cmake")
     install(stage)
     (package := stage / "package").mkdir()
@@ -161,7 +162,7 @@ def of_vcpkg(stage: Path) -> None:
     project = f"cmake_minimum_required(VERSION 3.15)\nproject(consumer C)\nadd_executable(main {MINIMAL})\n{usage}"
     (stage / "CMakeLists.txt").write_text(project, encoding="utf-8")
     env = CLEAN | LINKS_CUDA | {"CC": " ".join(compiler)}
-    lacks = "-lcudart_static -lrt -ldl -lpthread" if cuda else ""  # for the port says nothing of CUDA
+    lacks = "-lcudart_static -lrt -ldl -lpthread" if cuda else ""  # the port does not mention CUDA
     for kind in ("shared", "static"):
         run("cmake", "-S", stage, "-B", stage / kind, f"-DCMAKE_PREFIX_PATH={package}",
             f"-DCMAKE_C_STANDARD_LIBRARIES={lacks}", env=env)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The library exports exactly the functions that zero.h declares.
+"""Checks that the library exports exactly the functions that zero.h declares.
 
 usage: check_symbols.py zero.h libzero.so NM
 """

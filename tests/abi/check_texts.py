@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every call that fails says its own name first in zero_last_error(), and every status has the name of its constant.
+"""Checks that zero_last_error() begins with the name of the call that failed, and that every status has the name of
+its constant.
 
-check_texts.py ZERO_H LIBRARY
+usage: check_texts.py ZERO_H LIBRARY
 
-Each call is made with nothing but zeros and nulls, which all but a few refuse before they do anything.
+Each call gets only zeros and null pointers, which all except a few calls reject before they do anything.
 """
 import ctypes
 import re
 import sys
 
-# With no arguments at all these succeed.
+# These calls succeed with zeros and null pointers.
 ALLOWED = {"zero_arena_free", "zero_comm_free", "zero_free", "zero_set_interrupt_callback",
            "zero_set_log_callback"}
 

@@ -1,28 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No call waits without a deadline: every line of src/ that can wait says by what its wait ends.
+"""Checks that every line of src/ that can wait has a comment that says what ends the wait.
 
 usage: check_waits.py ROOT
 
-The words stand in a comment that begins with "Wait:", on the line itself or in the lines right above
-it: which deadline bounds the wait, or why it needs none. Where a wait is one slice of a loop, they
-tell of the loop. A lock that is held for a few instructions is not looked for.
+The comment begins with "Wait:" and is on the line itself or on the lines directly above it. It says which deadline
+bounds the wait, or why none is needed. If a wait is one iteration of a loop, the comment describes the loop. Locks
+that are held for a few instructions are not checked.
 """
 import pathlib
 import re
 import sys
 
 WAITS = re.compile(
-    r"\.wait(_for|_until)?\(lock"              # condition variables, by a lock that is called so
-    r"|\bunique_lock(<.*>)? (?!lock\b)\w+[({]"  # by another one
+    r"\.wait(_for|_until)?\(lock"              # condition variables with a lock of this name
+    r"|\bunique_lock(<.*>)? (?!lock\b)\w+[({]"  # with a lock of another name
     r"|\bpthread_join\(|\bthread_?\.join\(\)"
     r"|\bos\(\)\.(poll|flock|connect|accept4|getaddrinfo|recvmsg|sendmsg|getrandom)\("
     r"|\bFUTEX_WAIT(_PRIVATE)?\b|\bepoll_\w*wait\(|\bwaitpid\("
     r"|\bsleep_ms\(|\bnanosleep\(|\busleep\(|\bsleep_(for|until)\("
     r"|\b(pause_cpu|relax)\(\);"               # spinning
     r"|\bcall_once\("
-    r"|\bwhile\b.*\bEINTR\b"                  # again, as a signal interrupted it
+    r"|\bwhile\b.*\bEINTR\b"                  # repeated after a signal
     r"|\bcu(da)?(Stream|Event|Device|Ctx)Synchronize\b")
-# Calls that say themselves that they do not wait; a declaration.
+# Calls that do not wait because of their arguments, and a declaration.
 NONE = re.compile(r"\bpoll\(.*, 0\)|\bMSG_DONTWAIT\b|\bLOCK_NB\b|^void sleep_ms\(int milliseconds\);")
 SAYS = re.compile(r"//.*\bWait: \S.{4,}")
 SAMPLE = ["done_.wait(lock, [this] { return !running_; });", "while (got < 0 && errno == EINTR) {",
@@ -51,7 +51,7 @@ def silent(text: str) -> list[int]:
 
 
 def main() -> int:
-    for line in SAMPLE:  # the check itself
+    for line in SAMPLE:  # tests the check itself
         assert silent(line) == [1] and silent("// Wait: until the deadline.\n" + line) == [], line
     root = pathlib.Path(sys.argv[1])
     files = [path for path in sorted((root / "src").rglob("*")) if path.suffix in (".cpp", ".h", ".cu")]

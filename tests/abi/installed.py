@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Install the library, and run programs that use it, for the scripts with the arguments
+"""Installs the library, and runs programs that use it, for scripts with these arguments:
+
 TEST MESON SOURCE_FOLDER BUILD_FOLDER CUDA_FOLDER_OR_EMPTY CC...
 """
 import os
@@ -13,11 +14,11 @@ from pathlib import Path
 chosen, meson, source, build, cuda, *compiler = sys.argv[1:]
 SOURCE, BUILD = Path(source), Path(build)
 MINIMAL = SOURCE / "examples/c/minimal.c"
-SAID = re.compile(r"rank 0 of 1: weights\[0\] is (1\.00, the mean 1\.00\nchecksum=[0-9A-F]{16}|0\.0\d+)\n")  # of C, of Rust
-# Of the tests' own surroundings a consumer sees nothing that leads to a library.
+SAID = re.compile(r"rank 0 of 1: weights\[0\] is (1\.00, the mean 1\.00\nchecksum=[0-9A-F]{16}|0\.0\d+)\n")  # C, Rust
+# Consumers do not see variables of the tests' environment that lead to a library.
 CLEAN = {key: value for key, value in os.environ.items() if not key.startswith(("LIBZERO", "LD_LIBRARY", "PYTHONPATH"))}
 CLEAN["PYTHONDONTWRITEBYTECODE"] = "1"
-# As the toolkit lies in another place on each machine, who links statically says where.
+# The location of the toolkit differs between machines, so static linking must give it.
 LINKS_CUDA = {"LIBRARY_PATH": os.pathsep.join(str(Path(cuda) / name) for name in ("lib64", "lib"))} if cuda else {}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of layout.c: every struct of zero.h, field by field.
+"""Prints the rows of layout.c: every struct of zero.h, field by field.
 
 usage: layout_rows.py zero.h
 """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the prose of files for users (pages, header comments, man pages, docstrings) as sentences with line numbers.
 
-Fences, indented code and link targets are dropped. Code spans and names become the word CODE, statuses and exceptions
-the word STATUS; a sentence keeps the original text of both.
+Fences, indented code and link targets are dropped. Code spans and names become the word CODE, and statuses and
+exceptions become the word STATUS. A sentence keeps the original text of both.
 """
 import ast
 import dataclasses
@@ -28,19 +28,19 @@ ABBREVIATIONS = re.compile(r"\b(e\.g|i\.e|etc|vs|cf|resp|approx|Fig|No|St|al)\.$
 class Sentence:
     file: str
     line: int
-    kind: str  # text, item, cell, heading or field (a comment beside code)
+    kind: str  # text, item, cell, heading or field (a comment next to code)
     words: str
     codes: list[str]
 
     def count(self) -> int:
-        """The number of words; a list of names of code counts as one."""
+        """Return the number of words. A list of names of code counts as one word."""
         words = re.sub(r"\b(?:CODE|STATUS)\b(?:,? (?:and |or )?(?:CODE|STATUS)\b)+", "CODE", self.words)
         return len(re.findall(r"[A-Za-z0-9][\w'’.,/-]*", words))
 
 
 @dataclasses.dataclass
 class Block:
-    """Lines of one paragraph, item, cell or heading, each with its number."""
+    """The lines of one paragraph, item, cell or heading, each with its number."""
     kind: str
     lines: list[tuple[int, str]]
 
@@ -51,7 +51,7 @@ def code_of(code: str, codes: list[str]) -> str:
 
 
 def plain(text: str, codes: list[str]) -> str:
-    """A paragraph's words: no targets of links, no marks of emphasis, names of code as CODE."""
+    """Return the words of a paragraph, without link targets and emphasis marks, and with CODE for names of code."""
     def span(match: re.Match[str]) -> str:
         return code_of(match[2], codes)
     text = re.sub(r"<!--.*?-->|!\[[^\]]*\]\([^)]*\)", " ", text)
@@ -91,7 +91,7 @@ def row_blocks(number: int, line: str) -> list[Block]:
 
 
 def blocks_of(lines: list[tuple[int, str]]) -> list[Block]:
-    """Blocks of Markdown, which comments and docstrings are close to."""
+    """Return the blocks of Markdown. Comments and docstrings have a similar form."""
     blocks: list[Block] = []
     fence, opened, in_item = "", False, False
     for number, line in lines:
@@ -124,7 +124,8 @@ def blocks_of(lines: list[tuple[int, str]]) -> list[Block]:
 
 
 def comment_blocks(text: str) -> list[Block]:
-    """Comments of C and C++: those on lines of their own as paragraphs, those after code as fields."""
+    """Return the comments of C and C++. Comments on separate lines are paragraphs, and comments after code are
+    fields."""
     blocks: list[Block] = []
     for found in re.finditer(r"/\*(.*?)\*/|((?:^[ \t]*//[^\n]*\n)+)|//([^\n]*)", text, re.S | re.M):
         number = text.count("\n", 0, found.start()) + 1
@@ -202,7 +203,7 @@ READERS: list[tuple[list[str], Callable[[str], list[Block]]]] = [
 
 
 def read(root: pathlib.Path) -> dict[str, list[Sentence]]:
-    """The sentences of each file that users read, by its path from `root`."""
+    """Return the sentences of each file that users read, by its path from `root`."""
     found: dict[str, list[Sentence]] = {}
     for patterns, blocks_of_text in READERS:
         for path in sorted({path for pattern in patterns for path in root.glob(pattern)}):

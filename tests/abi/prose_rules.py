@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shapes of sentences that a native engineer of this field would mark, each with the plain way to write it. Sentences
-come from prose.py: CODE stands for a name of code, STATUS for a status or an exception.
-"""
+"""Sentence patterns that a native engineer in this field would mark, each with plain wording to use instead.
+Sentences come from prose.py: CODE stands for a name of code, and STATUS for a status or an exception."""
 import dataclasses
 import functools
 import re
 
 from prose import Sentence
 
-# Parts of patterns, as <NAME>.
+# Parts of patterns, which patterns include as <NAME>.
 PARTS = {
     "BE": r"(?:is|are|was|were|be|been|being)",
     "THING": r"(?:rank|GPU|device|host|node|process|thread|core|step|parameter|element|tensor|group|bucket|call|file"
              r"|run)",
-    # Things that were called "who", and words before an indirect question.
+    # Things to which earlier texts referred as "who", and words before an indirect question.
     "NO_PERSON": r"(?:ranks?|process(?:es)?|threads?|hosts?|owners?|peers?|nodes?|GPUs?|devices?|others?|nobody"
                  r"|somebody|all|one|way|rest|survivors?|neighbou?rs?|jobs?|programs?|librar\w+|calls?|comms?|CODE"
                  r"|knows?|tells?|says?|told|of|for|to|with|by|from|and|or|on|in|is|are|so|;|:)",
@@ -28,7 +27,7 @@ class Rule:
     name: str
     patterns: list[str]  # any of these
     advice: str
-    limit: float = 3  # findings per 10,000 words of all files
+    limit: float = 3  # the largest number of findings per 10,000 words of all files
     kinds: str = "text item cell heading field"
 
     def found_in(self, sentence: Sentence) -> "re.Match[str] | None":
@@ -45,7 +44,7 @@ def compiled(pattern: str) -> "re.Pattern[str]":
     return re.compile(pattern)
 
 
-# Limits of 0, 0.9 and 0.27 (0.3 in 1,000 sentences) were counted in LevelDB, NCCL, UCC, libplacebo and dav1d.
+# Limits of 0, 0.9 and 0.27 (0.3 in 1,000 sentences) are the counts in LevelDB, NCCL, UCC, libplacebo and dav1d.
 RULES = [
     Rule("behind", [
         r"(?i)\b(?<!fall )(?<!falls )(?<!lag )(?<!lags )(?<!idea )(?<!rationale )(?<!forces )(?<!reason )"
@@ -410,7 +409,8 @@ RULES = [
 
 @dataclasses.dataclass
 class OwnWord:
-    """A word that libzero coined or uses in its own sense: its name, the pattern of its uses, and its meaning."""
+    """A word that libzero introduced or uses in its own sense, with its name, the pattern of its uses, and its
+    meaning."""
     name: str
     pattern: str
     meaning: str

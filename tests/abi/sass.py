@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machine code of kernels, as nvdisasm prints it: instructions, the ways between them, and what a
-thread waits for on each way.
+"""Parses the machine code of kernels from the output of nvdisasm: instructions, the paths between them, and what a
+thread waits for on each path.
 
-Since Volta each instruction names, in bits of its own, the scoreboards for which it waits, and the one
-that tells when its result is there. There are six.
+Since Volta, each instruction encodes the scoreboards that it waits for, and the scoreboard that signals its result.
+There are six scoreboards.
 """
 import re
 from dataclasses import dataclass, field, replace
@@ -15,19 +15,19 @@ SIZES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
 
 @dataclass
 class Instruction:
-    name: str                 # LDG.E.128
+    name: str                 # for example LDG.E.128
     operands: str
-    guarded: bool             # some threads pass it by
+    guarded: bool             # a predicate lets some threads skip it
     waits: int = 0            # scoreboards, as bits
     result: int = 0           # a scoreboard, as a bit
-    labels: list[str] = field(default_factory=list)  # where it may lead, beside the next one
+    labels: list[str] = field(default_factory=list)  # possible targets, in addition to the next instruction
 
     def is_a(self, *mnemonics: str) -> bool:
         return self.name.split(".")[0] in mnemonics
 
     @property
     def size(self) -> int:
-        """Bytes that an access of memory takes."""
+        """Return the number of bytes that a memory access reads or writes."""
         return next((SIZES[part] for part in self.name.split(".") if part in SIZES), 4)
 
 
@@ -42,12 +42,12 @@ class Block:
     """Instructions [begin, end), all or none of which run."""
     begin: int
     end: int
-    next: list[int]           # the first instructions of other blocks
+    next: list[int]           # first instructions of other blocks
     before: list[int] = field(default_factory=list)
 
 
 def read_kernels(text: str) -> dict[str, Kernel]:
-    """By mangled name, of what nvdisasm -c -hex prints."""
+    """Return the kernels by mangled name, from the output of nvdisasm -c -hex."""
     kernels: dict[str, Kernel] = {}
     kernel = Kernel()
     for line in text.splitlines():
@@ -68,7 +68,7 @@ def read_kernels(text: str) -> dict[str, Kernel]:
 
 
 def add_labels(instruction: Instruction) -> None:
-    """The label of a BSSY is only where threads meet; a CALL comes back."""
+    """Set the targets of a jump. BSSY names only the place where threads reconverge, and CALL returns."""
     if instruction.is_a("BRX", "BRXU"):
         instruction.labels = re.search(r"BRANCH_TARGETS ([^\"]*)", instruction.operands)[1].split(",")
     elif not instruction.is_a("BSSY", "CALL", "RET"):
@@ -85,8 +85,8 @@ def ways_from(kernel: Kernel, at: int) -> list[int]:
 
 
 def blocks_of(kernel: Kernel) -> dict[int, Block]:
-    """Those that a thread comes to without a call, by their first instruction, in an order in which only
-    loops lead back."""
+    """Return the blocks that a thread reaches without a call, by their first instruction. In their order, only loops
+    jump backward."""
     firsts = {0, len(kernel.code)}
     for at, instruction in enumerate(kernel.code):
         if instruction.labels or instruction.is_a("EXIT", "RET"):
@@ -115,7 +115,7 @@ def blocks_of(kernel: Kernel) -> dict[int, Block]:
 
 
 def loops_of(blocks: dict[int, Block]) -> dict[int, set[int]]:
-    """The blocks of each loop by its head, without those of loops inside it."""
+    """Return the blocks of each loop by its head, without the blocks of inner loops."""
     number = {begin: i for i, begin in enumerate(blocks)}
     loops: dict[int, set[int]] = {}
     for begin, block in blocks.items():
@@ -136,11 +136,11 @@ def loops_of(blocks: dict[int, Block]) -> dict[int, set[int]]:
 
 @dataclass(frozen=True)
 class Passed:
-    """What a thread has done since it came to the head of a loop."""
+    """What a thread has done since it reached the head of a loop."""
     loads: int = 0
-    first: int = 0            # of them, before it waited for one
-    rounds: int = 0           # waits for a load that was made behind the last such wait
-    fresh: bool = False       # a load is behind it
+    first: int = 0            # loads before the first wait for a load
+    rounds: int = 0           # waits for loads that were issued after the previous wait
+    fresh: bool = False       # true if there is a load since the last wait
     pending: int = 0          # scoreboards of loads, as bits
 
     @property
@@ -149,7 +149,7 @@ class Passed:
 
 
 def behind(passed: Passed, instruction: Instruction, size: int, others: bool) -> list[Passed]:
-    """The possible states behind an instruction."""
+    """Return the possible states after an instruction."""
     if passed.pending & instruction.waits:
         passed = replace(passed, pending=passed.pending & ~instruction.waits,
                          rounds=passed.rounds + passed.fresh, fresh=False)
@@ -163,9 +163,9 @@ def behind(passed: Passed, instruction: Instruction, size: int, others: bool) ->
 
 def passes(kernel: Kernel, blocks: dict[int, Block], head: int, inside: set[int], size: int,
            others: bool = False) -> set[Passed]:
-    """What threads may have done at the end of one turn of a loop, on any way that the code has, also on
-    those that no data takes. Loads of `size` bytes are counted, and waited for; with `others`, all are waited
-    for."""
+    """Return what threads may have done at the end of one iteration of a loop, on any path in the code, including
+    paths that no data takes. Loads of `size` bytes are counted, and waits for them. With `others`, waits for all
+    loads are counted."""
     number = {begin: i for i, begin in enumerate(blocks)}
     states: dict[int, set[Passed]] = {head: {Passed()}}
     ended: set[Passed] = set()

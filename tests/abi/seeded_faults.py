@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults that a tired engineer makes, in every folder of src: its file, text, the text in its place, and the tests that
-should notice first. scripts/nightly.py puts in one at a time, and the ordinary tests must catch it.
+"""Lists faults that a tired engineer could make, in every folder of src. Each has a file, a text, its replacement,
+and the tests that should detect it first. scripts/nightly.py inserts one fault at a time, and the ordinary tests must
+fail.
 
-usage: seeded_faults.py ROOT   fails if a text is not in its file, or a test is none: then the list needs care
+usage: seeded_faults.py ROOT   fails if a text is not in its file or a test does not exist, so that the list must be updated
 """
 import pathlib
 import sys

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cluster on one machine: each host is namespaces of its own (network, name, processes, mounts, shared memory),
-on a link that tc shapes to a bridge. Programs start there by nsenter, which stands in for ssh.
+"""Simulates a cluster on one machine. Each host consists of separate namespaces (network, name, processes, mounts,
+shared memory), and is connected to a bridge by a link that tc shapes. nsenter replaces ssh to start programs on a
+host.
 
-Hosts share the kernel with its clock and boot id, the cores, and all files but /dev/shm. So this shows what goes
-over links and what a lost link does, and not how fast many machines are.
+Hosts share the kernel with its clock and boot id, the cores, and all files except /dev/shm. The simulation shows what
+is sent over links and how a lost link behaves, and does not show the speed of many machines.
 """
 
 import collections
@@ -19,11 +20,11 @@ import tempfile
 SSH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "ssh")
 NAMESPACES = ["--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 SHAPE = "root tbf rate {} burst 128kb latency 50ms"
-# What a cluster takes, tried where it does no harm.
+# Tries what a cluster needs, in a harmless way.
 TRIAL = ("ip link add trial type bridge && ip link add one type veth peer name other && tc qdisc add dev one "
          + SHAPE.format("1gbit") + " && mount -t tmpfs none /dev/shm")
 INSIDE = "ZERO_CLUSTER_INSIDE"
-HEADER_BYTES = 66  # of a packet: Ethernet's, IPv4's and TCP's with times
+HEADER_BYTES = 66  # the Ethernet, IPv4 and TCP headers of a packet, with timestamps
 
 
 class Traffic(collections.namedtuple("Traffic", "bytes_out packets_out bytes_in packets_in")):
@@ -31,7 +32,7 @@ class Traffic(collections.namedtuple("Traffic", "bytes_out packets_out bytes_in 
         return Traffic(*(now - then for now, then in zip(self, before)))
 
     def payload(self):
-        """Of TCP, out and in."""
+        """Return the bytes of TCP data sent and received."""
         return (self.bytes_out - HEADER_BYTES * self.packets_out, self.bytes_in - HEADER_BYTES * self.packets_in)
 
 
@@ -45,7 +46,7 @@ def unshare():
 
 
 def why_not():
-    """Why there can be no cluster here, or ""."""
+    """Return the reason why a cluster is not possible on this machine, or ""."""
     os.environ["PATH"] += ":/usr/sbin:/sbin"
     missing = [tool for tool in ("unshare", "nsenter", "ip", "tc", "mount") if shutil.which(tool) is None]
     if missing:
@@ -54,12 +55,13 @@ def why_not():
     return "" if trial.returncode == 0 else f"no cluster of namespaces: {trial.stderr.strip()}"
 
 
-inside = []  # something, once enter() has been there: each module of tests calls it
+# This is not empty after enter() has succeeded. Each test module calls enter().
+inside = []
 
 
 def enter():
-    """Starts this program anew, as root of namespaces of its own: when it ends, however it does, so does all that it
-    has started. Returns "" in there; elsewhere it returns why that cannot be."""
+    """Restart this program as root of separate namespaces. When it ends, for any reason, all processes that it has
+    started also end. Return "" inside the namespaces, and the reason if they cannot be created."""
     if inside:
         return ""
     if os.environ.pop(INSIDE, ""):
@@ -72,7 +74,7 @@ def enter():
         arguments = file.read().split("\0")[1:-1]
     os.environ[INSIDE] = "yes"
     sys.stdout.flush()
-    # The shell takes leave of orphans, for which namespaces of processes wait.
+    # The shell reaps orphans, for which PID namespaces wait.
     return os.execvp("unshare", [*unshare(), "sh", "-c", '"$@"; exit $?', "sh", sys.executable, *arguments])
 
 
@@ -81,7 +83,7 @@ def run(*words):
 
 
 class Host:
-    """Lives as long as its first process, which waits for the end of a pipe."""
+    """A host, which lives as long as its first process. That process waits for the end of a pipe."""
 
     def __init__(self, number, rate, packets):
         self.name, self.address, self.port = f"node{number}", f"10.77.0.{number + 1}", f"port{number}"
@@ -96,7 +98,8 @@ class Host:
         self.run("ip link set lo up")
         self.run(f"ip address add {self.address}/24 dev eth0")
         self.run("ip link set eth0 up")
-        # Packets as they would be on a wire, so that the counters count those. They take much time of this machine.
+        # Send packets of the size that a wire has, so that counters count them correctly. This costs much processing
+        # time.
         if packets:
             self.run("ip link set eth0 gso_max_segs 1")
         self.run(f"tc qdisc add dev eth0 {SHAPE.format(rate)}")
@@ -109,7 +112,7 @@ class Host:
         return run(*self.command(shlex.split(line)))
 
     def pids(self):
-        """Of its processes, as the front sees them."""
+        """Return the ids of its processes, as seen outside of the host."""
         here = os.readlink(f"/proc/{self.first.pid}/ns/pid_for_children")
         return [pid for pid in filter(str.isdigit, os.listdir("/proc")) if link_of(f"/proc/{pid}/ns/pid") == here]
 
@@ -117,16 +120,16 @@ class Host:
 def link_of(path):
     try:
         return os.readlink(path)
-    except OSError:  # it has ended
+    except OSError:  # the process has ended
         return None
 
 
 class Cluster:
-    """Hosts, and the front, where launchers run. Its links are shaped to `rate` in each direction. `packets`:
-    their counters see each as on a wire."""
+    """Hosts, and the front node on which launchers run. Links are shaped to `rate` in each direction. If `packets` is
+    set, the counters count packets of the size that a wire has."""
 
     def __init__(self, hosts, rate="1gbit", packets=True):
-        self.folder = tempfile.TemporaryDirectory()  # of no other user's launchers
+        self.folder = tempfile.TemporaryDirectory()  # separate from the files of other users' launchers
         os.environ["TMPDIR"] = self.folder.name
         names = "".join(f"10.77.0.{number + 1} node{number}\n" for number in range(hosts))
         with open(f"{self.folder.name}/hosts", "w", encoding="utf-8") as file:
@@ -143,7 +146,7 @@ class Cluster:
 
     def __exit__(self, *_):
         for host in self.hosts:
-            run("ip", "link", "delete", host.port)  # it would outlive the host for a while
+            run("ip", "link", "delete", host.port)  # the link would outlive the host for a short time
             host.first.stdin.close()
             host.first.wait()
             host.first.stdout.close()
@@ -152,20 +155,21 @@ class Cluster:
         self.folder.cleanup()
 
     def cut(self, host):
-        """As where a host loses its cable or its power: its link is down."""
+        """Lose the cable or the power of a host: its link goes down."""
         run("ip", "link", "set", self.hosts[host].port, "down")
 
     def drop(self, host):
-        """As where a firewall drops all that a host sends and gets: its link is up, and nothing passes."""
+        """Drop all packets to and from a host, like a firewall. Its link stays up."""
         run("ip", "link", "set", self.hosts[host].port, "nomaster")
 
     def bytes_between_hosts(self):
-        """By host. The front's are among them."""
+        """Return the traffic of each host, which includes traffic with the front node."""
         ports = [traffic(host.port) for host in self.hosts]
         return [Traffic(*port[2:], *port[:2]) for port in ports]  # a port receives what its host sends
 
     def pids(self, variable, value):
-        """Of the processes on hosts that have the variable of that value, such as a rank, and have started none."""
+        """Return the processes on hosts that have this value of a variable, such as a rank, and that have no child
+        processes."""
         word = f"{variable}={value}".encode()
         found = {int(pid): int(read_bytes(f"/proc/{pid}/stat").rpartition(b")")[2].split()[1])
                  for host in self.hosts for pid in host.pids()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a cluster of namespaces is, and that ranks on its hosts keep the promises of comms and of equivalence."""
+"""Tests the cluster of namespaces, and that ranks on its hosts pass the tests of comms and of equivalence."""
 
 import os
 import re
@@ -17,12 +17,12 @@ import mpis  # noqa: E402
 
 WHY_NOT = cluster.enter()
 HERE = os.path.dirname(os.path.abspath(__file__))
-LAYOUTS = [(2, 3), (2, 2), (3, 1)]  # hosts, and ranks of each
+LAYOUTS = [(2, 3), (2, 2), (3, 1)]  # hosts, and ranks per host
 TIMEOUT_S = 100
 
 
 def until(condition):
-    """Waits for it, and fails if it does not come."""
+    """Wait until the condition is true, and fail after a time limit."""
     end = time.monotonic() + TIMEOUT_S
     while not condition():
         if time.monotonic() > end:
@@ -31,7 +31,7 @@ def until(condition):
 
 
 def stream(hosts, count):
-    """Sends so many bytes from each of two hosts to the other; its seconds, by host."""
+    """Send `count` bytes from each of two hosts to the other. Return the time in seconds for each host."""
     ends = [subprocess.Popen(host.command([sys.executable, f"{HERE}/stream.py", way, hosts[0].address, str(count)]),
                              stdout=subprocess.PIPE, text=True)
             for host, way in zip(hosts, ("listen", "connect"))]
@@ -39,7 +39,7 @@ def stream(hosts, count):
 
 
 def reaches(host, address):
-    """Whether a connection gets an answer, be it a refusal."""
+    """Return whether a connection attempt gets an answer, which may be a refusal."""
     ask = f"import socket; socket.socket().connect_ex(('{address}', 9)) == 111 or exit(1)"
     try:
         return subprocess.run(host.command([sys.executable, "-c", ask]), timeout=1, check=False).returncode == 0
@@ -62,7 +62,7 @@ class Cluster(unittest.TestCase):
     def test_counters_tell_the_bytes_that_went_between_hosts(self):
         count = 20_000_000
         with cluster.Cluster(2) as made:
-            for _ in range(5):  # TCP sends again what a busy machine acknowledges late
+            for _ in range(5):  # a busy machine acknowledges late, and TCP then retransmits
                 before = made.bytes_between_hosts()
                 stream(made.hosts, count)
                 all_went = [now.since(was) for was, now in zip(before, made.bytes_between_hosts())]
@@ -71,7 +71,7 @@ class Cluster(unittest.TestCase):
             for went in all_went:
                 for payload in went.payload():
                     self.assertAlmostEqual(payload / count, 1, delta=0.01)
-                self.assertLessEqual(went.bytes_out / went.packets_out, 1514)  # as on a wire
+                self.assertLessEqual(went.bytes_out / went.packets_out, 1514)  # the limit of a wire
                 self.assertLessEqual(went.bytes_in / went.packets_in, 1514)
 
     def test_a_link_carries_no_more_than_its_rate(self):
@@ -103,7 +103,7 @@ class Cluster(unittest.TestCase):
 
 
 class OnHosts:
-    """What all ranks do, whichever MPI starts them."""
+    """The tests for all ranks, with any MPI that starts them."""
 
     name = ""
 
@@ -119,9 +119,9 @@ class OnHosts:
             with cluster.Cluster(hosts) as made:
                 for suite, program, variables in mpis.suites(36, number):
                     if self.name == "debian_mpich" and suite == "comm_failure":
-                        continue  # in MPI_Finalize MPICH 4.0 over UCX waits for ever for messages of broken comms
+                        continue  # MPICH 4.0 over UCX waits forever in MPI_Finalize for messages of broken comms
                     with self.subTest(suite, hosts=hosts, ranks_per_host=ranks_per_host):
-                        # Launchers that let ranks die have an exit status that tells little.
+                        # The exit status of launchers that let ranks die is not reliable.
                         _, said = self.started_by.run(made.hosts, ranks_per_host, program, **variables)
                         self.assertEqual(mpis.failure(hosts * ranks_per_host, said), "")
 
@@ -178,7 +178,8 @@ for i in range(len(view)):
 optimizer.step()
 os.write(1, f"all are {set(memoryview(memory.data['w']))}\\n".encode())
 """
-        # MPICH's launcher places one a host in turns: the first and the last are on one. Open MPI's fills hosts.
+        # MPICH's launcher places ranks on hosts in turn, so that the first and the last rank share a host. Open MPI's
+        # launcher fills one host after another.
         ranks_per_host = 2 if mpis.open_mpi(self.started_by.mpi.launcher) else 1
         with cluster.Cluster(2) as made:
             _, said = self.started_by.run(made.hosts, ranks_per_host, [sys.executable, "-c", say], ranks=3,
@@ -210,7 +211,7 @@ except libzero.ZeroError as error:
                 victims = made.pids(rank, "1")
                 self.assertEqual(len(victims), 1)
                 os.kill(victims[0], signal.SIGKILL)
-                time.sleep(3)  # for a launcher that ends them all
+                time.sleep(3)  # a launcher that ends all ranks needs time
                 open(f"{folder}/go", "w", encoding="utf-8").close()
                 until(lambda: {"lives.0", "lives.2", "lives.3"} <= set(os.listdir(folder)))
             for job in jobs:

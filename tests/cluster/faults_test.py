@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks of MPI on several hosts, of which one dies or stops at a numbered point of a training, or whose host is lost:
-what the others are told, and how soon. With ZERO_TEST_TIMES it prints what each was told, and when; ZERO_TEST_POINTS is
-how many points of each rank are tried by night, and ZERO_TEST_PART, 0/3, 1/3 or 2/3, that it is a third of them, for
-processes side by side."""
+"""Tests ranks of MPI on several hosts, one of which dies or stops at a numbered point of a training, or whose host is
+lost. Checks the errors of the other ranks and the time until they are reported. With ZERO_TEST_TIMES, prints the
+error and the time of each rank. ZERO_TEST_POINTS is the number of points per rank that are tried by night.
+ZERO_TEST_PART (0/3, 1/3 or 2/3) selects a third of them, for concurrent processes."""
 
 import os
 import sys
@@ -20,7 +20,7 @@ WHY_NOT = cluster.enter()
 DEADLINE_MS = 1000
 POINTS = int(os.environ.get("ZERO_TEST_POINTS", "12"))
 PART, PARTS = map(int, os.environ.get("ZERO_TEST_PART", "0/1").split("/"))
-LOST_MS = 500  # behind the deadline
+LOST_MS = 500  # after the deadline
 LONG_S = 60
 
 
@@ -35,7 +35,7 @@ def note(*words):
 
 
 class Faults:
-    """Over one MPI."""
+    """The tests over one MPI."""
 
     name = ""
 
@@ -46,7 +46,7 @@ class Faults:
         self.started_by = launchers.Mpirun(mpi)
 
     def train(self, hosts, ranks_per_host, folder, lose=None, **variables):
-        """Trains until all whom nobody strikes have written what they were told; that, by rank."""
+        """Train until all ranks that are not struck have written their errors. Return the errors by rank."""
         world = hosts * ranks_per_host
         struck = int(variables.get("ZERO_TEST_STRIKE", "-1 ").split()[0])
         program = mpis.program("mpi_faults", "MpiFaults.*")
@@ -76,9 +76,9 @@ class Faults:
             time.sleep(0.01)
 
     def check(self, ranks_per_host, folder, told, code, is_named, bound_ms, may_crash=False):
-        """That each of those told has the code, a rank that may be named to it, and has it in time; and that all whose
-        step failed have the same parameters if one was told so. A rank in which MPI crashed has died, too, and those of
-        its host may hear of that first."""
+        """Check that each of these ranks has the code, names a permitted rank, and reports the error in time. If one
+        of the failed ranks reports consistent parameters, all failed ranks must have the same parameters. A rank in
+        which MPI crashed has also died, and ranks on its host may detect that first."""
         if set(told.values()) == {"done"}:
             return
         struck_ms = int(read(f"{folder}/struck"))
@@ -86,7 +86,7 @@ class Faults:
         sure, params = False, set()
         for rank, said in told.items():
             if said == "done" or rank in crashed:
-                continue  # it no longer needed who was struck
+                continue  # it no longer needed the struck rank
             at_ms, named, consistent, values, call, status, sentence = said.split("|", 6)
             if call == "step":
                 sure = sure or consistent == "1"
@@ -109,7 +109,7 @@ class Faults:
             self.check(ranks_per_host, folder, told, "ZERO_ERR_PEER_DEAD" if dies else "ZERO_ERR_TIMEOUT",
                        lambda _, named: named == rank,
                        lambda host: (100 if host == own else 500) if dies else DEADLINE_MS + LOST_MS,
-                       # MPICH 5.0.2 may crash in a rank that sends to one that has died.
+                       # MPICH 5.0.2 may crash in a rank that sends to a dead rank.
                        may_crash=dies and self.name == "mpich")
 
     def lose(self, hosts, ranks_per_host, how):
@@ -123,7 +123,7 @@ class Faults:
 
     def test_who_dies_or_stops_is_named_to_all_others_in_time(self):
         self.strike(2, 2, 2, "die", "gather.transfer 1")
-        self.strike(2, 2, 2, "fork", "gather.transfer 1")  # a worker of its lives on
+        self.strike(2, 2, 2, "fork", "gather.transfer 1")  # a worker process survives the rank
         self.strike(2, 2, 3, "stop", "publish.begin 1")
 
     @unittest.skipUnless(mpis.NIGHTLY, "minutes")
@@ -134,13 +134,13 @@ class Faults:
             with tempfile.TemporaryDirectory() as folder:
                 self.train(hosts, hosts, folder, ZERO_TEST_DEADLINE_MS="20000")
                 points = {rank: read(f"{folder}/points.{rank}").strip().splitlines()
-                          for rank in (0, hosts, hosts * hosts - 1)}  # the root, another leader, one that is none
+                          for rank in (0, hosts, hosts * hosts - 1)}  # the root, another leader, and a non-leader
             strikes = []
             for rank, passed in points.items():
                 stride = max(1, len(passed) // POINTS)
                 strikes += [(rank, action, point) for point in passed[rank % stride::stride] for action in ("die", "fork", "stop")]
             for strike in strikes:
-                # By its name, as what a rank passes while it waits differs from run to run.
+                # Select strikes by name, because the points that a waiting rank passes differ between runs.
                 if zlib.crc32(repr(strike).encode()) % PARTS == PART:
                     self.strike(hosts, hosts, *strike)
 

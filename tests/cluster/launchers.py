@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What starts ranks on the hosts of a cluster: the launcher of an MPI, or none. All let the other ranks live if one is
-killed."""
+"""Starts ranks on the hosts of a cluster, with the launcher of an MPI or without a launcher. If one rank is killed,
+the other ranks continue."""
 
 import functools
 import os
@@ -16,17 +16,17 @@ import mpis  # noqa: E402
 
 class Launcher:
     def run(self, hosts, ranks_per_host, program, timeout_s=600, **environment):
-        """The highest exit status, and what all have said."""
+        """Return the highest exit status, and the output of all processes."""
         started = self.start(hosts, ranks_per_host, program, **environment)
         said = [one.communicate(timeout=timeout_s)[0] for one in started]
         return max(abs(one.returncode) for one in started), "".join(said)
 
 
 class NoLauncher(Launcher):
-    """Ranks with the variables that torchrun sets."""
+    """Starts ranks with the variables that torchrun sets."""
 
     def start(self, hosts, ranks_per_host, program, **environment):
-        """Processes whose ends are the job's: here all ranks."""
+        """Return the processes whose end is the end of the job, which are all ranks here."""
         return [popen(host.command(program), {**mpis.environment(), "RANK": str(number * ranks_per_host + local),
                                               "LOCAL_RANK": str(local), "LOCAL_WORLD_SIZE": str(ranks_per_host),
                                               "WORLD_SIZE": str(len(hosts) * ranks_per_host),
@@ -41,7 +41,7 @@ class Mpirun(Launcher):
         self.words = hydra if version == 0 else functools.partial(open_mpi, version)
 
     def start(self, hosts, ranks_per_host, program, ranks=None, **environment):
-        """`ranks`: of the job, if the last host has fewer than the others."""
+        """Start a job. `ranks` is its number of ranks, if the last host has fewer ranks than the others."""
         count = ["-n", str(ranks or len(hosts) * ranks_per_host)]
         return [popen([self.mpi.launcher, *count, *self.words(hosts, ranks_per_host), *program],
                       self.mpi.environment(**environment))]
@@ -59,8 +59,8 @@ def open_mpi(version, hosts, ranks_per_host):
                        f"--mca btl_tcp_if_include {network} {lives_on} --bind-to none --allow-run-as-root")
 
 
-# MPICH's proxy tells ranks by a signal that one has died, and may kill those of its host in spite of the option. So
-# it does not hear how a rank ended that was killed.
+# MPICH's proxy signals to ranks that a rank has died, and may kill the ranks on its host in spite of the option. This
+# wrapper therefore hides from the proxy that a rank was killed.
 KILLED_IN_SILENCE = 'trap "" USR1; "$@"; status=$?; [ $status -lt 128 ] || exit 0; exit $status'
 
 

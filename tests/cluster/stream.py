@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plain TCP stream in both directions at once, for what links carry at best. One of two hosts listens at an address
-of its own, the other connects to it; prints the seconds that the bytes took.
+"""Sends a plain TCP stream in both directions at once, to measure the maximum throughput of links. One of two hosts
+listens at its address, and the other connects to it. Prints the transfer time in seconds.
 
 usage: stream.py listen|connect ADDRESS BYTES
 """
@@ -41,7 +41,7 @@ def exchange(stream, count):
 
 if __name__ == "__main__":
     with connection(*sys.argv[1:3]) as stream:
-        exchange(stream, 1)  # both are there
+        exchange(stream, 1)  # both sides are connected
         began = time.perf_counter()
         exchange(stream, int(sys.argv[3]))
         print(time.perf_counter() - began)

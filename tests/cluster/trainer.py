@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank: loads a checkpoint if there is one, trains a few steps on gradients that add up alike on any ranks, saves,
-and trains on. Prints a digest of the parameters at the end.
+"""Runs one rank, which loads a checkpoint if there is one, trains a few steps, saves, and continues training. The sum
+of its gradients does not depend on the number of ranks. Prints a digest of the parameters at the end.
 
 usage: trainer.py FOLDER STEPS
 """

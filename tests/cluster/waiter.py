@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank that begins MPI, says so by a file in a folder, waits there for another, `go`, and says that it lives.
+"""Runs a rank that initializes MPI, creates a file in a folder, waits for the file `go` in that folder, and then
+reports that it is alive.
 
-usage: waiter.py FOLDER RANK      RANK: the variable that has it
+usage: waiter.py FOLDER RANK      (RANK: the variable that has the rank)
 """
 
 import ctypes
@@ -15,4 +16,6 @@ open(f"{folder}/begun.{rank}", "w", encoding="utf-8").close()
 while not os.path.exists(f"{folder}/go"):
     time.sleep(0.01)
 open(f"{folder}/lives.{rank}", "w", encoding="utf-8").close()
-time.sleep(1000)  # until the host ends: an end without MPI's may end the others, and MPI's waits for the dead
+# Sleep until the host ends. An exit without MPI_Finalize may end the other ranks, and MPI_Finalize waits for dead
+# ranks.
+time.sleep(1000)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `zero doctor` says of each MPI that is here: it opens the one that ranks of a launcher would."""
+"""Tests that `zero doctor` opens and reports each installed MPI, as ranks of a launcher would."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Comm.mpi of mpi4py's communicators, by its wheel, over each MPI of the Python index: that loads libmpi.so.12 or
-libmpi.so.40, which need a shim, also where the same MPI has the standard ABI beside it."""
+"""Tests Comm.mpi with communicators of the mpi4py wheel over each MPI from the Python index. The wheel loads
+libmpi.so.12 or libmpi.so.40, which need a shim, even if the same MPI also provides the standard ABI."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import unittest
 import mpis
 
 FOLDER = pathlib.Path(os.environ.get("ZERO_TEST_MPIS", mpis.ROOT / "build" / "mpi")).resolve()
-# The folder, its launcher, the folder whose mpicc makes the shim (Intel's is not on the index, and its libmpi.so.12
-# has the ABI of MPICH's), and the name of its library.
+# For each MPI: its folder, its launcher, the folder whose mpicc makes the shim, and the name of its library. Intel's
+# mpicc is not on the index, and its libmpi.so.12 has the ABI of MPICH.
 MPIS = {"mpich": ("mpiexec.hydra", "mpich", "libmpi.so.12"),
         **({"impi-rt": ("mpiexec.hydra", "mpich", "libmpi.so.12"),
             "openmpi": ("mpirun", "openmpi", "libmpi.so.40")} if mpis.NIGHTLY else {})}
@@ -39,7 +39,7 @@ def root_of(name: str) -> pathlib.Path:
 
 
 def as_for_development(root: pathlib.Path, library: str, folder: pathlib.Path) -> pathlib.Path:
-    """The library by the name that programs are compiled with, for which the wheel looks first, in a copy of the MPI."""
+    """Copy the MPI, and name the library as for compiling programs, because the wheel looks for this name first."""
     for of in (root, root / "lib"):
         made = folder / of.relative_to(root)
         made.mkdir()

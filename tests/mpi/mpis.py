@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The MPIs that are here, how the launcher of each starts ranks of the tests, and what these run."""
+"""Finds the installed MPIs, and defines how their launchers start test ranks and which tests these run."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 TESTS = pathlib.Path(os.environ.get("ZERO_TESTS", ROOT / "build" / "test" / "tests"))
 NIGHTLY = os.environ.get("ZERO_TEST_NIGHTLY") == "1"
 NAMES = ("mpicc", "mpich", "impi", *(("openmpi", "debian_mpich") if NIGHTLY else ()))
-# Of those that need a shim: the compiler and the launcher, and where they are if not on PATH.
+# For each MPI that needs a shim: the compiler, the launcher, and their folder if they are not in PATH.
 COMPILERS = {"mpicc": ("mpicc", "mpirun", ""), "openmpi": ("mpicc", "mpirun", "openmpi*/bin"),
              "debian_mpich": ("mpicc.mpich", "mpirun.mpich", "")}
-# By these a launcher, or whoever runs the tests, would make a test a rank of something else.
+# A launcher or the tests' environment could make a test a rank of another job with these variables.
 FOREIGN = re.compile(r"(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_|ZERO_(?!TEST|CLUSTER)|OMPI_COMM_|PMI_|SLURM_)")
-# Of the test programs, what ranks of a launcher take part in.
+# The tests of each program in which ranks of a launcher take part.
 SUITES = {"comm": "*Conformance*", "comm_failure": "*Conformance*", "comm_memory": "*Conformance*",
           "equivalence": "*OverMpi*"}
 
 
 @dataclass
 class Mpi:
-    """`rank` is the variable that has a rank's number, `variables` those that its ranks need."""
+    """An MPI. `rank` is the variable that has a rank's number, and `variables` are the variables that its ranks
+    need."""
 
     launcher: str
     library: pathlib.Path
@@ -40,7 +41,7 @@ class Mpi:
         return {**environment(), "ZERO_TEST_MPI": str(self.library), **self.variables, **more}
 
     def run(self, ranks: int, program: list[str], **more: str) -> tuple[int, str]:
-        """Of ranks on this host: the exit status, and what they said."""
+        """Run ranks on this host. Return the exit status and the output."""
         done = subprocess.run([self.launcher, *liberal(self.launcher), "-n", str(ranks), *program], text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=self.environment(**more),
                               timeout=600, check=False)
@@ -53,21 +54,21 @@ def environment() -> dict[str, str]:
 
 @functools.lru_cache(None)
 def open_mpi(launcher: str) -> int:
-    """The first number of its version; 0: it is another MPI's."""
+    """Return the major version of Open MPI, or 0 for another MPI."""
     said = subprocess.run([launcher, "--version"], capture_output=True, text=True, check=False).stdout
     found = re.search(r"Open MPI\) (\d+)", said)
     return int(found.group(1)) if found else 0
 
 
 def liberal(launcher: str) -> list[str]:
-    """More ranks than cores, and as whoever runs the tests."""
+    """Return the options that allow more ranks than cores, and any user."""
     return ["--oversubscribe", "--allow-run-as-root"] if open_mpi(launcher) else []
 
 
 @functools.lru_cache(None)
 def find(name: str) -> Mpi | None:
-    """One of NAMES: an MPI by its compiler, or one of the standard ABI. Those of the Python index have folders of their
-    own below that of ZERO_TEST_MPIS (scripts/test --with-mpi), where each looks for the rest of itself."""
+    """Find one of NAMES, which is an MPI by its compiler or an MPI with the standard ABI. MPIs from the Python index
+    have separate folders in ZERO_TEST_MPIS (scripts/test --with-mpi), in which each finds its other files."""
     folder = pathlib.Path(os.environ.get("ZERO_TEST_MPIS", ROOT / "build" / "mpi")).resolve()
     if name in COMPILERS:
         compiler, launcher, below = COMPILERS[name]
@@ -81,7 +82,7 @@ def find(name: str) -> Mpi | None:
 
 
 def of_compiler(compiler: str | None, launcher: str | None, folder: pathlib.Path) -> Mpi | None:
-    """With a shim, which is made in the folder."""
+    """Return an MPI with a shim, which is made in the folder."""
     if compiler is None or launcher is None:
         return None
     command = TESTS.parent / "tools" / "zero-mpi-shim"
@@ -92,7 +93,7 @@ def of_compiler(compiler: str | None, launcher: str | None, folder: pathlib.Path
 
 
 def of_each(tests: type) -> dict[str, type]:
-    """Makes of tests a class for each of NAMES, which has it as `name`."""
+    """Return a class of the tests for each of NAMES, with that name as `name`."""
     made = {f"{tests.__name__}_{name}": {"name": name} for name in NAMES}
     return {one: type(one, (tests, unittest.TestCase), parts) for one, parts in made.items()}
 
@@ -107,13 +108,14 @@ def program(test: str, tests: str) -> list[str]:
 
 
 def suites(trainings: int, number: int) -> Iterator[tuple[str, list[str], dict[str, str]]]:
-    """Each of SUITES, with its variables. By day only every so many of the trainings, beginning with that number."""
+    """Yield each of SUITES, with its variables. By day, this includes only one in `trainings` of the trainings,
+    beginning with `number`."""
     for test, tests in SUITES.items():
         some = {"GTEST_TOTAL_SHARDS": str(trainings), "GTEST_SHARD_INDEX": str(number)}
         yield test, program(test, tests), some if test == "equivalence" and not NIGHTLY else {}
 
 
 def failure(ranks: int, said: str) -> str:
-    """What went wrong, or "": all ranks have run some tests, and passed."""
+    """Return the output if a rank failed or ran no tests, and "" otherwise."""
     passed = said.count("PASSED  ]") == ranks and "FAILED" not in said and " 0 tests" not in said
     return "" if passed else said

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Suites of comms and of equivalence over each MPI that is here, by three processes of this host: a comm over MPI is
-made there because the tests ask for one. tests/cluster has several hosts."""
+"""Runs the suites of comms and of equivalence over each installed MPI, with three processes on this host. The comm
+uses MPI here because the tests ask for it. tests/cluster uses several hosts."""
 
 from __future__ import annotations
 

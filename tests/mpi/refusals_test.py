@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What zero_comm_create_mpi says to a process that has no MPI for it: each case is a process of its own, as an MPI
-cannot be unloaded."""
+"""Tests the errors of zero_comm_create_mpi in a process without a usable MPI. Each case is a separate process,
+because an MPI cannot be unloaded."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class OwnAbi(unittest.TestCase):
         others = [one.with_name("libmpi.so.12") for one in STANDARD]
         if not others:
             self.skipTest("no other MPI is here: scripts/test --with-mpi brings some")
-        for mode in (os.RTLD_LOCAL, os.RTLD_GLOBAL):  # as where the program is linked to it
+        for mode in (os.RTLD_LOCAL, os.RTLD_GLOBAL):  # as if the program were linked to it
             with self.subTest(mode=mode):
                 words = said("create()", others[0], shim=shim, mode=mode)
                 self.assertIn("ZERO_ERR_UNSUPPORTED", words)

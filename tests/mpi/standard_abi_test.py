@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""src/comm/mpi/abi.h beside an mpi_abi.h of the standard ABI, as MPICH 5 has it: constants have the same values, and
-functions the same types."""
+"""Compares src/comm/mpi/abi.h with the mpi_abi.h of a standard ABI, as in MPICH 5. Constants must have the same
+values, and functions the same types."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OURS = (mpis.ROOT / "src" / "comm" / "mpi" / "abi.h").read_text(encoding="utf-8"
 
 
 def comparison(ours: str) -> str:
-    """A program in C that compiles if all is the same."""
+    """Return a C program that compiles only if all declarations are the same."""
     head, functions = ours.split("#define MPI_FUNCTIONS")
     constants = re.findall(r"#define (MPI_\w+) (.*)|(MPI_\w+) = (.*),", head)
     types = re.findall(r"^typedef (?!struct MPI_ABI_Status).*;$", head, re.MULTILINE)

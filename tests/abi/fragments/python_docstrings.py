@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What docstrings of libzero show, with an engine of few lines."""
+"""Runs the code in docstrings of libzero with a small engine."""
 
 import numpy as np
 from libzero import Comm, CustomOptimizer, Optimizer, allocate

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loops of README.md and bindings/python/README.md, with an engine of few lines."""
+"""Runs the loops of README.md and bindings/python/README.md with a small engine."""
 
 import shutil
 

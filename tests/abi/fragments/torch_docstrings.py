@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What docstrings of libzero.torch show."""
+"""Runs the code in docstrings of libzero.torch."""
 
 import libzero.torch
 import torch

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The training of docs/pytorch.md by libzero.torch.Optimizer."""
+"""Runs the training of docs/pytorch.md with libzero.torch.Optimizer."""
 
 import torch
 
@@ -15,7 +15,7 @@ def loss_of(outputs, targets):
 
 
 def batches_of(rank, world, done):
-    """Up to the first step that is saved."""
+    """Yield the batches up to the first step that is saved."""
     for number in range(done, 1000):
         inputs = torch.full((4, 4), number / 1000) + torch.eye(4)
         yield [(inputs, torch.ones(4, 3))] * (2 if number == 999 else 1)
@@ -26,7 +26,7 @@ assert done == 1000 and norm > 0 and os.path.isfile("run/step-1000/zero.json")
 rates = schedule.get_last_lr()
 optimizer.close()
 
-# The same program, started again.
+# Start the same program again.
 #include "pytorch/without-distributeddataparallel-1.py"
 assert done == 1000 and schedule.last_epoch == 1000 and schedule.get_last_lr() == rates
 assert [group["lr"] for group in optimizer.param_groups] == rates

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In docs/pytorch.md a program keeps fairscale's classes, and changes one line."""
+"""Runs the program of docs/pytorch.md that uses fairscale's classes and changes one line."""
 
 import torch
 import torch.distributed

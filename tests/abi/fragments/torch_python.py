@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The optimizer that bindings/python/README.md shows for PyTorch."""
+"""Runs the optimizer for PyTorch in bindings/python/README.md."""
 
 import torch
 

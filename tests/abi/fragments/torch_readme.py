@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loop that README.md shows for PyTorch, and the drop-in class below it."""
+"""Runs the loop for PyTorch in README.md, and the drop-in class below it."""
 
 import os
 

@@ -1,4 +1,4 @@
-# The order of an optimizer's parameters, for an import.
+# Writes the order of an optimizer's parameters for an import.
 import os
 import tempfile
 

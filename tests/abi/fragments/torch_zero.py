@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first programs of docs/pytorch.md: one keeps torch's ZeroRedundancyOptimizer and changes one line, one has no DDP."""
+"""Runs the first programs of docs/pytorch.md. One replaces torch's ZeroRedundancyOptimizer by changing one line, and
+one has no DDP."""
 
 import torch
 import torch.distributed

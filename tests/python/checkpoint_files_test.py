@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Others read what libzero saves: the safetensors package, and a reader written from docs/checkpoint-format.md.
+"""Tests that other programs can read the files of libzero: the safetensors package, and a reader written from
+docs/checkpoint-format.md.
 
-Needs the library (LIBZERO_PATH, else the loader's search). Without the safetensors and numpy packages only
-the specification's own reader runs.
+The tests need the library (LIBZERO_PATH, or the loader's search). Without the safetensors and numpy packages, only
+the reader of the specification runs.
 """
 
 import ctypes
@@ -33,7 +34,7 @@ class Buffer(ctypes.Structure):
                 ("dtype", ctypes.c_int32)]
 
 
-# Of buffers: dtype in zero.h, in safetensors and in struct, shape, values.
+# The dtype in zero.h, in safetensors and in struct, the shape and the values of each buffer.
 BUFFERS = {"bn.mean": (1, "F32", "f", [2, 3], [0.5, -1.0, 2.0, 0.0, 8.25, -0.125]),
            "bn.tracked": (4, "I64", "q", [], [-(1 << 62)]),
            "ids": (3, "I32", "i", [3], [7, -8, 9]),
@@ -58,7 +59,7 @@ def elements(shape):
 
 
 def save(directory):
-    """One step of a small model, saved; its parameters by name."""
+    """Take one step of a small model, and save it. Return its parameters by name."""
     lib = library()
 
     def check(status):
@@ -98,7 +99,7 @@ def save(directory):
 
 
 def read_tensor(path, key, dtype="F32", code="f"):
-    """A tensor of a safetensors file, as the specification says."""
+    """Read a tensor of a safetensors file as the specification describes."""
     with open(path, "rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))
         entry = json.loads(file.read(length))[key]
@@ -150,7 +151,7 @@ class CheckpointFiles(unittest.TestCase):
         moments = {p["name"]: {s["name"]: s for s in p["slots"]} for p in self.manifest["params"]}
         piece = moments["bias"]["exp_avg"]["slices"][0]
         _, first = read_tensor(self.path(piece["file"]), piece["key"])
-        # beta1 is 0.9, so the first moment is a tenth of the gradient.
+        # beta1 is 0.9, so the first moment is one tenth of the gradient.
         for i in (0, 1, 5, 1299):
             self.assertAlmostEqual(first[i], (i % 9 - 4) / 40, places=6)
 

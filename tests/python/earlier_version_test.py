@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an earlier version trained and saved: steps that are skipped or refused leave the same bits, and its
-checkpoints load on any number of ranks and go on with the same bits.
+"""Compares trainings and checkpoints with those of an earlier version. Steps, including steps that are skipped or
+rejected, must give bitwise identical results. Checkpoints must load on any number of ranks and continue with bitwise
+identical results.
 
-tests/data/earlier was written by version 0.1.0 of 2026-11-23, by this program with --write. It changes only where
-docs/bits.md or docs/checkpoint-format.md change. Needs numpy, the library and the package libzero.
+tests/data/earlier was written by version 0.1.0 of 2026-11-23, with this program and --write. It changes only if
+docs/bits.md or docs/checkpoint-format.md change. The test needs numpy, the library and the package libzero.
 """
 
 import base64
@@ -31,13 +32,13 @@ STEPS, BAD_STEP, STEPS_AFTER_LOAD = 4, 2, 2
 RULES = {"adamw": {}, "adam": {"amsgrad": 1}, "sgd": {"momentum": 0.5, "nesterov": 1}, "rmsprop": {"centered": 1},
          "adagrad": {}, "lion": {}, "adamax": {}, "adadelta": {}, "radam": {}, "nadam": {}, "rprop": {}, "lamb": {},
          "lars": {"momentum": 0.5}}
-# Of parameters, of gradients, and what else is an option.
+# The dtypes of parameters and of gradients, and other options.
 DTYPES = {"float32": ("float32", "float32", {}), "float64": ("float64", "float64", {}),
           "bfloat16": ("bfloat16", "bfloat16", {}), "float16": ("float16", "float16", {}),
           "bfloat16 remainder": ("bfloat16", "bfloat16", {"master": "remainder"}),
           "float16 no master": ("float16", "float32", {"master": "none"}),
           "float32 shared as bfloat16": ("float32", "float32", {"share_dtype": "bfloat16"})}
-# What a step does with gradients that are not finite.
+# The options that determine what a step does with gradients that are not finite.
 ENDINGS = {"skips": {"nonfinite": "skip"}, "backs off": {"loss_scale": 8.0, "growth_interval": 2, "growth_factor": 2.0,
                                                          "backoff_factor": 0.5},
            "refuses": {"nonfinite": "error"}, "skips, clips": {"nonfinite": "skip", "max_grad_norm": 0.5}}
@@ -49,28 +50,30 @@ def name_of(rule, dtype, ending, world, partition):
 
 
 def cases():
-    """Every rule with every ending; the other axes go round beside them, each with its own stride."""
+    """Yield every rule with every ending. The other axes are cycled at the same time, each with a different
+    period."""
     dtypes = itertools.cycle(DTYPES)
     worlds, partitions = itertools.cycle((1, 2, 3, 5, 4)), itertools.cycle(PARTITIONS)
     return [(rule, next(dtypes), ending, next(worlds), next(partitions)) for ending in ENDINGS for rule in RULES]
 
 
 def values(shape, seed):
-    """Multiples of 1/64 in [-2, 2], which every dtype has."""
+    """Return multiples of 1/64 in [-2, 2], which every dtype can represent."""
     count = int(numpy.prod(shape))
     at = (numpy.arange(count, dtype=numpy.uint64) + numpy.uint64(seed)) * numpy.uint64(2654435761)
     return (((at >> numpy.uint64(7)) % numpy.uint64(257)).astype(numpy.float64) - 128).reshape(shape) / 64
 
 
 def stored(array, dtype):
-    """As numpy holds it: of bfloat16, which it lacks, the upper half of a float32."""
+    """Return the array in the dtype of numpy. For bfloat16, which numpy lacks, return the upper halves of float32
+    values."""
     if dtype != "bfloat16":
         return numpy.array(array, dtype)
     return numpy.array(numpy.array(array, numpy.float32).view(numpy.uint32) >> 16, numpy.uint16)
 
 
 class Model:
-    """One rank's parameters, gradients and optimizer."""
+    """The parameters, gradients and optimizer of one rank."""
 
     def __init__(self, comm, rule, dtype, ending, partition):
         self.comm, self.ending = comm, ending
@@ -107,7 +110,7 @@ _numbers = itertools.count()
 
 
 def on_ranks(world, body):
-    """What body(comm) returns on rank 0 of `world` threads, the same as on all others."""
+    """Run body(comm) in `world` threads. Return its result, which must be the same on all ranks."""
     name, found = f"earlier-{id(body)}-{next(_numbers)}", [None] * world
 
     def run(rank):
@@ -124,7 +127,7 @@ def on_ranks(world, body):
 
 
 def train(rule, dtype, ending, world, partition, save_in=None):
-    """The digest behind all steps; with a directory, saved there, and the digest some steps later."""
+    """Return the digest after all steps. With `save_in`, save there, and also return the digest some steps later."""
 
     def body(comm):
         model = Model(comm, rule, dtype, ending, partition)
@@ -146,7 +149,7 @@ def go_on(model):
 
 
 def saved_cases():
-    """One of each rule and of each dtype."""
+    """Return one case for each rule and each dtype."""
     return [(rule, dtype, "skips", 2, "even")
             for rule, dtype in itertools.zip_longest(RULES, DTYPES, fillvalue="float32")]
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""examples/engines: what others wrote trains to the same numbers with libzero, on one rank and on several; and
-what else zero_torch.hpp promises."""
+"""Tests examples/engines. Engines that others wrote train to the same numbers with libzero, on one and on several
+ranks. Also tests the other promises of zero_torch.hpp."""
 
 import importlib.util
 import os
@@ -20,7 +20,7 @@ spec.loader.exec_module(engines)
 
 def test_of(engine):
     def test(self):
-        # By day ZeroTorch stands for libtorch, each of whose programs takes 20 s to compile.
+        # By day, ZeroTorch represents libtorch, whose programs each take 20 s to compile.
         if engine in (*engines.FETCHED, "libtorch") and "ZERO_TEST_NIGHTLY" not in os.environ:
             self.skipTest("takes long to build; set ZERO_TEST_NIGHTLY")
         done = subprocess.run([sys.executable, ENGINES / "run.py", engine], capture_output=True, text=True,

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""char_lm in every language, compiled as examples/README.md says: from the same seed all end with the same
-bits, and each goes on from another's checkpoint. The small program of Go and Zig ends with the bits of C's."""
+"""Tests char_lm in every language, compiled as examples/README.md describes. From the same seed, all languages give
+bitwise identical results, and each continues from a checkpoint of another. The small program in Go and Zig gives
+bitwise the same result as the one in C."""
 
 import contextlib
 import functools
@@ -20,9 +21,9 @@ EXAMPLES = ROOT / "examples"
 ZERO_RUN = os.environ.get("ZERO_RUN", "zero-run")
 LIBRARIES = os.environ.get("LIBZERO_LIB_DIR", str(ROOT / "build/src"))
 LANGUAGES = ("c", "fortran", "julia", "python", "rust")
-BATCH = 9  # that no number of ranks below divides evenly
+BATCH = 9  # none of the numbers of ranks below divides it evenly
 
-# Removed when the program ends: cleanups of modules run when the first module of many does.
+# This folder is removed when the program ends, because module cleanups run when the first of many modules ends.
 folder = tempfile.TemporaryDirectory(prefix="zero-examples-")
 
 
@@ -101,12 +102,12 @@ def build_zig():
 
 @functools.cache
 def command_of(language):
-    """How to start it; a test that finds it is not here is skipped."""
+    """Return the command that starts the program. Skips the test if the language is not installed."""
     return globals()[f"build_{language}"]()
 
 
 def said(output):
-    """What it printed of losses and parameters, whichever rank's name zero-run put before it."""
+    """Return the printed losses and checksums, without the rank that zero-run prints before them."""
     return re.findall(r"(?:step|checksum)=.*", output)
 
 
@@ -117,7 +118,7 @@ def train(language, ranks, steps, *options):
 
 @functools.cache
 def reference(worlds, steps):
-    """The same in one process without libzero."""
+    """Return the output of the same training in one process without libzero."""
     return said(run(*command_of("c"), "--text", ROOT / "LICENSE", "--batch", BATCH, "--progress", "--steps", steps,
                     "--reference", worlds))
 
@@ -157,7 +158,7 @@ class ExamplesTest(unittest.TestCase):
         self.ends_as_the_small_program_in_c("zig")
 
     def says_whom_a_rank_waits_for(self, language):
-        """The other one is stopped, and goes on once that is told."""
+        """The other rank is stopped, and continues after the message has been printed."""
         with tempfile.TemporaryDirectory() as run_folder:
             paths = [pathlib.Path(run_folder) / f"{stream}-{rank}" for rank in range(2) for stream in ("out", "err")]
             with contextlib.ExitStack() as stack:
@@ -213,7 +214,7 @@ class ExamplesTest(unittest.TestCase):
                 checkpoint = pathlib.Path(run_folder) / f"{number}-{language}"
                 options = ["--save", checkpoint] + (["--load", found] if found else [])
                 printed = train(language, ranks, steps, *options)
-                # The reference says nothing of who begins anew.
+                # The reference does not print that a rank starts again.
                 wanted = reference(",".join(worlds), steps)
                 self.assertEqual(printed[-3:], wanted[-3:], f"{language}, after {steps} steps")
 

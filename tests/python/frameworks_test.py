@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of docs/frameworks.md, by night, each in a virtual environment that has its framework: on two ranks they
-end with the loss that they have on one."""
+"""Tests the programs of docs/frameworks.md by night, each in a virtual environment that has its framework. On two
+ranks, they must end with the same loss as on one rank."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAMS = ROOT / "examples" / "frameworks"
 ZERO_RUN = os.environ.get("ZERO_RUN", "zero-run")
-TORCH = os.environ.get("TORCH_PYTHON")  # scripts/test --with-torch
+TORCH = os.environ.get("TORCH_PYTHON")  # set by scripts/test --with-torch
 LAUNCHERS = re.compile(r"(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_|OMPI_|PMI_|SLURM_)")
-# Of the Python index. What needs torch finds that of --with-torch.
+# Packages from the Python index. Programs that need torch use the torch of --with-torch.
 PACKAGES = {"jax_mlp": ["jax==0.10.2", "flax==0.12.8"], "keras_mlp": ["tensorflow-cpu==2.21.0", "keras==3.15.1"],
             "lightning_mlp": ["lightning==2.6.6"], "accelerate_mlp": ["accelerate==1.15.0"],
             "trainer_mlp": ["transformers==5.24.0", "accelerate==1.15.0"]}

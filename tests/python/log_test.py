@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ZERO_LOG, by programs that set no callback: what they print on standard error, line by line."""
+"""Tests the lines that ZERO_LOG prints to standard error in programs without a log callback."""
 
 import os
 import pathlib
@@ -8,7 +8,7 @@ import sys
 import tempfile
 import unittest
 
-# A note at INFO, and a warning, which a folder of checkpoints without one gives.
+# An INFO message, and a warning, which loading from a folder without a checkpoint prints.
 NOTE = "libzero: rank 0: info: zero_comm_create_env: no launcher, rank 0 of 1"
 MADE = "libzero: rank 0: info: zero_comm_create_env: rank 0 of 1 of a solo comm"
 SKIPPED = "libzero: rank 0: warning: skipped: '{}/lost+found'"
@@ -41,7 +41,7 @@ def rank(number):
 class ZeroLog(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.early = rank(0)  # waits while the other tests run
+        cls.early = rank(0)  # this process waits while the other tests run
         cls.addClassCleanup(cls.early.communicate)
         cls.addClassCleanup(cls.early.kill)
 
@@ -52,7 +52,7 @@ class ZeroLog(unittest.TestCase):
         (pathlib.Path(self.folder) / "lost+found").mkdir()
 
     def printed(self, log, first="", folder=None):
-        """The lines of a program that executes `first`, then makes a comm and loads from `folder`."""
+        """Return the lines of a program that executes `first`, then creates a comm and loads from `folder`."""
         process = started(PROGRAM, folder or self.folder, first, log=log, stderr=subprocess.PIPE, text=True)
         printed = process.communicate(timeout=60)[1]
         self.assertEqual(process.returncode, 0, printed)
@@ -103,7 +103,7 @@ threads = [threading.Thread(target=rank, args=(number,)) for number in range(2)]
         self.assertEqual(self.printed("warning", folder=folder), [SKIPPED.format(shown)])
 
     def test_each_line_is_one_write(self):
-        reader, writer = os.pipe2(os.O_DIRECT)  # each read gets what one write put there
+        reader, writer = os.pipe2(os.O_DIRECT)  # each read returns the data of one write
         with open(reader, "rb", buffering=0) as packets:
             process = started(PROGRAM, self.folder, "", log="info", stderr=writer)
             os.close(writer)

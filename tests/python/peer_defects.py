@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch's and fairscale's sharded optimizers get wrong, beside libzero's classes of the same
-names, and beside a plain torch optimizer in one process, which says what is right.
+"""Compares the defects of torch's and fairscale's sharded optimizers with libzero's classes of the
+same names, and with a plain torch optimizer in one process, which gives the right result.
 
 usage: peer_defects.py [--only TEXT ...] [--side original|ours|both] [--markdown] [--told-in FILE]
        [--at-once N]
 
-The exit status is 0 if every row of libzero's is right or a refusal with a sentence of its own, 1
-if one is not, or not as the table of --told-in says, and 2 if none is wrong but some class that a row
-needs is not built. Needs torch and
-fairscale.
+The exit status is 0 if every row of libzero is right or an error with its own message. It is 1 if a
+row is neither, or differs from the table of --told-in. It is 2 if no row is wrong, but a class that
+a row needs has not been built. The program needs torch and fairscale.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from peers.sides import Original, Ours, Side
 from peers.table import Row, markdown, plain, untold
 
 NOT_BUILT = "not built"
-OUR_DEADLINE_S = 30.0  # beyond any wait of its own: so that a slow machine does not make it a hang
+OUR_DEADLINE_S = 30.0  # longer than any wait, so that a slow machine does not count as a hang
 
 
 def job_of(case: Case, side: Side, deadline_s: float) -> Job:

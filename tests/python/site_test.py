@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The site, as far as it needs no mkdocs; scripts/test builds it where torch is."""
+"""Tests the parts of the site that do not need mkdocs. If torch is installed, scripts/test builds
+the whole site."""
 
 import collections
 import html

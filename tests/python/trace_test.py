@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ZERO_TRACE, `zero trace` and `zero top`: what a job's ranks do, and who is waited for."""
+"""Tests ZERO_TRACE, `zero trace` and `zero top`: what the ranks of a job do, and which rank the others wait for."""
 
 import collections
 import fcntl
@@ -20,8 +20,8 @@ ZERO = os.environ.get("ZERO_TOOL", "zero")
 ZERO_RUN = os.environ.get("ZERO_RUN", "zero-run")
 RUNS = 100 if os.environ.get("ZERO_TEST_NIGHTLY") == "1" else 3
 LATE_MS = 20
-# Trains so many steps, of which rank `slow` begins each late. With "split" there is a second comm from the middle on; with
-# "limit" no file grows beyond 16 KiB after the first step.
+# Trains some steps, which rank `slow` begins late. With "split", there is a second comm after half of the steps. With
+# "limit", no file grows beyond 16 KiB after the first step.
 TRAIN = """
 import resource, sys, time, libzero
 steps, slow, late_ms, *words = sys.argv[1:]
@@ -72,7 +72,7 @@ class Trace(unittest.TestCase):
         return printed
 
     def start_job(self, *arguments):
-        """A job that has made a step, and ends with the test."""
+        """Start a job that has taken a step, and that ends with the test."""
         process = job(self.traces, *arguments)
         self.addCleanup(process.stderr.close)
         self.addCleanup(process.wait)
@@ -138,7 +138,7 @@ class Trace(unittest.TestCase):
             self.assertEqual(found["call", "zero_step"], 4)
             for phase in ("enter", "gather", "vote", "apply", "publish"):
                 self.assertEqual(found["phase", phase], 4, phase)
-            self.assertIn(found["phase", "ready"], (1, 2))  # of steps that are not like the one before
+            self.assertIn(found["phase", "ready"], (1, 2))  # only in steps that differ from the previous step
             waits = [event for event in events if event["name"].endswith("publish") and event["cat"] == "wait"]
             self.assertEqual(len(waits), 4)
             for event in waits:
@@ -147,7 +147,7 @@ class Trace(unittest.TestCase):
 
     def test_what_is_no_trace_is_refused_at_once_and_steers_no_terminal(self):
         file = self.folder / "rank-0.json"
-        os.mkfifo(file)  # nobody writes there
+        os.mkfifo(file)  # no process writes to it
         self.assertIn("it is not a file", zero("trace", "merge", self.folder, status=1))
         file.unlink()
         with open(file, "wb") as sparse:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of zero have in common: the program that ZERO_TOOL names, and checkpoints that the Python package saves."""
+"""Provides the program that ZERO_TOOL names, and checkpoints that the Python package saves, for the tests of zero."""
 
 import json
 import os
@@ -12,10 +12,10 @@ import unittest
 
 ZERO = os.environ.get("ZERO_TOOL", "zero")
 ZERO_RUN = os.environ.get("ZERO_RUN", "zero-run")
-# Commands that write something else from a checkpoint.
+# Commands that read a checkpoint and write something else.
 WRITERS = (["merge"], ["reshard", "--world", "3"], ["export", "--to", "hf"])
 
-# Saves a few steps of a small model as the directory that is the first argument; "nudge" changes one bit.
+# Saves some steps of a small model in the directory that the first argument gives. With "nudge", one bit is changed.
 SAVE = """
 import sys
 import libzero
@@ -74,7 +74,8 @@ def flip(path, offset):
 
 
 def read_tensors(path):
-    """Name to dtype, shape and bytes, and the metadata, as the safetensors format says."""
+    """Return the tensors by name (dtype, shape and bytes) and the metadata, read as the safetensors format
+    specifies."""
     data = pathlib.Path(path).read_bytes()
     (length,) = struct.unpack_from("<Q", data)
     header = json.loads(data[8 : 8 + length])
@@ -93,14 +94,14 @@ class ZeroTest(unittest.TestCase):
         cls.folder = folder.name
 
     def checkpoint(self, name, world=1, *words):
-        """The directory of a checkpoint, which is saved once."""
+        """Return the directory of a checkpoint, which is saved only once."""
         directory = os.path.join(self.folder, name)
         if not os.path.exists(directory):
             save(directory, world, *(words or ("2",)))
         return directory
 
     def own(self, *words):
-        """A checkpoint that a test may damage."""
+        """Return a checkpoint that a test may damage."""
         folder = tempfile.mkdtemp(dir=self.folder)
         return self.checkpoint(os.path.join(os.path.basename(folder), "mine"), 2, *words)
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""zero estimate and zero plan: what a rank holds of a model, and what they refuse."""
+"""Tests zero estimate and zero plan: what a rank stores of a model, and the arguments that they
+reject."""
 
 import json
 import os
@@ -12,7 +13,7 @@ from xml.etree import ElementTree
 
 from zero_cases import ZERO, ZeroTest, zero
 
-# What published configurations say of shapes, and how many parameters transformers makes of them.
+# Shapes from published configurations, and the numbers of parameters with transformers.
 LLAMA = {"model_type": "llama", "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
          "num_attention_heads": 32}
 MISTRAL = LLAMA | {"model_type": "mistral", "intermediate_size": 14336, "num_key_value_heads": 8}
@@ -55,7 +56,8 @@ class Estimate(ZeroTest):
         return file
 
     def test_a_rank_holds_what_the_rule_asks_for(self):
-        """By docs/memory.md: bytes for each parameter of a tensor that all ranks divide evenly."""
+        """As in docs/memory.md, this is the number of bytes per parameter of a tensor that all
+        ranks divide evenly."""
         n = 1 << 22
         file = self.shapes("# one tensor", "", "w 4096x1024 F32")
         done = zero("estimate", "--json", "--world", "1,8", "--rule", "adamw,sgd", "--dtype", "F32,BF16",
@@ -91,7 +93,7 @@ class Estimate(ZeroTest):
         self.assertEqual(json.loads(said.pop())[0]["parameters"], 4 * 6500 + 2 * 999 + 8 * 6 + 8)
 
     def test_sizes_are_those_of_the_readme(self):
-        """GPT-2 124M with AdamW: 1,991 MB without ZeRO, 684 MB on 8 ranks of one host."""
+        """GPT-2 124M with AdamW needs 1,991 MB without ZeRO, and 684 MB on 8 ranks of one host."""
         for arguments in ([self.config("gpt2")], ["124439808"]):
             lines = zero("estimate", "--world", "1,8", *arguments).stdout.splitlines()
             self.assertEqual(re.split(r"  +", lines[0]), ["rule", "dtype", "ranks", "parameters", "gradients", "state", "per rank",
@@ -131,7 +133,8 @@ class Estimate(ZeroTest):
         self.assertEqual(zero("estimate", "--hosts", "2", "--ranks-per-host", "2", n).returncode, 2)
 
     def config(self, name, **changes):
-        """The option for one of the published configurations, with what they say of shapes."""
+        """Return the option for a published configuration, with the entries that determine
+        shapes."""
         file = os.path.join(tempfile.mkdtemp(dir=self.folder), "config.json")
         pathlib.Path(file).write_text(json.dumps(CONFIGS[name][1] | changes), encoding="utf-8")
         return f"--config={file}"
@@ -180,7 +183,7 @@ class Estimate(ZeroTest):
         lines, words = drawn("--rule", "adamw,adam,lamb,sgd")
         self.assertEqual((len(lines), len(set(lines))), (8, 8))
         self.assertIn("Equal lines are drawn side by side.", words)
-        lines, words = drawn("--instances", "1", "--hosts", "4")  # no rank shares
+        lines, words = drawn("--instances", "1", "--hosts", "4")  # ranks share no parameters
         self.assertEqual((len(lines), len(set(lines))), (2, 2))
         lines, words = drawn("--rule", "adamw")
         self.assertNotIn("side by side", words)

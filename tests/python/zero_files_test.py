@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What zero writes, from the outside: merge, reshard, export and import."""
+"""Tests the files that zero merge, reshard, export and import write."""
 
 import json
 import os
@@ -49,7 +49,7 @@ class Merge(ZeroTest):
             name, shape = tensor["name"], tensor["shape"]
             whole[name] = shards[tensor["file"]][name]
             for slot in tensor.get("slots", []):
-                slices = [shards[part["file"]][part["key"]] for part in slot["slices"]]  # by rising start
+                slices = [shards[part["file"]][part["key"]] for part in slot["slices"]]  # in ascending order
                 whole[f"{name}.{slot['name']}"] = slices[0][0], shape, b"".join(data for _, _, data in slices)
         self.assertGreater(max(len(slot["slices"]) for slot in manifest["params"][0]["slots"]), 1)
         self.assertEqual(tensors, whole)
@@ -141,7 +141,7 @@ class Merge(ZeroTest):
         self.assertEqual(pathlib.Path(self.file).read_text(), "mine")
 
     def test_ctrl_c_leaves_nothing(self):
-        """It is stopped where its file, or a file of its directory, is half written."""
+        """The program is stopped while its file, or a file of its directory, is incomplete."""
         directory = self.large()
         cases = [(number, "merge") for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
         for number, *command in [*cases, (signal.SIGINT, "reshard", "--world", "2")]:
@@ -249,7 +249,7 @@ class Reshard(ZeroTest):
 
 
 class ExportAndImport(ZeroTest):
-    """Of safetensors. bindings/python/tests_torch has those of torch's formats."""
+    """Tests safetensors. bindings/python/tests_torch tests torch's formats."""
 
     def setUp(self):
         self.place = tempfile.mkdtemp(dir=self.folder)
@@ -375,7 +375,7 @@ class ExportAndImport(ZeroTest):
         self.refused("'/dev/null': is not a regular file", "import", "--from", "hf", "/dev/null", self.back + "2")
 
     def written(self, name, **tensors):
-        """A safetensors file of the model's directory, with tensors of so many zeros."""
+        """Write a safetensors file in the directory of the model, with tensors of the given numbers of zeros."""
         os.makedirs(self.model, exist_ok=True)
         header, end = {}, 0
         for tensor, count in tensors.items():
@@ -444,8 +444,8 @@ class ExportAndImport(ZeroTest):
         self.assertEqual(os.listdir(self.place), [])
 
 
-# 64 MiB of parameters.
-# A signal comes where the process takes its first lock.
+# The model has 64 MiB of parameters.
+# A signal is sent when the process takes its first lock.
 INTERRUPTED = """
 #define _GNU_SOURCE
 #include <signal.h>
@@ -454,7 +454,8 @@ INTERRUPTED = """
 int flock(int fd, int operation) { return raise(SIGINT), syscall(SYS_flock, fd, operation); }
 """
 
-# A signal comes where another save has the checkpoint's name. Whoever asks for the lock again fails.
+# The second lock fails with a signal, as if another save held the lock of the checkpoint. A third attempt ends the
+# process with status 3.
 LOCKED = """
 #define _GNU_SOURCE
 #include <errno.h>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of zero-run share: the program that ZERO_RUN names, with shell scripts as ranks."""
+"""Provides the program that ZERO_RUN names to the tests of zero-run. Ranks are shell scripts."""
 
 import fcntl
 import os
@@ -14,7 +14,7 @@ import time
 import unittest
 
 ZERO_RUN = os.environ.get("ZERO_RUN", "zero-run")
-PATIENCE = 30  # seconds until a test gives up waiting; nothing below is meant to take that long
+PATIENCE = 30  # seconds until a test stops waiting; no wait should take that long
 
 
 def zero_run(*arguments, script=None, **options):
@@ -27,11 +27,11 @@ def zero_run(*arguments, script=None, **options):
 
 
 def state(pid):
-    """The letter that ps shows: T is stopped; X for one that is gone."""
+    """Return the state that ps shows: T for a stopped process, X for one that has ended."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
             return stat.read().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):  # the latter if it goes while it is read
+    except (FileNotFoundError, ProcessLookupError):  # the latter if it ends during the read
         return "X"
 
 
@@ -61,7 +61,8 @@ class ZeroRunTest(unittest.TestCase):
         self.environment = dict(os.environ, FOLDER=self.folder)
 
     def start(self, ranks, script, **options):
-        """zero-run in the background, every rank having made the file ready.<rank>."""
+        """Start zero-run in the background, and wait until every rank has created the file
+        ready.<rank>."""
         for rank in range(ranks):
             if os.path.exists(f"{self.folder}/ready.{rank}"):
                 os.remove(f"{self.folder}/ready.{rank}")
@@ -97,10 +98,11 @@ READY = "touch $FOLDER/ready.$ZERO_RANK; "
 
 @unittest.skipUnless(has_terminals(), "this machine gives no pty")
 class TerminalTest(ZeroRunTest):
-    """zero-run as a shell would start it: leader of the foreground group of a terminal."""
+    """Tests zero-run as a shell starts it: as leader of the foreground process group of a
+    terminal."""
 
     def start_there(self, ranks, script, redirection="", size=None):
-        """`size` of the terminal is (rows, columns)."""
+        """Start zero-run on a terminal. `size` is (rows, columns)."""
         pid, terminal = pty.fork()
         if pid == 0:
             try:
@@ -118,7 +120,7 @@ class TerminalTest(ZeroRunTest):
         return pid, terminal
 
     def end_there(self, pid):
-        """Nothing of a test that failed stays behind, stopped: ranks die with zero-run."""
+        """Kill a zero-run that is left over from a failed test. Its ranks die with it."""
         if not self.waited:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
@@ -132,7 +134,7 @@ class TerminalTest(ZeroRunTest):
             while select.select([terminal], [], [], 0 if done else 0.1)[0]:
                 try:
                     text += os.read(terminal, 65536)
-                except OSError:  # nobody has the terminal open any more
+                except OSError:  # no process has the terminal open
                     break
             if done:
                 self.waited = True

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks of zero-run write, and when it appears: whole lines, unfinished ones, terminals."""
+"""Tests the output of ranks under zero-run, and when it appears: complete lines, incomplete lines,
+and terminals."""
 
 import os
 import re
@@ -14,7 +15,7 @@ from zero_run_cases import (PATIENCE, READY, ZERO_RUN, TerminalTest, ZeroRunTest
                             zero_run)
 
 class Screen:
-    """A terminal of so many columns, as far as zero-run and progress bars use one."""
+    """Emulates the functions of a terminal that zero-run and progress bars use."""
 
     def __init__(self, columns):
         self.columns, self.rows, self.row, self.column, self.wraps = columns, [""], 0, 0, True
@@ -65,7 +66,7 @@ class Output(ZeroRunTest):
         lines, ranks = 5000, 4
 
         def length(number):
-            return number % 300 if number % 97 else 9000  # more than a pipe takes in one piece
+            return number % 300 if number % 97 else 9000  # more than a pipe accepts at once
 
         write = (f"import sys\nfor i in range({lines}):\n"
                  "  stream = (sys.stdout, sys.stderr)[i // 7 % 2]\n"
@@ -102,7 +103,7 @@ class Output(ZeroRunTest):
 
     def test_a_reader_that_is_slow_does_not_stop_signals(self):
         process = self.start(1, "echo $$ > $FOLDER/pid; " + READY + "exec yes")
-        time.sleep(0.3)  # the pipes fill, as nobody reads
+        time.sleep(0.3)  # the pipes fill because nobody reads them
         process.send_signal(signal.SIGTERM)
         self.until(lambda: not alive(self.pids("pid")[0]))
         process.communicate(timeout=PATIENCE)
@@ -115,7 +116,7 @@ class Output(ZeroRunTest):
         self.assertEqual(done.returncode, 0)
 
 
-# The ranks of these wait until the test has made the file that they name.
+# The ranks of these tests wait until the test has created a file.
 WAIT = "wait_for() { until [ -e $FOLDER/$1 ]; do sleep 0.02; done; }; "
 
 
@@ -130,7 +131,7 @@ class Waiting:
         return os.read(fd, 65536).decode()
 
     def read_until(self, fd, text, words):
-        """Text, and after it what comes from fd until that ends with words."""
+        """Return `text` and the following output of fd, until that ends with `words`."""
         while not text.endswith(words):
             text += self.read_some(fd, text)
         return text

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""zero-run from the outside: what ranks find, how they end, signals, options."""
+"""Tests what ranks of zero-run find, how they end, signals, and options."""
 
 import os
 import pathlib
@@ -122,7 +122,7 @@ class Failures(ZeroRunTest):
         self.assertEqual(done.returncode, 3)
 
 
-# Notes each signal it gets, and ends well a moment after.
+# Records each signal that it receives, and exits with 0 shortly afterwards.
 NOTE = ("for s in INT TERM HUP USR1; do "
         "trap \"echo $s >> $FOLDER/got.$ZERO_RANK; stop=1\" $s; done; " + READY
         + "while [ -z \"$stop\" ]; do sleep 0.05; done; sleep 0.3; exit 0")

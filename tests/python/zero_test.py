@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""zero from the outside: what it says, how it says it, and what it refuses."""
+"""Tests the output of zero, its format, and the arguments that it rejects."""
 
 import fcntl
 import json
@@ -16,7 +16,7 @@ import unittest
 
 from zero_cases import WRITERS, ZERO, ZERO_RUN, ZeroTest, flip, save, zero
 
-# A manifest of a format to come.
+# The manifest of a future format.
 NEWER = b'{"zero_format":2,\n"end":{"bytes":18,"xxh3":"252a4d1afe4fc0c5"}}\n'
 
 
@@ -68,7 +68,7 @@ class Inspect(ZeroTest):
         os.mkdir(os.path.join(folder, "run-9"))
         done = zero("inspect", "--json", folder)
         self.assertEqual(json.loads(done.stdout)["checkpoint"], os.path.join(folder, "run-3"))
-        self.assertIn("run-9", done.stderr)  # why it is none
+        self.assertIn("run-9", done.stderr)  # the reason why it is not a checkpoint
 
 
 class Verify(ZeroTest):
@@ -172,7 +172,7 @@ class Diff(ZeroTest):
 
 class Terminal(ZeroTest):
     def drawn(self, columns, *arguments):
-        """What a terminal of so many columns shows while the command runs, by lines."""
+        """Return the lines that a terminal of so many columns shows while the command runs."""
         try:
             leader, follower = pty.openpty()
         except OSError:
@@ -184,14 +184,14 @@ class Terminal(ZeroTest):
         while True:
             try:
                 part = os.read(leader, 4096)
-            except OSError:  # all has been read
+            except OSError:  # all output has been read
                 break
             if not part:
                 break
             seen += part
         os.close(leader)
         self.assertNotIn(b"left", done.stdout)
-        self.assertTrue(seen.endswith(b"\r\x1b[K"))  # it is taken away
+        self.assertTrue(seen.endswith(b"\r\x1b[K"))  # the progress line is erased
         return [line.replace("\x1b[K", "") for line in seen.decode().split("\r")]
 
     def test_it_shows_how_far_a_command_is(self):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""zero's command line: help, and what it says of words that it does not know."""
+"""Tests the command line of zero: help, and errors for unknown words."""
 
 import pathlib
 import re

@@ -2,7 +2,8 @@
 """Tests what torch's and fairscale's own tests of their sharded optimizers test, if it needs no GPU and is not in
 another file here. docs/comparison.md lists which of their tests corresponds to which test here.
 
-With ZERO_TEST_NIGHTLY, every combination of options is tested, and otherwise one of sixteen."""
+With ZERO_TEST_NIGHTLY, every combination of options is tested, and otherwise one of sixteen.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What peer_defects.py runs: cases on fresh processes, on one side with the originals, on the other
-with libzero's classes of the same names, and a plain torch optimizer in one process that says what
-is right."""
+"""The cases of peer_defects.py. They run in new processes with the original classes or with
+libzero's classes of the same names. A plain torch optimizer in one process gives the right
+result."""

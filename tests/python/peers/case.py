@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A case: something that one of the originals gets wrong, as a function of the classes to try it
-with."""
+"""Defines a case: something that one of the originals does wrong, as a function of the classes to
+test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ByRank = dict[int, Numbers]
 
 @dataclass(frozen=True)
 class Refusal:
-    """What is right where no training can be: an error, whose sentence matches `names`."""
+    """The right result if training is impossible: an error whose message matches `names`."""
 
     text: str
     names: str = ""
@@ -24,10 +24,10 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Case:
-    """`train` runs on each rank, after the process group is there, and returns what the rank has in
-    the end; None on a rank that has no part. `right` runs in one process without any group, and
-    returns the numbers of every rank, or of each one. Ranks in `lost` end or stop on purpose, so
-    nothing is expected of them."""
+    """`train` runs on each rank after the process group has been created. It returns the final
+    values of the rank, or None if the rank does not take part. `right` runs in one process without
+    a group, and returns the values of every rank, or one list for all ranks. Ranks in `lost` end or
+    stop on purpose, so they return nothing."""
 
     name: str
     where: str
@@ -37,12 +37,12 @@ class Case:
     train: Callable[[Side, int], Optional[Numbers]]
     right: Union[Callable[[], Union[Numbers, ByRank]], Refusal]
     tolerance: float = 1e-6
-    at_most: bool = False  # fewer than what is right is right too: counts of work
+    at_most: bool = False  # counts of work may also be lower than the right value
     deadline_s: float = 12.0  # the original hangs if it takes longer
     group_timeout_s: float = (
-        15.0  # longer, so that it is seen to hang; libzero may name the rank it waited for
+        15.0  # longer, to show the hang; libzero may name the rank it waited for
     )
-    patched: str = ""  # what the original would refuse, and had to be kept from refusing
+    patched: str = ""  # what the original would reject without a patch
     lost: frozenset[int] = field(default_factory=frozenset)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All cases, in the order of the table."""
+"""Lists all cases in the order of the table."""
 
 from __future__ import annotations
 

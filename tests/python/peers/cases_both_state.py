@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OSS and ZeroRedundancyOptimizer: state that is taken, and state that is loaded."""
+"""Cases of OSS and ZeroRedundancyOptimizer: gathered state and loaded state."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Rule = Any
 BOTH = ("oss", "zro")
 ADAM = {"lr": 0.1}
 MOMENTUM = {"lr": 0.1, "momentum": 0.9}
-LARGE = 1 << 21  # elements: 8 MiB in fp32
-MMAP_THRESHOLD = -3  # glibc's M_MMAP_THRESHOLD
+LARGE = 1 << 21  # elements, which are 8 MiB in fp32
+MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD of glibc
 MIB = 1 << 20
 
 
@@ -52,7 +52,7 @@ def counters(state: State) -> Numbers:
 
 
 def snapshot(make: Callable[..., Any], keep: Callable[[State], State]) -> Numbers:
-    """Adam's counters in the state of step 1, looked at after step 3."""
+    """Return Adam's counters in the state of step 1, read after step 3."""
     params = parameters(2, 2)
     optimizer = make(params, torch.optim.Adam, lr=0.1)
     step(optimizer, params)
@@ -67,8 +67,8 @@ def snapshot(make: Callable[..., Any], keep: Callable[[State], State]) -> Number
 
 
 def after_group(make: Callable[..., Any]) -> Numbers:
-    """Two steps, of which the first is consolidated, and a group more: parameters, and Adam's
-    counters."""
+    """Take two steps, consolidate after the first one, and add a group. Return the parameters and
+    Adam's counters."""
     params = parameters(2, 2)
     optimizer = make(params, torch.optim.Adam, lr=0.1)
     step(optimizer, params)
@@ -89,7 +89,7 @@ def on_rank_0(
 
 
 def saved_in(dtype: torch.dtype, rule: Rule, settings: dict[str, float], steps: int = 3) -> State:
-    """A plain optimizer's state after some steps on parameters of that dtype."""
+    """Return the state of a plain optimizer after some steps on parameters of this dtype."""
     params = parameters(2, 2, dtype=dtype)
     optimizer = rule(params, **settings)
     for _ in range(steps):
@@ -98,7 +98,7 @@ def saved_in(dtype: torch.dtype, rule: Rule, settings: dict[str, float], steps: 
 
 
 def descend(optimizer: Any, params: list[nn.Parameter]) -> None:
-    """A step for half the sum of squares."""
+    """Take a step for half the sum of squares."""
     for param in params:
         param.grad = param.detach().clone()
     optimizer.step()
@@ -107,7 +107,7 @@ def descend(optimizer: Any, params: list[nn.Parameter]) -> None:
 def loaded_from(
     dtype: torch.dtype, rule: Rule, settings: dict[str, float], make: Callable[..., Any]
 ) -> Numbers:
-    """fp32 parameters after a load of state of another dtype, and 5 steps."""
+    """Return fp32 parameters after loading state of another dtype and taking 5 steps."""
     state = saved_in(dtype, rule, settings)
     params = parameters(2, 2)
     optimizer = make(params, rule, **settings)
@@ -118,7 +118,7 @@ def loaded_from(
 
 
 def loaded_without_state(make: Callable[..., Any]) -> Numbers:
-    """Momentum 10, then a load of the state of an optimizer that never stepped, and a step from
+    """Build up a momentum of 10, load the state of an optimizer without steps, and take a step from
     1."""
     params = parameters(2, 2)
     optimizer = make(params, torch.optim.SGD, lr=0.1, momentum=0.9)
@@ -132,8 +132,8 @@ def loaded_without_state(make: Callable[..., Any]) -> Numbers:
 
 
 def refused_load(make: Callable[..., Any]) -> Numbers:
-    """Momentum 1, then a load that is refused for its groups, with momentum 50, and another
-    step."""
+    """Build up a momentum of 1, attempt to load a momentum of 50 with wrong groups, and take
+    another step."""
     params = parameters(2, 2)
     optimizer = make(params, torch.optim.SGD, lr=0.1, momentum=0.9)
     step(optimizer, params)
@@ -143,14 +143,14 @@ def refused_load(make: Callable[..., Any]) -> Numbers:
     state["param_groups"].append(dict(copy.deepcopy(state["param_groups"][0]), params=[2]))
     try:
         optimizer.load_state_dict(state)
-    except Exception:  # of what class is the library's choice
+    except Exception:  # each library may choose the class
         step(optimizer, params)
         return firsts(params)
     raise RuntimeError("a state of two groups was loaded into one")
 
 
 def callers_dict(make: Callable[..., Any]) -> Numbers:
-    """How much there is of each parameter in a dict after it was loaded."""
+    """Return how many entries a dictionary has for each parameter after it was loaded."""
     state = saved_in(torch.float32, torch.optim.Adam, ADAM)
     make(parameters(2, 2), torch.optim.Adam, lr=0.1).load_state_dict(state)
     return [float(len(entry or {})) for entry in state["state"].values()]
@@ -163,9 +163,9 @@ def resident_bytes() -> int:
 
 
 def memory_of_load(make: Callable[..., Any]) -> Numbers:
-    """By how many times the momentum of a large tensor memory grows when fp64 state is loaded and
-    dropped."""
-    ctypes.CDLL(None).mallopt(MMAP_THRESHOLD, MIB)  # so that what is freed is given back
+    """Return the growth of memory, in units of the momentum of a large tensor, after fp64 state has
+    been loaded and dropped."""
+    ctypes.CDLL(None).mallopt(MMAP_THRESHOLD, MIB)  # so that freed memory is returned
     params = parameters(LARGE, LARGE)
     optimizer = make(params, torch.optim.SGD, lr=0.1, momentum=0.9)
     step(optimizer, params)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OSS and ZeroRedundancyOptimizer: parameters whose storage is swapped, that are frozen or
-strided."""
+"""Cases of OSS and ZeroRedundancyOptimizer: parameters that are frozen or strided, or whose storage
+is replaced."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ def right_swapped() -> Numbers:
 
 
 def frozen(params: list[nn.Parameter], optimizer: Any) -> Numbers:
-    """A step with momentum, a freeze that leaves gradients of zero, and two more."""
+    """Take a step with momentum, freeze the first parameter with gradients of zero, and take two
+    more steps."""
     for gradient in (1.0, 0.0, 0.0):
         give(params, gradient)
         optimizer.step()
@@ -95,14 +96,15 @@ def thawed_without_refresh(kind: str, side: Side, rank: int) -> Numbers:
 
 
 def strided_parameter(beside: float) -> tuple[torch.Tensor, nn.Parameter]:
-    """Every second column of 4 by 6, and the memory it is in."""
+    """Return every second column of a 4 by 6 matrix, and its memory."""
     memory = torch.full((4, 6), beside)
     memory[:, ::2] = 1.0
     return memory, nn.Parameter(memory[:, ::2])
 
 
 def of_strided(memory: torch.Tensor, param: nn.Parameter) -> Numbers:
-    """The first and last row, and what is beside the first."""
+    """Return the first element of the first and of the last row, and the element next to the
+    first."""
     return [float(param[0, 0]), float(param[3, 0]), float(memory[0, 1])]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OSS by itself: owners after a freeze, and what travels."""
+"""Cases of OSS alone: owners after a freeze, and transferred bytes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .case import Case, Numbers, add
 from .models import firsts, give, parameters, plain_steps
 from .sides import Side
 
-AGREEMENT_BYTES = 1024.0  # enough to say that there is nothing to do
-BF16_UNIT = 512.0  # at 70,000
+AGREEMENT_BYTES = 1024.0  # enough to exchange that there is nothing to do
+BF16_UNIT = 512.0  # for values near 70,000
 SIZES = (10, 6, 5, 4)
 
 
 def step_once(optimizer: Any, params: list[nn.Parameter], frozen: int) -> None:
-    """Gradients of 1, none for the first ones that are frozen."""
+    """Take a step with gradients of 1. The first `frozen` parameters have no gradient."""
     give(params, *[None] * frozen, *[1.0] * (len(params) - frozen))
     optimizer.step()
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OSS.clip_grad_norm: the norm, and what is left of the gradients, which a step of rate 1 shows."""
+"""Cases of OSS.clip_grad_norm: the norm, and the clipped gradients, which a step with a rate of 1
+shows."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ def pair_gradients(pair: int) -> tuple[Sequence[float], float]:
 
 
 def norms_of_pairs(p: float, clipping: tuple[int, ...], side: Side, rank: int) -> Optional[Numbers]:
-    """Ranks 0 and 1 are a group, and 2 and 3: norms 13 and 130, and 12 and 120 for p = infinity."""
+    """Ranks 0 and 1 form a group, and so do 2 and 3. The norms are 13 and 130, or 12 and 120 for p
+    = infinity."""
     groups = [dist.new_group([0, 1]), dist.new_group([2, 3])]
     pair = rank // 2
     params = parameters(2, 1)
@@ -75,7 +77,7 @@ def clipped(
     side: Side,
     rank: int,
 ) -> Numbers:
-    """The norm, and how far a step of rate 1 moves the first element."""
+    """Return the norm, and how far a step with a rate of 1 moves the first element."""
     params = parameters(*sizes, dtype=dtype)
     optimizer = side.OSS(params, optim=torch.optim.SGD, lr=1.0)
     give(params, *gradients)
@@ -87,7 +89,7 @@ def clipped(
 def right_clipped(
     dtype: torch.dtype, sizes: Sequence[int], gradients: Sequence[Gradient], limit: float
 ) -> Numbers:
-    """In fp64, of the gradients as they are in that dtype."""
+    """Compute the result in fp64, from gradients that are rounded to that dtype."""
     rounded = parameters(*sizes, dtype=dtype)
     give(rounded, *gradients)
     params = parameters(*sizes, dtype=torch.float64)

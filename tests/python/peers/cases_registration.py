@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that register different parameters, and ranks that are lost: what is right is an error that
-names the rank."""
+"""Cases of ranks that register different parameters, and of ranks that are lost. The right result
+is an error that names the rank."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ Registered = Callable[[int], Any]
 def of_shapes(
     *by_rank: list[tuple[int, ...]], dtypes: tuple[torch.dtype, ...] = (torch.float32,) * 2
 ) -> Registered:
-    """Each rank's parameters are filled with its number, from 1."""
+    """Return a function that creates a rank's parameters, filled with the rank's number plus 1."""
     return lambda rank: [
         nn.Parameter(torch.full(shape, rank + 1.0, dtype=dtypes[rank])) for shape in by_rank[rank]
     ]
 
 
 def named(rank: int) -> list[tuple[str, nn.Parameter]]:
-    """The same names in the other order on rank 1, of equal sizes."""
+    """Return two parameters of equal size, whose names are exchanged on rank 1."""
     both = [
         ("first", nn.Parameter(torch.full((4,), 1.0))),
         ("second", nn.Parameter(torch.full((4,), 2.0))),
@@ -45,7 +45,7 @@ def named(rank: int) -> list[tuple[str, nn.Parameter]]:
 
 
 def registered(kind: str, make: Registered, side: Side, rank: int) -> Numbers:
-    """The first and last element of each tensor after a step of 0.1."""
+    """Return the first and last element of each tensor after a step with a rate of 0.1."""
     given = make(rank)
     params = [entry[1] if isinstance(entry, tuple) else entry for entry in given]
     optimizer = sharded(side, kind, given, lr=0.1)
@@ -75,7 +75,8 @@ def lose_rank_1(kind: str, how: signal.Signals, side: Side, rank: int) -> Number
 
 
 def values_after_loss(kind: str, side: Side, rank: int) -> Numbers:
-    """What the others have after a step that fails because rank 2 is killed before it."""
+    """Return the values of the other ranks after a step that fails because rank 2 was killed before
+    it."""
     params = parameters(2, 2, 2)
     optimizer = sharded(side, kind, params, lr=0.1)
     give(params, 1.0)

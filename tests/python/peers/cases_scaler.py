@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ShardedGradScaler on the CPU: what a rank's overflow does to the step and to the scale, on all of
-them."""
+"""Cases of ShardedGradScaler on the CPU: the effect of an overflow of one rank on the step and the
+scale of all ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .sides import Side
 
 NEEDS = ("OSS", "ShardedGradScaler")
 SCALE = 1024.0
-MORE = 3  # steps of ranks that are no longer at the same one
+MORE = 3  # steps of ranks that are no longer at the same step
 PATCHED = "CUDA faked"
 Gradients = Callable[[int], tuple[float, ...]]
 
@@ -29,8 +29,8 @@ def run(
     gradient: float,
     more: int = 0,
 ) -> Numbers:
-    """One step of 0.1 for each optimizer, and some `more` whose gradients are finite: the first
-    element of each, then the scale."""
+    """Take a step with a rate of 0.1 for each optimizer, and `more` steps with finite gradients.
+    Return the first element of each parameter, and the scale."""
     for one in [gradient] + [1.0] * more:
         scaler.scale(torch.ones(()))
         for optimizer, owned in zip(optimizers, params):
@@ -50,7 +50,8 @@ def sharded_run(
 
 
 def right_run(count: int, overflows: tuple[int, ...], more: int = 0) -> Numbers:
-    """The step of one process whose gradient is the mean: infinite if one rank's is."""
+    """Take the step in one process whose gradient is the mean, which is infinite if one rank's
+    gradient is infinite."""
     params = [parameters(1, 1) for _ in range(count)]
     optimizers = [torch.optim.SGD(owned, lr=0.1) for owned in params]
     return run(
@@ -63,7 +64,7 @@ def right_run(count: int, overflows: tuple[int, ...], more: int = 0) -> Numbers:
 
 
 def with_plain_scaler(side: Side, rank: int) -> Numbers:
-    """As after ShardedDataParallel: the overflow is on the rank alone that owns the parameter."""
+    """As after ShardedDataParallel, only the rank that owns the parameter has the overflow."""
     params = [parameters(1, 1)]
     optimizer = side.OSS(params[0], optim=torch.optim.SGD, lr=0.1)
     return run(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ShardedDataParallel, with OSS: what the owners' gradients are, which steps of SGD show."""
+"""Cases of ShardedDataParallel with OSS: the gradients of the owners, which steps of SGD show."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def train(sharded: Any, optimizer: Any, batches: Sequence[Factors]) -> None:
 
 
 def in_sub_group(ranks: list[int], buffer: int, side: Side, rank: int) -> Optional[Numbers]:
-    """Gradients 1 and 3, so 2 in the mean."""
+    """The gradients are 1 and 3, so their mean is 2."""
     group = dist.new_group(ranks)
     if rank not in ranks:
         return None
@@ -65,7 +65,7 @@ def unused(
 
 
 def right_unused(batches: Callable[[int], Sequence[Factors]]) -> Numbers:
-    """None if it is None on all of two ranks, else the mean with zeros for None."""
+    """Return None if both ranks have None, and otherwise the mean with zeros in place of None."""
     means = [
         [None if a is None and b is None else ((a or 0.0) + (b or 0.0)) / 2 for a, b in zip(*pair)]
         for pair in zip(batches(0), batches(1))
@@ -80,12 +80,12 @@ def on_no_rank(rank: int) -> Sequence[Factors]:
 
 
 def on_one_rank(rank: int) -> Sequence[Factors]:
-    """Rank 0 uses all, rank 1 leaves out one that rank 0 owns and one that rank 1 owns."""
+    """Rank 0 uses all parameters. Rank 1 omits one that rank 0 owns and one that rank 1 owns."""
     return [(1.0, 1.0, 1.0), (1.0, None, None) if rank else (1.0, 1.0, 1.0)]
 
 
 def after_exception(side: Side, rank: int) -> Numbers:
-    """An exception inside no_sync, then a step with gradients 2 and 4."""
+    """Raise an exception in no_sync, and then take a step with gradients 2 and 4."""
     sharded, optimizer, model = wrapped(side, (1, 1), DIRECT)
     try:
         with sharded.no_sync():
@@ -97,7 +97,8 @@ def after_exception(side: Side, rank: int) -> Numbers:
 
 
 def two_backwards(buffer: int, side: Side, rank: int) -> Numbers:
-    """Two backwards after one forward, of gradients 1 and 2 each time, then a step."""
+    """Run two backward passes after one forward pass, each with gradients 1 and 2, and then take a
+    step."""
     sharded, optimizer, model = wrapped(side, (1, 1), buffer)
     loss = sharded((1.0 + rank,) * 2)
     loss.backward(retain_graph=True)
@@ -107,7 +108,8 @@ def two_backwards(buffer: int, side: Side, rank: int) -> Numbers:
 
 
 def gradients_kept(buffer: int, side: Side, rank: int) -> Numbers:
-    """Two forwards and backwards of gradients 1 and 2, nothing cleared in between, then a step."""
+    """Run two forward and backward passes with gradients 1 and 2 without clearing them, and then
+    take a step."""
     sharded, optimizer, model = wrapped(side, (1, 1, 1, 1), buffer)
     for _ in range(2):
         sharded((1.0 + rank,) * 4).backward()
@@ -116,7 +118,7 @@ def gradients_kept(buffer: int, side: Side, rank: int) -> Numbers:
 
 
 def set_to_none(side: Side, rank: int) -> Numbers:
-    """The optimizer's zero_grad sets gradients to None, three steps of gradients 2 and 3."""
+    """Take three steps with gradients 2 and 3. The optimizer's zero_grad sets gradients to None."""
     sharded, optimizer, model = wrapped(side, (1, 1), BUCKETS)
     for _ in range(3):
         optimizer.zero_grad()
@@ -136,7 +138,7 @@ def reduce_without_backward(buffer: int, side: Side, rank: int) -> Numbers:
 
 
 class Bystander(nn.Module):
-    """A model whose loss may have nothing to do with its parameters."""
+    """A model whose loss may not depend on its parameters."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -147,8 +149,8 @@ class Bystander(nn.Module):
 
 
 def without_parameters(buffer: int, side: Side, rank: int) -> Numbers:
-    """A step of gradient 1 on both ranks, then one of gradient 2 on rank 0 and a loss without
-    parameters on rank 1."""
+    """Take a step with gradient 1 on both ranks. In the next step, rank 0 has gradient 2, and the
+    loss of rank 1 has no parameters."""
     model = Bystander()
     optimizer = side.OSS(model.parameters(), optim=torch.optim.SGD, lr=0.1)
     sharded = side.ShardedDataParallel(model, optimizer, reduce_buffer_size=buffer)
@@ -160,8 +162,8 @@ def without_parameters(buffer: int, side: Side, rank: int) -> Numbers:
 
 
 def mixed_groups(buffer: int, pairs_of_oss: bool, tensors: int, side: Side, rank: int) -> Numbers:
-    """OSS on pairs and ShardedDataParallel on all four, or the other way round; one step of
-    gradients 1, 2, 3, 4."""
+    """Use OSS on pairs of ranks and ShardedDataParallel on all four ranks, or the reverse, and take
+    one step with gradients 1, 2, 3 and 4."""
     pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
     model = Weights(*[1] * tensors)
     pair = pairs[rank // 2]
@@ -176,7 +178,7 @@ def mixed_groups(buffer: int, pairs_of_oss: bool, tensors: int, side: Side, rank
 
 
 def rebuilds(warn: bool, side: Side, rank: int) -> Numbers:
-    """Calls of OSS.refresh_trainable in 20 forwards after a freeze."""
+    """Return the number of calls of OSS.refresh_trainable in 20 forward passes after a freeze."""
     sharded, optimizer, model = wrapped(side, (1, 1), BUCKETS)
     sharded = side.ShardedDataParallel(model, optimizer, warn_on_trainable_params_changed=warn)
     train(sharded, optimizer, [(1.0, 1.0)])

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ZeroRedundancyOptimizer with overlap_with_ddp: it steps inside of DistributedDataParallel's
-hook."""
+"""Cases of ZeroRedundancyOptimizer with overlap_with_ddp, which takes steps in the hook of
+DistributedDataParallel."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOOK, INTERLEAVED = "hook_with_zero_step", "hook_with_zero_step_interleaved"
 OPTIMIZER = "ZeroRedundancyOptimizer"
 PATCHED = "gloo"
 MIB = 1 << 20
-WARM_UP = 3  # iterations, of which the original makes steps in the last alone
+WARM_UP = 3  # iterations; the original takes a step only in the last one
 RULES: dict[str, tuple[Any, dict[str, float]]] = {
     "sgd": (torch.optim.SGD, {"lr": 0.1}),
     "adamw": (torch.optim.AdamW, {"lr": 0.1}),
@@ -31,8 +31,8 @@ RULES: dict[str, tuple[Any, dict[str, float]]] = {
 
 
 class Overlapped:
-    """A model of some tensors, whose buckets are full at so many bytes, that steps in its
-    backward."""
+    """A model that takes steps in its backward pass, with some tensors and buckets of at most so
+    many bytes."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Overlapped:
         self.wrapped.register_comm_hook(group, made)
 
     def train(self, iterations: int) -> list[float]:
-        """Gradients of 1; how far the last iteration moved each tensor."""
+        """Train with gradients of 1. Return how far the last iteration moved each tensor."""
         before = self.model.firsts()
         for _ in range(iterations):
             before = self.model.firsts()
@@ -72,7 +72,7 @@ class Overlapped:
 
 
 def in_sub_group(ranks: list[int], side: Side, rank: int) -> Optional[Numbers]:
-    """Three buckets of two tensors of 64 bytes."""
+    """Use three buckets, each with two tensors of 64 bytes."""
     group = dist.new_group(ranks)
     return Overlapped(side, (16,) * 6, 100, group).train(WARM_UP + 1) if rank in ranks else None
 
@@ -100,7 +100,7 @@ def load_rate(optimizer: Any) -> None:
 
 
 def without_rate(rule: str, change: Callable[[Any], None], side: Side, rank: int) -> Numbers:
-    """How far an iteration moves after the rate is 0."""
+    """Return how far an iteration moves the tensors after the rate has become 0."""
     overlapped = Overlapped(side, (16, 16), MIB, rule=rule)
     overlapped.train(WARM_UP)
     change(overlapped.optimizer)
@@ -114,7 +114,7 @@ def warm_up(side: Side, rank: int) -> Numbers:
 
 
 def saved(side: Side, rank: int) -> Numbers | None:
-    """Adam's counters after so many iterations that the original makes 2."""
+    """Return Adam's counters after the iterations in which the original takes 2 steps."""
     overlapped = Overlapped(side, (16, 16), MIB, rule="adamw")
     overlapped.train(4)
     overlapped.optimizer.consolidate_state_dict()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ZeroRedundancyOptimizer: groups that come later, and uneven inputs under Join with
+"""Cases of ZeroRedundancyOptimizer: groups that are added later, and uneven inputs in Join with
 DistributedDataParallel."""
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def right_thawed_in_added_group() -> Numbers:
 
 
 def other_dtype_added(side: Side, rank: int) -> Numbers:
-    """What 1.0001 is more than 1, in 0.0001, after a group in fp16 came."""
+    """Return how far 1.0001 is above 1, in units of 0.0001, after an fp16 group has been added."""
     params = parameters(1, value=1.0001)
     optimizer = sharded(side, "zro-view", params, lr=0.1)
     optimizer.add_param_group({"params": parameters(1, 1, dtype=torch.float16)})
@@ -69,7 +69,7 @@ def uneven(
 
 
 def right_uneven(counts: Sequence[int], rule: str) -> Numbers:
-    """A finished rank adds zeros, and the sum is divided by the number of ranks that began."""
+    """A rank without inputs adds zeros, and the sum is divided by the initial number of ranks."""
     world, (kind, settings, _) = len(counts), RULES[rule]
     inputs = [batches_of(rank, count) for rank, count in enumerate(counts)]
     means = [

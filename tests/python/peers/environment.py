@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One thread a rank, and one before ranks are forked. Libraries read this when they are loaded, so
-it is imported before any module that loads torch."""
+"""Sets one thread for each rank, and for the process that forks ranks. Libraries read these
+variables when they are loaded, so import this before any module that loads torch."""
 
 import os
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the reports of a side's ranks say in a line, and whether that is what is right."""
+"""Summarizes the reports of a side's ranks in one line, and decides whether they are right."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .case import Case, Refusal
 from .ranks import Report
 
 RIGHT, REFUSED, WRONG = "right", "refused", "wrong"
-SENTENCE_WORDS = 4  # fewer are no sentence
+SENTENCE_WORDS = 4  # a shorter text is not a sentence
 NO_REFUSAL = {"AssertionError", "NotImplementedError", "ModuleNotFoundError"}
 NOTHING = 1e-6
-GLOO_SOURCE = r"\[[^\]]*/[^\]]*\.cc:\d+\] *"  # the place in it that begins its messages
-LENGTH, OWN_LENGTH = 30, 60  # of what another library says, and of what libzero says
+GLOO_SOURCE = r"\[[^\]]*/[^\]]*\.cc:\d+\] *"  # the source location at the start of its messages
+LENGTH, OWN_LENGTH = 30, 60  # of a message of another library, and of libzero
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ def report_text(report: Report) -> str:
 
 
 def side_text(reports: Sequence[Report]) -> str:
-    """Once if all ranks say the same, else each with the ranks that say it. Of refusals the first
-    rank's text stands for all."""
+    """Return the text once if all ranks report the same, and otherwise each text with its ranks.
+    The first rank's error represents all errors."""
     texts: dict[str, list[int]] = {}
     refusal = ""
     for rank, report in enumerate(reports):
@@ -82,7 +82,7 @@ def same(number: float, right: float, case: Case) -> bool:
     return abs(number - right) <= case.tolerance or (case.at_most and number < right)
 
 
-# What ranks are told of one whose program ended: they had waited for it.
+# The error of ranks that waited for a rank whose program has ended.
 LEFT = "has freed its comm"
 
 
@@ -93,8 +93,9 @@ def own_folder() -> str:
 
 
 def is_refusal(report: Report) -> bool:
-    """A sentence of libzero's own: a raise statement of its files, and neither an assertion nor
-    what is not there; what another library raises in a call of libzero's is none."""
+    """Return whether the report has libzero's own error: a raise statement in its files that is
+    neither an assertion nor a report of a missing feature. Exceptions that another library raises
+    in a call of libzero do not count."""
     return (
         report.kind == "error"
         and report.error not in NO_REFUSAL
@@ -122,7 +123,7 @@ def verdict_of_rank(report: Report, right: Union[Report, Refusal], case: Case) -
 
 
 def right_of_rank(right: Sequence[Report], rank: int) -> Report:
-    """One report is every rank's."""
+    """Return the right result of a rank. A single report applies to all ranks."""
     return right[0] if len(right) == 1 else right[rank] if rank < len(right) else Report("absent")
 
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters whose gradients are what a case says they are, so that its numbers can be checked by
-hand."""
+"""Parameters with the gradients that a case gives, so that its numbers can be checked manually."""
 
 from __future__ import annotations
 
@@ -20,8 +19,8 @@ def parameters(
 
 
 def give(params: Sequence[torch.Tensor], *gradients: Gradient) -> None:
-    """One gradient for each parameter, or one for all: every element's, or element by element; None
-    is no gradient."""
+    """Set one gradient for each parameter, or one for all parameters. A number applies to all
+    elements, and None removes the gradient."""
     each = gradients * len(params) if len(gradients) == 1 else gradients
     for param, gradient in zip(params, each):
         if gradient is None:
@@ -33,13 +32,13 @@ def give(params: Sequence[torch.Tensor], *gradients: Gradient) -> None:
 
 
 def firsts(params: Iterable[torch.Tensor]) -> list[float]:
-    """The first element of each."""
+    """Return the first element of each parameter."""
     return [float(param.detach().flatten()[0]) for param in params]
 
 
 class Weights(nn.Module):
-    """Its output is the sum of all elements of the i-th parameter times the i-th factor, so that a
-    factor is the gradient of every element. A parameter whose factor is None has no part in it."""
+    """A model whose output is the sum of all elements of parameter i times factor i. Factor i is
+    therefore the gradient of every element. Parameters whose factor is None are not used."""
 
     def __init__(self, *sizes: int, value: float = 1.0) -> None:
         super().__init__()
@@ -63,7 +62,8 @@ def plain_steps(
     rule: Any = torch.optim.SGD,
     **settings: Any,
 ) -> list[float]:
-    """The first elements after as many steps of torch's own optimizer as there are gradients."""
+    """Return the first elements after one step of torch's own optimizer for each of the
+    gradients."""
     optimizer = rule(params, **settings)
     for each in gradients:
         give(params, *each)

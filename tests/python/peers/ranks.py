@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks as fresh processes: forked after torch is imported, each with one thread, supervised until
-a deadline.
+"""Runs ranks in new processes that are forked after torch has been imported. Each process has one
+thread, and is supervised until a deadline.
 
-Forking is sound because the parent never does more with torch than to import it: it has one thread,
-which is checked."""
+Forking is safe because the parent only imports torch. It has one thread, which is checked.
+"""
 
 from __future__ import annotations
 
@@ -26,26 +26,27 @@ from typing import Any, Optional
 import torch
 import torch.distributed as dist
 
-# Else the first step of any optimizer imports it, in every rank, for longer than most cases take.
+# Otherwise the first step of any optimizer imports this in every rank, which takes longer than most
+# cases.
 with contextlib.suppress(ImportError):
     importlib.import_module("torch._dynamo")
 
-GRACE_S = 30  # beyond its deadline, a rank whose parent is gone ends itself
+GRACE_S = 30  # after its deadline, a rank without a parent ends itself
 
 
 @dataclass(frozen=True)
 class Report:
-    """How a rank ended: "value", "absent" (it has no part), "error", "abort" or "hang"."""
+    """How a rank ended: "value", "absent" (it does not take part), "error", "abort" or "hang"."""
 
     kind: str
     numbers: tuple[float, ...] = ()
     sentence: str = ""
-    error: str = ""  # the exception's class
-    raised_in: str = ""  # the file of the innermost frame, if it is a raise statement that raised
+    error: str = ""  # the class of the exception
+    raised_in: str = ""  # the file of the innermost frame, if a raise statement raised
 
 
 def last_words(log: str) -> str:
-    """What a process that aborted says of it, of all that it has written."""
+    """Return the reason for an abort from the output of a process."""
     with open(log, encoding="utf-8", errors="replace") as file:
         lines = [line.strip() for line in file if line.strip()]
     for line in reversed(lines):
@@ -78,9 +79,9 @@ def report_of(action: Callable[[], Any]) -> dict[str, Any]:
 
 
 class Process:
-    """One rank. It stays after its report until it is killed, as a rank that goes on training
-    would, so that the others never find it gone; it leaves at once after an exception, as a program
-    would."""
+    """One rank. Like a rank that continues to train, it stays after its report until it is killed,
+    so that the other ranks never find that it has ended. After an exception, it ends immediately,
+    as a program would."""
 
     def __init__(self, action: Callable[[], Any], log: str, deadline_s: float) -> None:
         self.log = log
@@ -107,7 +108,8 @@ class Process:
             signal.pause()
 
     def hear(self) -> None:
-        """Take the report, or find out how it ended without one; blocks until there is either."""
+        """Receive the report, or find out how the process ended without one. Blocks until either is
+        known."""
         chunks = []
         while chunk := os.read(self.read_end, 65536):
             chunks.append(chunk)
@@ -132,7 +134,7 @@ class Process:
 
 
 class Job:
-    """All ranks of a case on one side, or the one process that computes what is right."""
+    """All ranks of a case on one side, or the process that computes the right result."""
 
     def __init__(
         self, actions: list[Callable[[str], Any]], deadline_s: float, lost: frozenset[int]
@@ -153,7 +155,8 @@ class Job:
             self._processes.append(Process(with_store, log, self._deadline_s))
 
     def awaited(self) -> dict[int, Process]:
-        """Those that have yet to report, by the descriptor that tells when they do."""
+        """Return the processes that have not yet reported, by the descriptor that becomes readable
+        with the report."""
         return {
             process.read_end: process
             for rank, process in enumerate(self._processes)
@@ -185,7 +188,7 @@ class Job:
 def member(
     train: Callable[[int], Any], rank: int, world: int, timeout_s: float
 ) -> Callable[[str], Any]:
-    """What a rank does: join the group through the store, and train."""
+    """Return the action of a rank, which joins the group through the store and trains."""
 
     def action(store: str) -> Any:
         dist.init_process_group(
@@ -201,7 +204,7 @@ def member(
 
 
 def run_all(jobs: list[Job], at_once: int) -> None:
-    """Runs the jobs, some at a time, in their order."""
+    """Run the jobs in their order, at most `at_once` at a time."""
     threads = len(os.listdir("/proc/self/task"))
     if threads != 1:
         raise RuntimeError(f"{threads} threads run where only a process of one thread may fork")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The classes that a case is tried with: torch's and fairscale's, or libzero's of the same
-names."""
+"""The classes with which a case is tested: those of torch and fairscale, or libzero's classes of
+the same names."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ import torch.distributed as dist
 
 
 class Side(Protocol):
-    """Constructors, as the originals have them. A `patched_` one keeps the original from refusing
-    what it says it refuses, so that what it would do can be seen; it is the plain one on libzero's
-    side."""
+    """The constructors of the originals. A `patched_` constructor keeps the original from rejecting
+    arguments that it does not support, to show what it would do. On libzero's side, it is the
+    ordinary constructor."""
 
     OSS: Any
     ShardedDataParallel: Any
@@ -31,12 +31,13 @@ class Side(Protocol):
     def patched_scaler(self, **options: Any) -> Any: ...
 
     def moved_bytes(self, action: Callable[[], Any]) -> int:
-        """Bytes of parameters and gradients that travel while `action` runs."""
+        """Return the number of bytes of parameters and gradients that are transferred while
+        `action` runs."""
         ...
 
 
 def bytes_over_the_group(action: Callable[[], Any]) -> int:
-    """Of the collectives by which the originals share and reduce."""
+    """Count the bytes of the collectives with which the originals copy and reduce."""
     total = 0
 
     def counting(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -71,16 +72,16 @@ class Original:
         )
 
     def patched_hook(self, name: str, *arguments: Any, **options: Any) -> Callable[..., Any]:
-        """torch refuses gloo here because it may hang. The name of the backend is all it asks, and
+        """torch rejects gloo here because it may hang. It checks only the name of the backend, and
         only once."""
         with mock.patch.object(dist, "get_backend", return_value="nccl"):
             hook: Callable[..., Any] = getattr(self._hooks, name)(*arguments, **options)
         return hook
 
     def patched_scaler(self, **options: Any) -> Any:
-        """fairscale's scaler turns itself off without CUDA, and reduces a flag of the CPU in a copy
-        on the GPU. It is told that there is CUDA while it is made; `cuda()` copies to the CPU from
-        then on, in this process."""
+        """Without CUDA, fairscale's scaler disables itself, and it reduces a CPU flag in a copy on
+        the GPU. This makes it believe that there is CUDA while it is constructed. After that,
+        `cuda()` copies to the CPU in this process."""
         mock.patch.object(torch.Tensor, "cuda", torch.Tensor.clone).start()
         with mock.patch.object(torch.cuda, "is_available", return_value=True):
             return self._scaler.ShardedGradScaler(**options)
@@ -90,7 +91,7 @@ class Original:
 
 
 class Ours:
-    """libzero.torch. A class that it lacks is told by `missing`, before any case is run."""
+    """libzero.torch. Before any case runs, `missing` reports a class that it lacks."""
 
     def __init__(self) -> None:
         self.fault = ""
@@ -113,7 +114,8 @@ class Ours:
         return self.ShardedGradScaler(**options)
 
     def moved_bytes(self, action: Callable[[], Any]) -> int:
-        """What libzero counts, and what goes over the group beside it."""
+        """Return the bytes that libzero counts, and the bytes that are sent through the group in
+        addition."""
         kind = importlib.import_module("libzero").Optimizer
 
         def counted() -> int:

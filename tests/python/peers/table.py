@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows as text for a terminal, and as the table of docs/comparison.md."""
+"""Formats rows as text for a terminal, and as the table of docs/comparison.md."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Row:
     right: str
     original: str
     ours: str
-    verdict: str  # of ours
+    verdict: str  # the verdict on libzero
 
     def cells(self) -> tuple[str, ...]:
         what = f"{self.what} ({self.patched})" if self.patched else self.what
@@ -30,8 +30,8 @@ class Row:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """Without the columns of a side that was not run; neighbours that differ in where are one, and
-    the same where is written once."""
+    """Return the table without the columns of a side that was not run. Adjacent rows that differ
+    only in `where` are merged, and a repeated `where` is written once."""
     merged = [
         ("; ".join(row.where for row in same), *cells)
         for cells, same in itertools.groupby(rows, lambda row: row.cells()[1:])
@@ -50,8 +50,8 @@ def markdown(rows: Sequence[Row]) -> str:
 
 
 def untold(rows: Sequence[Row], text: str) -> list[str]:
-    """The rows that the table in `text` does not have as they are, but for the original's column:
-    that one may hang or not as it happens."""
+    """Return the rows that differ from the table in `text`. The column of the original is not
+    compared, because it may or may not hang."""
     told = set()
     for line in text.splitlines():
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip()[1:-1])]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the Fortran module libzero of include/zero.h: every constant, struct and call.
+"""Generates the Fortran module libzero from include/zero.h: every constant, struct and call.
 
 usage: scripts/fortran_module.py > libzero.f90
 """
@@ -20,13 +20,14 @@ ROOT = Path(__file__).resolve().parents[1]
 KINDS = {
     "int32_t": "integer(c_int32_t)",
     "zero_status": "integer(c_int32_t)",
-    "uint32_t": "integer(c_int32_t)",  # Fortran has no numbers without a sign
+    "uint32_t": "integer(c_int32_t)",  # Fortran has no unsigned numbers
     "int64_t": "integer(c_int64_t)",
     "size_t": "integer(c_size_t)",
     "double": "real(c_double)",
     "char": "character(kind=c_char)",
 }
-# What may be NULL, as zero.h says, and is no pointer in Fortran: left out, it is.
+# Arguments that may be NULL according to zero.h, and that are not pointers in Fortran. Omitting
+# them passes NULL.
 OPTIONAL = {
     ("zero_comm_abort", "reason"),
     ("zero_register_params", "group"),
@@ -95,7 +96,7 @@ end module
 
 
 def constants_of(header: zero_header.Header) -> list[str]:
-    """A statement for as many of one enum as a line takes."""
+    """Return statements, each with as many constants of one enum as fit on a line."""
     lines = []
     for family in header.families:
         line = ""
@@ -110,12 +111,12 @@ def constants_of(header: zero_header.Header) -> list[str]:
     return lines
 
 
-BYTES = {"int32_t": 4, "zero_status": 4, "uint32_t": 4, "char": 1}  # of all others 8
+BYTES = {"int32_t": 4, "zero_status": 4, "uint32_t": 4, "char": 1}  # all other types have 8
 ZEROS = {"double": "0", "char": "c_null_char"}
 
 
 def size_of(kinds: Iterable[str]) -> int:
-    """What a struct of such fields has in C, all of which lie at a multiple of their size."""
+    """Return the size of a C struct with these fields. Each field is aligned to its size."""
     end = 0
     for kind in kinds:
         base, _, count = kind.removesuffix("]").partition("[")
@@ -172,7 +173,7 @@ def module() -> str:
     header = zero_header.read(ROOT / "include/zero.h")
     names = [name.lower() for name in (*header.constants, *header.structs, *header.functions)]
     twice = {name for name in names if names.count(name) > 1}
-    if twice:  # Fortran has one alphabet
+    if twice:  # Fortran names are not case-sensitive
         sys.exit(f"one name for two things: {sorted(twice)}")
     lines = constants_of(header)
     for name, body in header.structs.items():

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# Sourced by what compiles for other machines.
+# Sourced by scripts that compile for other machines.
 
-# headers_in FOLDER: the headers that are compiled in, of the versions that archives carry, as packages for pkg_config_libdir.
+# headers_in FOLDER: provides the compiled-in headers, in the versions that archives contain, as packages for
+# pkg_config_libdir.
 headers_in() {
   local headers=$1 package folder
   rm -rf "$headers"

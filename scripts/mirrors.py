@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes what the Python and Rust bindings declare of include/zero.h: constants, structs and functions.
+"""Generates the declarations of include/zero.h for the Python and Rust bindings: constants, structs and functions.
 
 usage: scripts/mirrors.py [--check]
 
-With --check it writes nothing; it prints what differs from the files that are there, and fails if anything does.
+With --check, it writes nothing. It prints the differences from the existing files, and fails if there are any.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Header = zero_header.Header
 
 
 def arguments_of(text: str) -> list[tuple[str, str]]:
-    """(type, name) of each argument of a function."""
+    """Return the (type, name) of each argument of a function."""
     return [words_of(word) for word in text.split(",")] if text != "void" else []
 
 
 def wrapped(begin: str, parts: list[str], end: str, indent: str = "") -> list[str]:
-    """One line if that is short enough, else a line for each part."""
+    """Return one line if it is short enough, and otherwise one line for each part."""
     line = f"{indent}{begin}{', '.join(parts)}{end}"
     if len(line) <= WIDTH:
         return [line]
@@ -54,8 +54,9 @@ CTYPES = {
     "char": "c.c_char",
     "void": "None",
 }
-# Enums that Python has words for, by the prefix of their constants, or without one by the first of them: the type of
-# the words, and their table. An enum that begins with 0 and is not listed has both, named after its prefix.
+# The enums for which Python has words, by the prefix of their constants, or by the first constant if there is no
+# prefix. Each has the type of the words and the name of their table. An enum that begins with 0 and is not listed has
+# both, named after its prefix.
 WORDS = {
     "FLOAT32": ("Dtype", "DTYPES"),
     "SUM": ("Operation", "OPERATIONS"),
@@ -64,7 +65,7 @@ WORDS = {
     "UNEVEN": ("UnevenInputs", "UNEVENS"),
     "REDUCE": ("Reduction", "REDUCTIONS"),
 }
-# Fields of zero_options that are no options of Python's, or not of every class that has options.
+# Fields of zero_options that are not options in Python, or not in every class that has options.
 NO_OPTIONS = {"struct_size", "optimizer", "names", "values", "setting_count", "custom"}
 NO_KEYWORDS = {"partition", "overlap_gather"}
 NUMBERS = {"int32_t": "int", "int64_t": "int", "double": "float"}
@@ -95,7 +96,7 @@ def callback_of(name: str) -> str:
 
 
 def ctypes_of(header: Header, kind: str) -> str:
-    """The ctypes expression for a C type."""
+    """Return the ctypes expression for a C type."""
     if kind in header.typedefs:
         return callback_of(kind)
     array = re.fullmatch(r"(\w+)\[(\d+)\]", kind)
@@ -114,14 +115,14 @@ def ctypes_of(header: Header, kind: str) -> str:
 
 
 def function_pointer(header: Header, name: str, kind: str) -> list[str]:
-    """A function type of the caller's; `kind` is as fields_of has it."""
+    """Return the type of a function that the caller provides. fields_of describes `kind`."""
     arguments, result = kind.removeprefix("fn(").split(") ")
     kinds = [ctypes_of(header, one) for one in (result, *arguments.split(", "))]
     return wrapped(f"{callback_of(name)} = c.CFUNCTYPE(", kinds, ")")
 
 
 def families_of(header: Header) -> Iterator[tuple[str, dict[str, int]]]:
-    """The words of each enum that has some, by its name in WORDS; without constants that its count does not reach."""
+    """Yield the words of each enum that has words, by its name in WORDS, without constants beyond its count."""
     for family in header.families:
         names = [name.removeprefix("ZERO_") for name in family]
         prefix, common, _ = os.path.commonprefix(names).rpartition("_")
@@ -200,7 +201,7 @@ RUST = {
     "char": "c_char",
     "void": "c_void",
 }
-# Structs that the crate libzero shows as they are, so it needs what the header says of their fields.
+# Structs that the crate libzero exports unchanged, so that it needs the comments of their fields.
 SHOWN = ("zero_statistics",)
 
 RUST_TOP = f"""\
@@ -247,7 +248,7 @@ def rust_of(kind: str) -> str:
 
 
 def rust_callback(begin: str, declaration: str, end: str, indent: str = "") -> list[str]:
-    """`begin`, the type of a pointer to function, and `end`, broken as rustfmt does."""
+    """Return `begin`, the type of a function pointer, and `end`, with the line breaks of rustfmt."""
     result, _, arguments = function_type(declaration)
     named = [f"{name}: {rust_of(kind)}" for kind, name in arguments]
     arrow = "" if result == "void" else f" -> {rust_of(result)}"
@@ -266,7 +267,7 @@ def rust_constant(name: str, family: list[str], header: Header) -> str:
 
 
 def rust_comment(header: Header, of: str, indent: str = "") -> list[str]:
-    """What the header says of a struct or a field of SHOWN, as a sentence."""
+    """Return the comment of a struct or field of SHOWN in the header, as a sentence."""
     if of.partition(".")[0] not in SHOWN:
         return []
     text, begin = header.comments[of].rstrip("."), f"{indent}/// "
@@ -293,7 +294,7 @@ def rust_function(name: str, result: str, arguments: list[tuple[str, str]], safe
 
 
 def rust_functions(header: Header) -> list[str]:
-    """Those that take any values first, as the macro needs them."""
+    """Return the functions. Those that accept any values come first, as the macro requires."""
     safe, others = [], []
     for name, (result, text) in header.functions.items():
         arguments = arguments_of(text)

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fault programme: every enumeration of faults in full, power losses, each fuzzer for a time, seeded faults,
-and trainings with faults drawn by lot.
+"""The fault programme: every enumeration of faults in full, power losses, each fuzzer for a limited time, seeded
+faults, and trainings with randomly drawn faults.
 
 usage: nightly.py [--minutes N] [--fuzz-minutes N] [--soak-minutes N] [--only PART]
-                            runs what build/test and build/fuzz have (scripts/test --nightly=N builds them), and goes on
-                            where it was; parts are "faults", "power loss", "fuzzing", "seeded faults" and "soak"
-       nightly.py --corpus  keeps in tests/fuzz/corpus what the fuzzers have found
+                            runs the programs in build/test and build/fuzz (scripts/test --nightly=N builds them), and
+                            continues where it stopped; parts are "faults", "power loss", "fuzzing", "seeded faults" and
+                            "soak"
+       nightly.py --corpus  stores the findings of the fuzzers in tests/fuzz/corpus
 
-Fuzzers run beside the other parts, with what those leave of the processors.
-What is done stands in build/nightly/state.json. It begins anew when all is done, or the sources have changed. The report
-is build/nightly/report.md, and .json.
+Fuzzers run at the same time as the other parts, on the processors that those do not use. build/nightly/state.json
+records what has been done. It is reset when everything has been done, or if the sources have changed. The reports are
+build/nightly/report.md and report.json.
 """
 import argparse
 import concurrent.futures
@@ -33,14 +34,14 @@ from seeded_faults import FAULTS  # noqa: E402
 HERE = ROOT / "build/nightly"
 CORPUS = ROOT / "tests/fuzz/corpus"
 NOT_CAUGHT = "nothing", "the compiler: choose another fault"
-MOST_BYTES = 28 << 10  # of one target's corpus in the repository
+MOST_BYTES = 28 << 10  # the limit for the corpus of one target in the repository
 
 
 def number(pattern, text):
     return sum(int(found) for found in re.findall(pattern, text, flags=re.M))
 
 
-running = set()  # leaders of sessions of their own, which no Ctrl-C reaches
+running = set()  # leaders of separate sessions, which Ctrl-C does not reach
 
 
 def kill(leader):
@@ -51,14 +52,15 @@ def kill(leader):
 
 
 def end(number, _):
-    """Ends at once. What is done has been kept."""
+    """End immediately. The results so far have been saved."""
     for leader in list(running):
         kill(leader)
     os._exit(128 + number)
 
 
 def run(command, log, seconds, env=None):
-    """Its exit status, or None if the time was over before it ended. Whatever it started ends with it."""
+    """Run a command. Return its exit status, or None if it exceeded the time. All processes that it has started end
+    with it."""
     with open(log, "ab") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=HERE, start_new_session=True,
                                                   env={**os.environ, **(env or {})}) as process:
         running.add(process.pid)
@@ -74,7 +76,7 @@ def run(command, log, seconds, env=None):
 # ---- Units: each is done as a whole, but for fuzzing and the soak, which go on.
 
 class Enumeration:
-    """A program of tests, in which all trials are made."""
+    """A test program that runs all of its trials."""
 
     def __init__(self, test):
         self.part = "power loss" if test["name"] == "power_loss" else "faults"
@@ -92,7 +94,7 @@ class Enumeration:
 
 
 class Fuzzing:
-    """A fuzzer, for so many seconds in all."""
+    """A fuzzer that runs for a given total number of seconds."""
     part = "fuzzing"
 
     def __init__(self, program, seconds):
@@ -104,7 +106,7 @@ class Fuzzing:
         seconds = min(seconds, self.seconds - unit["seconds"])
         log = HERE / f"fuzz_{self.name}.log"
         log.unlink(missing_ok=True)
-        # It looks at the clock between two inputs.
+        # The fuzzer checks the time between two inputs.
         status = run(["nice", "-n", "19", self.program, found, f"-max_total_time={max(int(seconds), 1)}", "-print_final_stats=1", "-timeout=60",
                       "-max_len=4096", "-rss_limit_mb=4096", f"-artifact_prefix={HERE}/{self.name}-"], log, seconds + 120,
                      {"UBSAN_OPTIONS": "print_stacktrace=1"})
@@ -115,7 +117,7 @@ class Fuzzing:
 
 
 class Soak:
-    """Trainings with faults drawn by lot, for so many seconds in all."""
+    """Trainings with randomly drawn faults, for a given total number of seconds."""
     part = "soak"
 
     def __init__(self, test, seconds):
@@ -125,7 +127,7 @@ class Soak:
         seconds = min(seconds, self.seconds - unit["seconds"])
         log = HERE / f"{self.name}.log"
         log.unlink(missing_ok=True)
-        # It looks at the clock between two trainings, and draws another seed each time.
+        # The soak test checks the time between two trainings, and draws another seed each time.
         status = run(self.test["cmd"], log, seconds + 120, {**self.test["env"], "ZERO_SOAK_SECONDS": str(int(seconds))})
         text = log.read_text(encoding="utf-8", errors="replace")
         kinds = unit.setdefault("kinds", {})
@@ -137,10 +139,10 @@ class Soak:
 
 
 class Seeded:
-    """A fault in a copy of the sources. A program of tests must fail: one that knows that code, or else any."""
+    """A fault in a copy of the sources. A test program that knows that code, or any other test program, must fail."""
     part = "seeded faults"
     tree, log = HERE / "seeded", HERE / "seeded.log"
-    build = tree / "build/test"  # at the depth of others, whose objects a cache may have
+    build = tree / "build/test"  # at the depth of other build folders, whose objects a cache may have
 
     def __init__(self, number_of, fault):
         self.file, self.old, self.new, self.first = fault
@@ -148,7 +150,7 @@ class Seeded:
 
     def go_on(self, unit, seconds):
         deadline = time.monotonic() + seconds
-        copy_sources(self.tree)  # the fault before is gone by this
+        copy_sources(self.tree)  # this removes the previous fault
         if not self.is_built(deadline):
             return
         file = self.tree / "src" / self.file
@@ -161,7 +163,7 @@ class Seeded:
         return run(command, self.log, max(deadline - time.monotonic(), 0))
 
     def is_built(self, deadline):
-        """Also what programs need but do not name: libraries that they load."""
+        """Also build libraries that programs load without naming them as dependencies."""
         built = self.tree / "build/built"
         if not built.exists() or built.read_text(encoding="utf-8") != revision():
             setup = ["meson", "setup", self.build, self.tree, "-Dwerror=true", "-Db_ndebug=false", "-Dtests=enabled",
@@ -174,7 +176,7 @@ class Seeded:
         return True
 
     def is_sound(self, deadline):
-        """Whether the tests that the list names pass without a fault: else they catch nothing."""
+        """Return whether the tests that the list names pass without a fault. Otherwise they would prove nothing."""
         named = {name for *_, first in FAULTS for name in first.split()}
         for test in tests_of(self.build):
             if test["name"] not in named or not test["cmd"][0].startswith(str(self.build)):
@@ -187,7 +189,7 @@ class Seeded:
         return True
 
     def caught_by(self, deadline):
-        """The first test that fails, or one of NOT_CAUGHT; None if the time was over."""
+        """Return the first test that fails, or one of NOT_CAUGHT. Return None if the time was exceeded."""
         tests = [test for test in tests_of(self.build) if test["cmd"][0].startswith(str(self.build))]
         first = [test for name in self.first.split() for test in tests if test["name"] == name]
         for some in (first, [test for test in tests if test not in first]):
@@ -201,13 +203,13 @@ class Seeded:
                              {**test["env"], "GTEST_FAIL_FAST": "1"})
                 if status is None and left < test["timeout"]:
                     return None
-                if status not in (0, 77):  # 77: skipped
+                if status not in (0, 77):  # 77 means skipped
                     return test["name"] if status is not None else f"{test['name']}, which hangs"
         return NOT_CAUGHT[0]
 
 
 def copy_sources(tree):
-    """Only what differs, so that little is built again."""
+    """Copy only files that differ, so that little is rebuilt."""
     for name in subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines():
         ours, copy = ROOT / name, tree / name
         if not ours.is_file() or (copy.is_file() and filecmp.cmp(ours, copy, shallow=False)):
@@ -313,7 +315,7 @@ def main():
     for one in todo:
         state["units"].setdefault(f"{one.part}: {one.name}", {"part": one.part, "done": False, "trials": 0,
                                                               "violations": 0, "seconds": 0})
-    one_at_a_time = threading.Lock()  # in the state and its files
+    one_at_a_time = threading.Lock()  # guards the state and its files
 
     def go_through(lane):
         for one in lane:

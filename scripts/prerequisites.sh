@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# Sourced by scripts/test and scripts/demo, with the names of what they need. Installs what is missing
-# where it may, and otherwise says what to install. Sets PYTHON.
+# Sourced by scripts/test and scripts/demo, with the names of what they need. Installs missing packages if this is
+# allowed, and otherwise reports what to install. Sets PYTHON.
 
-# The Debian package that brings a need, and how to see that it is there.
+# Prints the Debian package that provides a need, and how to check for it.
 need_package() {
   case $1 in
     c++) echo g++ ;;
@@ -26,7 +26,7 @@ need_package() {
 
 need_is_there() {
   case $1 in
-    c++) command -v ${CXX:-c++} ;; # may be words: ccache g++
+    c++) command -v ${CXX:-c++} ;; # may be several words, such as ccache g++
     c) command -v ${CC:-cc} ;;
     dlib) [ -f /usr/include/dlib/dnn.h ] ;;
     mpi) command -v mpicc && command -v mpirun ;;
@@ -43,8 +43,8 @@ missing_packages() {
   done
 }
 
-# What is missing is looked for, installed where that is allowed, and looked for again; `packages` is what
-# is still missing then.
+# Looks for missing packages, installs them if this is allowed, and looks again. After that, `packages` contains what
+# is still missing.
 install_missing() {
   packages=$(missing_packages "$@" | tr '\n' ' ')
   [ -n "$packages" ] || return 0
@@ -67,7 +67,7 @@ require() {
   exit 1
 }
 
-# A python3 with numpy if there is one: the bindings' numpy tests are skipped without it.
+# Prefers a python3 with numpy, without which the numpy tests of the bindings are skipped.
 choose_python() {
   for candidate in "${PYTHON:-}" python3 /usr/bin/python3; do
     [ -n "$candidate" ] && command -v "$candidate" >/dev/null 2>&1 || continue

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What mkdocs does not do by itself for the site of docs/: a front page that begins as README.md does, reference pages
-from zero.h and the Python package, pages for the files of the repository that documents link to, colours of code, and
-search without a server."""
+"""Extends mkdocs for the site of docs/: a front page that begins like README.md, reference pages from zero.h and the
+Python package, pages for files of the repository to which documents link, syntax colours, and a search without a
+server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ import zero_header
 
 ROOT = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"(\]\()([^)#\s]+)(#[^)\s]*)?\)")
-# By page: its title, the package, and what the package offers, the commonest first.
+# By page: its title, the package, and the names that the package exports, with the most common names first.
 PYTHON = {
     "python": (
         "Python",
@@ -47,17 +47,17 @@ PYTHON = {
 CODE_STYLES = {"light": "default", "dark": "github-dark"}
 HEADER = zero_header.read(ROOT / "include/zero.h")
 ZERO_H, ANCHORS = page_of_header((ROOT / "include/zero.h").read_text(encoding="utf-8"))
-# Where names become links: not in links, headings and blocks of code.
+# Where names do not become links: in links, headings and blocks of code.
 UNLINKED = re.compile(r"(<(a|h\d|pre)\b.*?</\2>)", re.DOTALL)
 TEXT = "<!-- text -->"
 NAME = re.compile(r"<code>((?:zero|ZERO)_\w+(?:_\*)?)(\(\))?</code>")
 WORDS = "\n    options:\n      show_if_no_docstring: true\n      filters: ['!^_', '!^(T|Buffer)$']\n      members: "
-# A name of a module's own, or one that it takes from another for its callers.
+# A name that a module defines, or that it imports for its callers.
 OFFERED = re.compile(r"^(?:class )?([A-Z]\w+)(?: = |\(|:)|^    (\w+) as \2,$", re.MULTILINE)
 
 
 class Fences(griffe.Extension):
-    """Shows the examples of docstrings as code, and a class's own members before those of its bases."""
+    """Shows the examples of docstrings as code, and the members of a class before those of its bases."""
 
     EXAMPLE = re.compile(r"^>>> .*\n?(?:^(?!\s*$).*\n?)*|(?<=\n\n)(?:^(?: {4}.*)?(?:\n|\Z))+", re.MULTILINE)
     SPECIAL_NAME = re.compile(r"(?<![`\w])__\w+?__(?!\w)")
@@ -82,7 +82,7 @@ class Fences(griffe.Extension):
 
 
 def page_of(path: Path) -> str:
-    """A page of a folder, or of a file that is not Markdown: on_post_page adds its text."""
+    """Return a page for a folder, or for a file that is not Markdown. on_post_page adds the text of the file."""
     name = path.relative_to(ROOT)
     if path.is_dir():
         entries = sorted(entry.name + "/" * entry.is_dir() for entry in path.iterdir())
@@ -100,12 +100,12 @@ def coloured(path: Path) -> str:
 
 
 def shown(path: Path) -> Path:
-    """What a page shows for a link to a file or folder."""
+    """Return what a page shows for a link to a file or folder."""
     return path / "README.md" if (path / "README.md").exists() else path
 
 
 def site_name(path: Path) -> str:
-    """Where the site has a file of the repository."""
+    """Return the place of a repository file on the site."""
     path = shown(path)
     if path == ROOT / "README.md":
         return "README.md"
@@ -123,7 +123,7 @@ def linked(folder: Path, text: str) -> list[Path]:
 
 
 def options(entry: str) -> str:
-    """Those of an entry of the reference that nobody constructs: libzero does."""
+    """Return the options for a reference entry that only libzero constructs."""
     if entry != "Comm" and not entry.endswith("Error"):
         return ""
     return f"\n    options:\n      merge_init_into_class: false\n      show_bases: {str(entry != 'Comm').lower()}"
@@ -160,7 +160,7 @@ def on_files(files: Files, config) -> Files:
 
 
 def moved(text: str, folder: Path, page: str) -> str:
-    """Links between files of the repository become links between pages."""
+    """Turn links between files of the repository into links between pages."""
 
     def link(match: re.Match) -> str:
         target = (folder / match[2]).resolve()
@@ -173,7 +173,7 @@ def moved(text: str, folder: Path, page: str) -> str:
 
 
 def on_page_markdown(markdown: str, page, config, files) -> str:
-    """The front page is README.md, with the guides of docs/README.md after its first screen."""
+    """Use README.md as front page, with the guides of docs/README.md after its first screen."""
     name = page.file.src_uri
     if name == "README.md":
         first, mark, rest = (ROOT / name).read_text(encoding="utf-8").partition("\n## ")
@@ -184,21 +184,21 @@ def on_page_markdown(markdown: str, page, config, files) -> str:
 
 
 def on_page_content(html: str, page, config, files) -> str:
-    """Names of zero.h become links to its page."""
+    """Turn names of zero.h into links to its page."""
     header = posixpath.relpath("reference/zero_h.html", posixpath.dirname(page.url) or ".")
 
     def link(match: re.Match) -> str:
         anchor = ANCHORS.get(match[1])
         return f'<a href="{header}#{anchor}">{match[0]}</a>' if anchor else match[0]
 
-    parts = UNLINKED.split(html)  # text, what stays, its tag, text, ...
+    parts = UNLINKED.split(html)  # text, the unlinked part, its tag, text, ...
     parts[::3] = [NAME.sub(link, part) for part in parts[::3]]
     del parts[2::3]
     return "".join(parts)
 
 
 def on_post_page(output: str, page, config) -> str:
-    """Texts of files come last: search has their names only."""
+    """Add the texts of files last, so that the search has only their names."""
     name = page.file.src_uri
     if not name.startswith("source/") or TEXT not in output:
         return output
@@ -207,8 +207,8 @@ def on_post_page(output: str, page, config) -> str:
 
 
 def on_post_build(config) -> None:
-    """Each public name is in the reference; those of libzero.torch are known where torch is. The search index is a
-    script as well, for pages that are read from files."""
+    """Check that each public name is in the reference. The names of libzero.torch are known only if torch is
+    installed. Also write the search index as a script, for pages that are opened as files."""
     sys.path += [str(ROOT / "bindings/python"), str(ROOT / "bindings/python/tests")]
     from public import public
 

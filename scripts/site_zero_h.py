@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The site's page of include/zero.h: a heading per call and type, with its declaration as code and its comment as
-prose."""
+"""Generates the page of include/zero.h for the site. It has a heading for each call and type, the declaration as
+code, and the comment as prose."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ CALL = re.compile(r"^ZERO_API [^(]*?\b(zero_\w+)\(", re.MULTILINE)
 TYPE = re.compile(r"^typedef (?:struct )?(?:\w+ )?\(?\*?(zero_\w+)(?:;| \{|\)\()", re.MULTILINE)
 MACRO = re.compile(r"^#define (ZERO_\w+)", re.MULTILINE)
 ENUMERATOR = re.compile(r"\b(ZERO_\w+) = -?\d")
-# An identifier, a document, a character that Markdown might take for markup.
+# An identifier, a document, or a character that Markdown might take for markup.
 WORD = re.compile(r"`[^`]+`|(\*{0,2}\b\w*_\w*\*?(?:\[\w+\]|=\w+|\(\))?|\bNULL\b)|\bdocs/([\w-]+\.md)|[\\*_<>\[\]#]")
 
 
 def prose(comment: str) -> str:
-    """Markdown of a comment's text."""
+    """Return the text of a comment as Markdown."""
 
     def marked(match: re.Match) -> str:
         if match[1]:
@@ -35,7 +35,7 @@ def prose(comment: str) -> str:
 
 
 def names_of(code: str) -> list[str]:
-    """What a heading names: the calls of a declaration, or else its types, its macros, its constants."""
+    """Return the names in a heading: the calls of a declaration, or else its types, macros or constants."""
     constants = ENUMERATOR.findall(code)
     family = os.path.commonprefix(constants).rpartition("_")[0]
     if len(constants) > 1 and family != "ZERO":
@@ -44,13 +44,13 @@ def names_of(code: str) -> list[str]:
 
 
 def page_of_header(text: str) -> tuple[str, dict[str, str]]:
-    """(Markdown, the anchor by each name that zero.h declares)."""
+    """Return the page as Markdown, and the anchor of each name that zero.h declares."""
     opening, *sections = SECTION.split(text)
     page = ["# zero.h", prose(COMMENT.search(opening, opening.index("#define ZERO_H"))[1])]
     anchors: dict[str, str] = {}
     for title, body in zip(sections[::2], sections[1::2]):
         page.append(f"## {title}")
-        before = ""  # a comment that is no declaration's own belongs to the next one
+        before = ""  # a comment without a declaration belongs to the next one
         for block in re.split(r"\n\n+", body.split("\n#ifdef __cplusplus")[0].strip()):
             comments = before + "\n\n".join(prose(comment) for comment in COMMENT.findall(block))
             code = COMMENT.sub("", block).strip()

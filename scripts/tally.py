@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts single test cases in what the test programs said.
+"""Counts single test cases in the output of test programs.
 
 usage: tally.py meson TESTLOG.json | python LOG STATUS | cargo LOG STATUS     prints "passed failed skipped"
-A program that failed without naming a case, or that ran none, counts as one failure.
+
+A program counts as one failure if it failed without naming a case, or if it ran no cases.
 """
 import json
 import re

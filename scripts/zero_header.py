@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What include/zero.h declares, for the scripts that make or check bindings."""
+"""Parses the declarations of include/zero.h, for scripts that generate or check bindings."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from pathlib import Path
 
 @dataclasses.dataclass
 class Header:
-    # By name: (result, text of the arguments).
+    # (result, text of the arguments), by name.
     functions: dict[str, tuple[str, str]]
-    # Text between the braces.
+    # The text between the braces, by name.
     structs: dict[str, str]
     constants: dict[str, int]
-    # Names of constants that stand in one enum, or alone by a #define.
+    # The names of the constants in each enum, or of a single #define.
     families: list[list[str]]
-    # Pointers to functions, as fields_of has them, and as they are declared.
+    # Function pointers, in the form of fields_of, and as they are declared.
     typedefs: dict[str, str]
     callbacks: dict[str, str]
-    # Comments of a struct by its name, and of its fields by "struct.field".
+    # The comments of structs, by name, and of fields, by "struct.field".
     comments: dict[str, str]
 
 
 def words_of(declaration: str) -> tuple[str, str]:
-    """("char const * const *", "names") of "const char *const *names": each const stands behind what
-    it is about. Without a name, "" is the name."""
+    """Return ("char const * const *", "names") for "const char *const *names". Each const follows the type that it
+    qualifies. Without a name, the name is ""."""
     declaration = re.sub(r"\[(\w+)\]", "", declaration).replace("*", " * ")
     words = declaration.split()
     name = ""
@@ -38,7 +38,7 @@ def words_of(declaration: str) -> tuple[str, str]:
 
 
 def function_type(declaration: str) -> tuple[str, str, list[tuple[str, str]]]:
-    """(result, name, arguments as words_of has them) of a pointer to function."""
+    """Return (result, name, arguments in the form of words_of) of a function pointer."""
     match = re.fullmatch(r"\s*(\w+) \(\*(\w+)\)\((.*)\)\s*", declaration)
     assert match, declaration
     result, name, arguments = match.groups()
@@ -46,7 +46,7 @@ def function_type(declaration: str) -> tuple[str, str, list[tuple[str, str]]]:
 
 
 def function_kind(declaration: str) -> tuple[str, str]:
-    """(name, type) of a pointer to function, its type as "fn(int32_t, void *) zero_status"."""
+    """Return (name, type) of a function pointer. The type has the form "fn(int32_t, void *) zero_status"."""
     result, name, arguments = function_type(declaration)
     return name, f"fn({', '.join(kind for kind, _ in arguments)}) {result}"
 
@@ -64,7 +64,7 @@ def fields_of(body: str) -> dict[str, str]:
 
 
 def comments_of(text: str) -> dict[str, str]:
-    """What stands right above a struct; above a field, or behind it in its line."""
+    """Return the comments directly above structs, and above fields or after them on the same line."""
     comment = r"/\*((?:(?!\*/).)*)\*/"
     struct = rf"(?:^{comment}\n)?^typedef struct (zero_\w+) \{{\n(.*?)^\}} zero_"
     found: dict[str, str | None] = {}

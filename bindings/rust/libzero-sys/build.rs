@@ -34,7 +34,7 @@ fn build() -> String {
             of("TARGET")
         ));
     }
-    // Of a copy: Meson puts what it downloads beside the sources.
+    // Build a copy, because Meson stores downloads next to the sources.
     let (source, build) = (of("OUT_DIR") + "/library", of("OUT_DIR") + "/build");
     run("cp", &["-rL", "--preserve=timestamps", "library", &of("OUT_DIR")]);
     run("pkg-config", &["--version"]);
@@ -67,13 +67,14 @@ fn link_shared() {
     if let Ok(folder) = env::var("LIBZERO_LIB_DIR") {
         println!("cargo:rustc-link-search=native={folder}");
         println!("cargo:rustc-link-lib=dylib=zero");
-        // For build scripts of dependants, as DEP_ZERO_LIB_DIR.
+        // Build scripts of dependent crates get this as DEP_ZERO_LIB_DIR.
         println!("cargo:lib_dir={folder}");
         return;
     }
     match pkg_config(&["--libs"], None) {
         Ok(flags) => print_flags(&flags, "dylib"),
-        // `cargo check` and documentation need no library: the linker will say that it is missing.
+        // `cargo check` and documentation need no library. If it is needed, the linker reports that
+        // it is missing.
         Err(reason) => {
             warn(&reason);
             println!("cargo:rustc-link-lib=dylib=zero");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests and examples find the library that libzero-sys was linked with, without LD_LIBRARY_PATH.
+//! Lets tests and examples find the library to which libzero-sys was linked, without
+//! LD_LIBRARY_PATH.
 use std::env;
 
 fn main() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The functions of zero.h. The features `link` and `static` link them. Without these features, the
 //! first call looks them up in libzero.so.
-// Without an allocator an error has to hold its words.
+// Without an allocator, an error must contain its text.
 #![allow(clippy::result_large_err)]
 
 /// Declares functions. The declarations are the same with and without linking.
@@ -33,9 +33,9 @@ macro_rules! functions {
             $(#[inline] pub fn $safe($($safe_name: $safe_type),*) -> $safe_result {
                 let address = crate::load::address(Function::$safe as usize);
                 type Declared = unsafe extern "C" fn($($safe_type),*) -> $safe_result;
-                // SAFETY: it is zero.h's function of this name, and that type.
+                // SAFETY: `address` is the function of zero.h with this name, which has this type.
                 let function: Declared = unsafe { core::mem::transmute(address) };
-                // SAFETY: this one takes any values.
+                // SAFETY: This function accepts any values.
                 unsafe { function($($safe_name),*) }
             })*
 
@@ -46,9 +46,9 @@ macro_rules! functions {
             #[inline] pub unsafe fn $name($($arg: $type),*) -> $result {
                 let address = crate::load::address(Function::$name as usize);
                 type Declared = unsafe extern "C" fn($($type),*) -> $result;
-                // SAFETY: it is zero.h's function of this name, and that type.
+                // SAFETY: `address` is the function of zero.h with this name, which has this type.
                 let function: Declared = unsafe { core::mem::transmute(address) };
-                // SAFETY: the caller's promise.
+                // SAFETY: The caller guarantees the requirements of the function.
                 unsafe { function($($arg),*) }
             })*
         }
@@ -76,7 +76,7 @@ impl LoadError {
         let text = &self.text[..self.length];
         match core::str::from_utf8(text) {
             Ok(text) => text,
-            // Cut inside of a character.
+            // Drop an incomplete character at the end.
             Err(error) => core::str::from_utf8(&text[..error.valid_up_to()]).unwrap_or_default(),
         }
     }
@@ -145,9 +145,9 @@ mod dynamic {
         let mut error = LoadError::new();
         let library = find(&mut error)?;
         check_version(library, &mut error)?;
-        // Threads that do this at once store the same.
+        // Threads that run this concurrently store the same addresses.
         for (name, address) in NAMES.iter().zip(&ADDRESSES) {
-            // SAFETY: the names end with a NUL.
+            // SAFETY: The names end with a NUL.
             let found = unsafe { dlsym(library, name.as_ptr().cast()) };
             if found.is_null() {
                 let name = name.trim_end_matches('\0');
@@ -172,13 +172,14 @@ mod dynamic {
             error,
             "libzero.so was not found; set LIBZERO_PATH to the file or its folder. Tried:"
         );
-        // SAFETY: a name that ends with a NUL. Nothing writes the environment meanwhile, or that one is unsound.
+        // SAFETY: The name ends with a NUL. Writing the environment concurrently would be unsound
+        // in the code that writes it.
         let given = unsafe { getenv(c"LIBZERO_PATH".as_ptr()) };
         let names = [c"libzero.so.0.2", c"libzero.so"];
         let found = if given.is_null() {
             names.into_iter().find_map(|name| open(name, error))
         } else {
-            // SAFETY: the environment's texts end with a NUL.
+            // SAFETY: Values in the environment end with a NUL.
             let given = unsafe { CStr::from_ptr(given) };
             open(given, error).or_else(|| {
                 names.into_iter().find_map(|name| {
@@ -200,17 +201,18 @@ mod dynamic {
     }
 
     fn open(path: &CStr, error: &mut LoadError) -> Option<*mut c_void> {
-        // SAFETY: libzero.so runs nothing of its own when it is loaded.
+        // SAFETY: libzero.so runs no code when it is loaded.
         let library = unsafe { dlopen(path.as_ptr(), RTLD_NOW) };
         if !library.is_null() {
             return Some(library);
         }
-        // SAFETY: the loader's text, NUL-terminated, and this thread's until its next call.
+        // SAFETY: The loader's text ends with a NUL and is valid on this thread until its next
+        // call.
         let why = unsafe { dlerror() };
         let why = if why.is_null() {
             c"no reason was given"
         } else {
-            // SAFETY: as above.
+            // SAFETY: See above.
             unsafe { CStr::from_ptr(why) }
         };
         let _ = write!(error, " {};", why.to_str().unwrap_or("a path that is not UTF-8"));
@@ -219,7 +221,7 @@ mod dynamic {
 
     /// Before version 1.0, a new minor version may break the ABI.
     fn check_version(library: *mut c_void, error: &mut LoadError) -> Result<(), LoadError> {
-        // SAFETY: the name ends with a NUL.
+        // SAFETY: The name ends with a NUL.
         let function = unsafe { dlsym(library, c"zero_version".as_ptr()) };
         *error = LoadError::new();
         if function.is_null() {
@@ -229,7 +231,7 @@ mod dynamic {
             );
             return Err(*error);
         }
-        // SAFETY: so it is declared in every version of zero.h.
+        // SAFETY: Every version of zero.h declares the function with this type.
         let function: extern "C" fn() -> u32 = unsafe { core::mem::transmute(function) };
         let (found, wanted) = (function() / 100, ZERO_VERSION_MAJOR * 100 + ZERO_VERSION_MINOR);
         if found == wanted {

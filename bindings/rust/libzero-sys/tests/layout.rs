@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every struct has the layout that a C compiler gives it: layout.c prints it as JSON, the macro below
-//! prints the same for the Rust declarations. ZERO_LAYOUT names a built layout program.
+//! Tests that every struct has the same layout as in C. layout.c prints the layouts as JSON, and
+//! the macro below prints the layouts of the Rust declarations in the same form. ZERO_LAYOUT is the
+//! path of a built layout program.
 use std::env;
 use std::fs;
 use std::mem::{align_of, offset_of, size_of};

@@ -133,7 +133,7 @@ fn example(
     forward(params, context, at);
     let loss = -(f64::from(at.out[target]) + 1e-30).ln(); // only printed
 
-    // Now `out` becomes the gradient of the loss by the logits.
+    // From here on, `out` is the gradient of the loss with respect to the logits.
     at.out[target] -= 1.0;
     at.out.iter_mut().for_each(|value| *value *= weight);
     add_scaled(&mut grads[B2], &at.out, 1.0);
@@ -204,7 +204,7 @@ fn train(set: &Settings) -> Outcome<()> {
     if text.len() <= CONTEXT {
         return Err(format!("{}: is too short to train on", set.text.display()).into());
     }
-    // For example that the other ranks have waited ten seconds for one rank.
+    // One such message says that the other ranks have waited ten seconds for one rank.
     set_logger(Some(|level, message| eprintln!("libzero: {level:?}: {message}")), Level::Warning)?;
     let comm = Comm::from_env(Deadlines::default())?;
     let (rank, world) = (comm.rank() as usize, comm.world() as usize);

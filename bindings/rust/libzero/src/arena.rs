@@ -33,7 +33,7 @@ pub struct Arena<T: Plain> {
     _elements: PhantomData<T>,
 }
 
-// SAFETY: the memory belongs to no thread, and its claim may be given up from any.
+// SAFETY: The memory is not bound to a thread, and any thread may give up its claim.
 unsafe impl<T: Plain> Send for Arena<T> {}
 
 impl<T: Plain> Arena<T> {
@@ -51,7 +51,7 @@ impl<T: Plain> Arena<T> {
             Memory::Shared => sys::ZERO_MEMORY_SHARED,
         };
         let mut out = ptr::null_mut();
-        // SAFETY: the token is checked, `out` lives for the call.
+        // SAFETY: The library checks the token, and `out` is valid during the call.
         check(unsafe { sys::zero_arena_alloc(seat.token(), bytes, kind, &mut out) })?;
         let memory = NonNull::new(out.cast()).expect("the library returns memory with ZERO_OK");
         Ok(Arena { memory, len, _elements: PhantomData })
@@ -80,7 +80,8 @@ impl<T: Plain> Arena<T> {
     /// memory. No rank may therefore be inside a collective call of an optimizer that has
     /// parameters or gradients in this arena.
     pub unsafe fn as_slice(&self) -> &[T] {
-        // SAFETY: the arena is zeroed, aligned, and lives as long as the claim; the rest is the caller's.
+        // SAFETY: The arena is zeroed and aligned, and lives as long as the claim. The caller
+        // guarantees the rest.
         unsafe { slice::from_raw_parts(self.memory.as_ptr(), self.len) }
     }
 
@@ -90,14 +91,15 @@ impl<T: Plain> Arena<T> {
     ///
     /// The conditions of [`as_slice`](Arena::as_slice) must hold, and no rank may read this memory.
     pub unsafe fn as_mut_slice(&mut self) -> &mut [T] {
-        // SAFETY: as in as_slice.
+        // SAFETY: See as_slice.
         unsafe { slice::from_raw_parts_mut(self.memory.as_ptr(), self.len) }
     }
 }
 
 impl<T: Plain> Drop for Arena<T> {
     fn drop(&mut self) {
-        // SAFETY: what zero_arena_alloc returned. A failure, as after a fork, has no one to hear it.
+        // SAFETY: zero_arena_alloc returned this address. Nothing can handle a failure here, for
+        // example after a fork.
         unsafe { sys::zero_arena_free(self.memory.as_ptr().cast()) };
     }
 }

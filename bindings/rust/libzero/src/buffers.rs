@@ -131,7 +131,7 @@ impl Optim {
             });
             names.push(name);
         }
-        // SAFETY: the token is checked; names and shapes live for the call.
+        // SAFETY: The library checks the token, and names and shapes are valid during the call.
         check(unsafe { sys::zero_register_buffers(self.token(), entries.as_ptr(), entries.len()) })
             .map(drop)
     }
@@ -139,8 +139,8 @@ impl Optim {
     /// Copies every buffer from `root` to all ranks.
     /// [Collective](crate#collective-and-local-calls).
     pub fn broadcast_buffers(&mut self, root: i32) -> Result<()> {
-        // SAFETY: the token is checked; buffers are ours for the call, by `&mut self`, and no other
-        // rank writes this one's.
+        // SAFETY: The library checks the token. During the call, `&mut self` keeps the buffers of
+        // this rank exclusive, and no other rank writes to them.
         check(unsafe { sys::zero_broadcast_buffers(self.token(), root, self.stream.as_ptr()) })
             .map(drop)
     }

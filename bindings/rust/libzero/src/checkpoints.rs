@@ -29,7 +29,7 @@ pub fn list_checkpoints(folder: impl AsRef<Path>) -> Result<Vec<Checkpoint>> {
     let (path, mut count) = (c_path(folder.as_ref())?, 0);
     let mut found: Vec<sys::zero_checkpoint> = Vec::new();
     loop {
-        // SAFETY: the path lives for the call, and there is room for that many.
+        // SAFETY: The path is valid during the call, and `found` has room for its length.
         check(unsafe {
             sys::zero_state_list(path.as_ptr(), found.as_mut_ptr(), found.len(), &mut count)
         })?;
@@ -53,7 +53,7 @@ pub fn prune_checkpoints(
 ) -> Result<usize> {
     load()?;
     let (path, mut deleted) = (c_path(folder.as_ref())?, 0);
-    // SAFETY: path and count live for the call.
+    // SAFETY: The path and the count are valid during the call.
     check(unsafe { sys::zero_state_prune(path.as_ptr(), keep_last, keep_every, &mut deleted) })?;
     Ok(deleted)
 }

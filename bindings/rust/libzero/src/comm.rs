@@ -40,7 +40,7 @@ impl NcclId {
     pub fn draw() -> Result<NcclId> {
         load()?;
         let mut id = NcclId([0; sys::ZERO_NCCL_ID_BYTES as usize]);
-        // SAFETY: there is room for that many bytes.
+        // SAFETY: `id` has room for ZERO_NCCL_ID_BYTES.
         check(unsafe { sys::zero_nccl_unique_id(id.0.as_mut_ptr().cast()) })?;
         Ok(id)
     }
@@ -103,7 +103,7 @@ impl Comm {
     /// the reason.
     pub fn solo_on(device: Device, deadlines: Deadlines) -> Result<Comm> {
         let mut out = ptr::null_mut();
-        // SAFETY: `out` and the options live for the call.
+        // SAFETY: `out` and the options are valid during the call.
         check(unsafe { sys::zero_comm_create_solo(&mut out, &deadlines.on(device)?) })?;
         Ok(Comm::from_token(out, device))
     }
@@ -126,7 +126,7 @@ impl Comm {
     ) -> Result<Comm> {
         let (mut out, name) = (ptr::null_mut(), c_text(name, "name")?);
         let options = deadlines.on(device)?;
-        // SAFETY: `out`, name and options live for the call.
+        // SAFETY: `out`, the name and the options are valid during the call.
         check(unsafe {
             sys::zero_comm_create_local(&mut out, name.as_ptr(), rank, world, &options)
         })?;
@@ -144,7 +144,7 @@ impl Comm {
     /// 0, see docs/gpu.md. [Collective](crate#collective-and-local-calls).
     pub fn from_env_on(device: Device, deadlines: Deadlines) -> Result<Comm> {
         let mut out = ptr::null_mut();
-        // SAFETY: `out` and the options live for the call.
+        // SAFETY: `out` and the options are valid during the call.
         check(unsafe { sys::zero_comm_create_env(&mut out, &deadlines.on(device)?) })?;
         Ok(Comm::from_token(out, device))
     }
@@ -172,7 +172,7 @@ impl Comm {
     ) -> Result<Comm> {
         let (mut out, device) = (ptr::null_mut(), Device::Cuda(ordinal));
         let options = deadlines.on(device)?;
-        // SAFETY: `out`, the id of 128 bytes and the options live for the call.
+        // SAFETY: `out`, the id of 128 bytes and the options are valid during the call.
         check(unsafe {
             sys::zero_comm_create_nccl(&mut out, id.0.as_ptr().cast(), rank, world, &options)
         })?;
@@ -193,7 +193,8 @@ impl Comm {
         deadlines: Deadlines,
     ) -> Result<Comm> {
         let (mut out, device) = (ptr::null_mut(), Device::Cuda(ordinal));
-        // SAFETY: `out` and the options live for the call; the caller vouches for the communicator.
+        // SAFETY: `out` and the options are valid during the call. The caller guarantees that the
+        // communicator is valid.
         check(unsafe { sys::zero_comm_wrap_nccl(&mut out, nccl_comm, &deadlines.on(device)?) })?;
         Ok(Comm::from_token(out, device))
     }
@@ -213,7 +214,8 @@ impl Comm {
     ) -> Result<Comm> {
         let (mut out, options) = (ptr::null_mut(), deadlines.to_c()?);
         let place = mpi_comm.as_ref().map_or(ptr::null(), |comm| ptr::from_ref(comm).cast());
-        // SAFETY: `out` and the options live for the call; the caller vouches for the communicator.
+        // SAFETY: `out` and the options are valid during the call. The caller guarantees that the
+        // communicator is valid.
         check(unsafe {
             sys::zero_comm_create_mpi(&mut out, place, size_of::<MpiComm>(), &options)
         })?;
@@ -238,27 +240,27 @@ impl Comm {
     /// Returns None for a negative color. [Collective](crate#collective-and-local-calls).
     pub fn split(&self, color: i32, key: i32) -> Result<Option<Comm>> {
         let mut out = ptr::null_mut();
-        // SAFETY: `out` lives for the call.
+        // SAFETY: `out` is valid during the call.
         check(unsafe { sys::zero_comm_split(&mut out, self.seat.token(), color, key) })?;
         Ok(if out.is_null() { None } else { Some(Comm::from_token(out, self.device())) })
     }
 
     /// Returns this rank's position in the group.
     pub fn rank(&self) -> i32 {
-        // SAFETY: the token is checked.
+        // SAFETY: The library checks the token.
         unsafe { sys::zero_comm_rank(self.seat.token()) }
     }
 
     /// Returns the number of ranks.
     pub fn world(&self) -> i32 {
-        // SAFETY: the token is checked.
+        // SAFETY: The library checks the token.
         unsafe { sys::zero_comm_world(self.seat.token()) }
     }
 
     /// Waits until every rank has called this method.
     /// [Collective](crate#collective-and-local-calls).
     pub fn barrier(&self) -> Result<()> {
-        // SAFETY: the token is checked.
+        // SAFETY: The library checks the token.
         check(unsafe { sys::zero_comm_barrier(self.seat.token()) }).map(drop)
     }
 
@@ -266,13 +268,13 @@ impl Comm {
     /// separate file in `directory`.
     pub fn trace_start(&self, directory: impl AsRef<Path>) -> Result<()> {
         let path = c_path(directory.as_ref())?;
-        // SAFETY: the token is checked, the path lives for the call.
+        // SAFETY: The library checks the token, and the path is valid during the call.
         check(unsafe { sys::zero_trace_start(self.seat.token(), path.as_ptr()) }).map(drop)
     }
 
     /// Ends the trace. Dropping the comm also ends the trace.
     pub fn trace_stop(&self) -> Result<()> {
-        // SAFETY: the token is checked.
+        // SAFETY: The library checks the token.
         check(unsafe { sys::zero_trace_stop(self.seat.token()) }).map(drop)
     }
 
@@ -280,7 +282,8 @@ impl Comm {
     /// [Collective](crate#collective-and-local-calls).
     pub fn broadcast<T: Plain>(&self, data: &mut [T], root: i32) -> Result<()> {
         let (token, bytes) = (self.seat.token(), size_of_val(data));
-        // SAFETY: `data` is ours for the call, and any bytes are a value of a Plain type.
+        // SAFETY: `data` is exclusive during the call, and any bytes are a valid value of a Plain
+        // type.
         check(unsafe { sys::zero_comm_broadcast(token, data.as_mut_ptr().cast(), bytes, root) })
             .map(drop)
     }
@@ -289,14 +292,15 @@ impl Comm {
     /// [Collective](crate#collective-and-local-calls).
     pub fn all_reduce<T: Number>(&self, data: &mut [T], operation: Operation) -> Result<()> {
         let operation = match operation {
-            // Of nothing, all are the same, and this one must not be Optim::initialize's own.
+            // All operations on zero numbers are equal, and a minimum is reserved for
+            // Optim::initialize.
             _ if data.is_empty() => sys::ZERO_SUM,
             Operation::Sum => sys::ZERO_SUM,
             Operation::Min => sys::ZERO_MIN,
             Operation::Max => sys::ZERO_MAX,
         };
         let (token, memory, count) = (self.seat.token(), data.as_mut_ptr().cast(), data.len());
-        // SAFETY: `data` is ours for the call and has `count` elements of that dtype.
+        // SAFETY: `data` is exclusive during the call, and has `count` elements of this dtype.
         check(unsafe { sys::zero_comm_all_reduce(token, memory, count, T::DTYPE, operation) })
             .map(drop)
     }
@@ -324,7 +328,7 @@ impl Watcher {
     /// Breaks the comm. On every rank, all current and later calls on the comm fail with `reason`.
     pub fn abort(&self, reason: &str) -> Result<()> {
         let reason = c_text(reason, "reason")?;
-        // SAFETY: the token is checked, the text lives for the call.
+        // SAFETY: The library checks the token, and the text is valid during the call.
         check(unsafe { sys::zero_comm_abort(self.seat.token(), reason.as_ptr()) }).map(drop)
     }
 
@@ -352,7 +356,8 @@ pub struct Failure {
 
 pub(crate) fn failure_of(seat: &Seat) -> Result<Option<Failure>> {
     let mut raw: sys::zero_failure = init();
-    // SAFETY: the token is checked, `raw` lives for the call and says how large it is.
+    // SAFETY: The library checks the token, and `raw` is valid during the call and contains its own
+    // size.
     check(unsafe { sys::zero_comm_failure(seat.token(), &mut raw) })?;
     if raw.status == sys::ZERO_OK {
         return Ok(None);

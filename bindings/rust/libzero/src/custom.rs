@@ -111,7 +111,7 @@ impl fmt::Debug for CustomRule {
 /// of one parameter, in row-major order.
 pub struct Update<'a> {
     raw: &'a sys::zero_update,
-    // The arrays are lent by `&mut self`.
+    // `&mut self` borrows the arrays.
     _arrays: PhantomData<&'a mut [u8]>,
 }
 
@@ -142,7 +142,7 @@ impl Update<'_> {
         if ndim == 0 {
             return &[];
         }
-        // SAFETY: zero.h says that there are so many.
+        // SAFETY: zero.h guarantees this number of entries.
         unsafe { slice::from_raw_parts(self.raw.shape, ndim) }
     }
 
@@ -181,7 +181,7 @@ impl Update<'_> {
     /// Returns the setting of this name, which may also be `lr` or `weight_decay`.
     pub fn setting(&self, name: &str) -> Option<f64> {
         let count = self.raw.setting_count;
-        // SAFETY: zero.h says that there are so many.
+        // SAFETY: zero.h guarantees this number of entries.
         let (names, values) = unsafe {
             (
                 slice::from_raw_parts(self.raw.setting_names, count),
@@ -198,8 +198,8 @@ impl Update<'_> {
             return None;
         }
         let count = self.count();
-        // SAFETY: the library lends `count` elements of this type in each array, which are the function's
-        // alone as long as `self` is borrowed, and no two arrays overlap.
+        // SAFETY: The library provides `count` elements of this type in each array. The arrays do
+        // not overlap, and no other code uses them while `self` is borrowed.
         unsafe {
             let slots = if self.raw.slot_count == 0 {
                 &[]
@@ -218,7 +218,7 @@ impl Update<'_> {
 
 /// Returns a name, which has been checked for UTF-8.
 fn text<'a>(name: *const c_char) -> &'a str {
-    // SAFETY: the library's own, NUL-terminated, and there as long as the call.
+    // SAFETY: The text belongs to the library, ends with a NUL, and is valid during the call.
     unsafe { CStr::from_ptr(name) }.to_str().unwrap_or("")
 }
 
@@ -229,13 +229,14 @@ pub(crate) struct Declared {
     slots: Vec<*const c_char>,
     settings: CSettings,
     flags: i32,
-    // Ours. C calls it on one thread at a time, from inside calls that have the optimizer to themselves.
+    // This is an owned pointer. C calls the function on one thread at a time, from calls that have
+    // exclusive access to the optimizer.
     function: NonNull<Function>,
 }
 
 impl Drop for Declared {
     fn drop(&mut self) {
-        // SAFETY: `new` made it, and nobody calls it any more.
+        // SAFETY: `new` created the box, and nothing calls the function any more.
         drop(unsafe { Box::from_raw(self.function.as_ptr()) });
     }
 }
@@ -288,7 +289,7 @@ unsafe fn say(update: &sys::zero_update, words: &str) {
         end -= 1;
     }
     let end = words.as_bytes()[..end].iter().position(|&byte| byte == 0).unwrap_or(end);
-    // SAFETY: there is room for message_bytes, the last of which is a zero already.
+    // SAFETY: The message has room for message_bytes, and its last byte is already zero.
     unsafe {
         words.as_ptr().copy_to_nonoverlapping(update.message.cast(), end);
         *update.message.add(end) = 0;
@@ -296,14 +297,15 @@ unsafe fn say(update: &sys::zero_update, words: &str) {
 }
 
 unsafe extern "C" fn call(ctx: *mut c_void, update: *const sys::zero_update) -> sys::zero_status {
-    // SAFETY: to_c gave the function, which nobody else uses meanwhile, and zero.h says what an update is.
+    // SAFETY: to_c passed the function, which no other code uses during the call. zero.h describes
+    // the update.
     let (function, update) = unsafe { (&mut *ctx.cast::<Function>(), &*update) };
-    // Calls of libzero inside the function have endings of their own.
+    // Calls of libzero inside the function set their own endings.
     let before = take_pending();
     let ended = catch_unwind(AssertUnwindSafe(|| {
         let ended = function(&mut Update { raw: update, _arrays: PhantomData });
         ended.map_err(|failed| {
-            let words = failed.to_string(); // by code of the program, which may panic
+            let words = failed.to_string(); // code of the program, which may panic
             (failed, words)
         })
     }));
@@ -318,7 +320,7 @@ unsafe extern "C" fn call(ctx: *mut c_void, update: *const sys::zero_update) -> 
         }
     };
     keep(ending);
-    // SAFETY: the update of this call.
+    // SAFETY: The update belongs to this call.
     unsafe { say(update, &words) };
     sys::ZERO_ERR_CALLBACK
 }

@@ -79,7 +79,8 @@ impl Optim {
     ) -> Result<Group> {
         let raw = params.iter().map(DeviceParam::to_raw).collect::<Result<Vec<_>>>()?;
         self.refuse_host("its parameters are in host memory")?;
-        // SAFETY: the slices' constructor was promised it, and they are long enough.
+        // SAFETY: The caller guaranteed this when constructing the slices, and the slices are long
+        // enough.
         unsafe { self.register_raw(&raw, settings) }
     }
 
@@ -105,7 +106,7 @@ mod tests {
     use super::*;
 
     fn slice<T: Element>(len: usize) -> DeviceSlice {
-        // SAFETY: no optimizer ever has it.
+        // SAFETY: No optimizer uses the slice.
         unsafe { DeviceSlice::new(ptr::without_provenance_mut::<T>(4096), len) }
     }
 

@@ -48,7 +48,7 @@ impl Error {
 
     /// Returns the name of the constant, for example `"ZERO_ERR_PEER"`.
     pub fn name(&self) -> &'static str {
-        // Without a library there are these two.
+        // Without a library, only these two errors are possible.
         if sys::load().is_err() {
             return if self.code == sys::ZERO_ERR_ARGUMENT {
                 "ZERO_ERR_ARGUMENT"
@@ -103,7 +103,8 @@ pub(crate) enum Ending {
 }
 
 thread_local! {
-    // C cannot carry it, so it waits here until the call that ran the callback returns.
+    // C cannot pass the failure on, so it is kept here until the call that ran the callback
+    // returns.
     static PENDING: RefCell<Option<Ending>> = const { RefCell::new(None) };
 }
 
@@ -141,7 +142,8 @@ pub(crate) fn check(status: sys::zero_status) -> Result<sys::zero_status> {
         Some(Ending::Failed(failed)) => Some(Arc::from(failed)),
         None => None,
     };
-    // SAFETY: the library's own text, NUL-terminated and valid until the next failing call.
+    // SAFETY: The text belongs to the library, ends with a NUL, and is valid until the next failing
+    // call.
     let text = unsafe { CStr::from_ptr(sys::zero_last_error()) };
     Err(Error { code: status, message: in_rust(&text.to_string_lossy()), source })
 }

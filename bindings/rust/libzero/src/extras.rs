@@ -19,7 +19,8 @@ impl Optim {
     pub fn state_extra_set(&mut self, name: &str, bytes: Option<&[u8]>) -> Result<()> {
         let name = c_text(name, "name")?;
         let (from, count) = bytes.map_or((ptr::null(), 0), |bytes| (bytes.as_ptr(), bytes.len()));
-        // SAFETY: the token is checked, name and bytes live for the call.
+        // SAFETY: The library checks the token, and the name and the bytes are valid during the
+        // call.
         check(unsafe { sys::zero_state_extra_set(self.token(), name.as_ptr(), from.cast(), count) })
             .map(drop)
     }
@@ -33,7 +34,8 @@ impl Optim {
         let (name, mut bytes, mut count) = (c_text(name, "name")?, Vec::new(), 0);
         for _ in 0..2 {
             bytes.resize(count, 0);
-            // SAFETY: the token is checked, the name lives for the call, `bytes` has room for `count`.
+            // SAFETY: The library checks the token, the name is valid during the call, and `bytes`
+            // has room for `count`.
             check(unsafe {
                 let room = bytes.as_mut_ptr().cast();
                 let token = self.token();
@@ -50,13 +52,14 @@ impl Optim {
         for _ in 0..2 {
             ranks.resize(count, 0);
             names.resize(count, ptr::null());
-            // SAFETY: the token is checked, and there is room for that many ranks and names.
+            // SAFETY: The library checks the token, and there is room for this number of ranks and
+            // names.
             check(unsafe {
                 let (ranks, rooms) = (ranks.as_mut_ptr(), names.as_mut_ptr());
                 sys::zero_state_extra_list(self.token(), ranks, rooms, names.len(), &mut count)
             })?;
         }
-        // SAFETY: names are NUL-terminated and live until the next load, for which `self` is mutable.
+        // SAFETY: Names end with a NUL and live until the next load, which needs `&mut self`.
         let text = |name: *const _| unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
         Ok(ranks.into_iter().zip(names.into_iter().map(text)).collect())
     }

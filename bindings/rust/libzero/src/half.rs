@@ -24,12 +24,12 @@ impl Bf16 {
         let bits = value.to_bits();
         let upper = (bits >> 16) as u16;
         if value.is_nan() {
-            // What makes it a NaN may be in the lower half.
+            // The bits that make it a NaN may be in the lower half.
             return Bf16(upper | 0x0040);
         }
         let (rest, odd) = (bits & 0xFFFF, upper & 1 == 1);
         let up = rest > 0x8000 || (rest == 0x8000 && odd);
-        // A carry goes into the exponent, and behind the largest number lies infinity.
+        // A carry increases the exponent, and infinity follows the largest number.
         Bf16(upper + up as u16)
     }
 
@@ -49,10 +49,12 @@ impl F16 {
         } else if magnitude >= 65520.0 {
             0x7C00
         } else if magnitude < f32::from_bits((127 - 14) << 23) {
-            // No normal number: a count of 2^-24, of which 1024 are the first normal one.
+            // The result is subnormal, which is a multiple of 2^-24. The smallest normal number is
+            // 1024 of these.
             (magnitude * f32::from_bits((127 + 24) << 23)).round_ties_even() as u16
         } else {
-            // 10 of 23 bits of the fraction stay, and the exponent counts from 15 below 0, not 127.
+            // The result keeps 10 of 23 fraction bits, and its exponent has a bias of 15 instead of
+            // 127.
             let wide = magnitude.to_bits() - ((127 - 15) << 23);
             let (upper, rest) = ((wide >> 13) as u16, wide & 0x1FFF);
             upper + u16::from(rest > 0x1000 || (rest == 0x1000 && upper & 1 == 1))

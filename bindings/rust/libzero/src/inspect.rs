@@ -25,7 +25,8 @@ impl Optim {
     /// [Local](crate#collective-and-local-calls).
     pub fn param_index(&self, name: &str) -> Result<usize> {
         let (name, mut index) = (c_text(name, "parameter")?, 0);
-        // SAFETY: the token is checked, name and index live for the call.
+        // SAFETY: The library checks the token, and the name and the index are valid during the
+        // call.
         check(unsafe { sys::zero_param_index(self.token(), name.as_ptr(), &mut index) })?;
         Ok(index as usize)
     }
@@ -34,13 +35,13 @@ impl Optim {
     /// [Local](crate#collective-and-local-calls).
     pub fn owned_ranges(&self, rank: i32) -> Result<Vec<OwnedRange>> {
         let mut count = 0;
-        // SAFETY: the token is checked; with a capacity of 0 only `count` is written.
+        // SAFETY: The library checks the token. With a capacity of 0, it writes only `count`.
         check(unsafe {
             sys::zero_owned_ranges(self.token(), rank, ptr::null_mut(), 0, &mut count)
         })?;
         let mut triples = vec![[0i64; 3]; count];
         let (room, memory) = (triples.len(), triples.as_mut_ptr().cast());
-        // SAFETY: there is room for that many triples.
+        // SAFETY: There is room for this number of triples.
         check(unsafe { sys::zero_owned_ranges(self.token(), rank, memory, room, &mut count) })?;
         let range = |[param, first, count]: [i64; 3]| OwnedRange { param, first, count };
         Ok(triples.into_iter().map(range).collect())
@@ -50,7 +51,7 @@ impl Optim {
     /// [Local](crate#collective-and-local-calls).
     pub fn stats(&self) -> Result<Statistics> {
         let mut statistics: Statistics = init();
-        // SAFETY: the token is checked, `statistics` lives for the call.
+        // SAFETY: The library checks the token, and `statistics` is valid during the call.
         check(unsafe { sys::zero_stats(self.token(), &mut statistics) })?;
         Ok(statistics)
     }

@@ -22,14 +22,14 @@ pub fn set_interrupt(ask: Option<fn() -> bool>) -> Result<()> {
         Some(ask) => (Some(asked), ask as *mut c_void),
         None => (None, ptr::null_mut()),
     };
-    // SAFETY: `ctx` is a function, which lives for ever.
+    // SAFETY: `ctx` is a function, which lives forever.
     check(unsafe { sys::zero_set_interrupt_callback(callback, ctx) }).map(drop)
 }
 
 unsafe extern "C" fn asked(ctx: *mut c_void) -> i32 {
-    // SAFETY: set_interrupt made `ctx` of such a function.
+    // SAFETY: set_interrupt converted a function of this type to `ctx`.
     let ask: fn() -> bool = unsafe { mem::transmute(ctx) };
-    // A panic must not unwind into C; who panics wants to stop.
+    // A panic must not unwind into C. It counts as a request to stop.
     i32::from(catch_unwind(ask).unwrap_or_else(|payload| {
         mem::forget(payload);
         true

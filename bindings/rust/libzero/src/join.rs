@@ -20,7 +20,7 @@ impl Optim {
     /// method needs [`Options::uneven_inputs`](crate::Options::uneven_inputs).
     /// [Collective](crate#collective-and-local-calls) with any call on this optimizer.
     pub fn join(&mut self) -> Result<i32> {
-        // SAFETY: no addresses are given.
+        // SAFETY: The call passes no addresses.
         unsafe { self.join_with(None) }
     }
 
@@ -34,7 +34,8 @@ impl Optim {
             let text = format!("parameter {at} is in the caller's memory: use join_raw");
             return Err(Error::argument(text));
         }
-        // SAFETY: the addresses are of gradients in our arenas, ours for the call by `&mut self`.
+        // SAFETY: The gradients are in the optimizer's arenas, and `&mut self` keeps them exclusive
+        // during the call.
         unsafe { self.join_with(Some(&grads)) }
     }
 
@@ -45,7 +46,7 @@ impl Optim {
     ///
     /// The conditions of [`reduce_raw_grads`](Optim::reduce_raw_grads) must hold.
     pub unsafe fn join_raw(&mut self, grads: &[*mut c_void]) -> Result<i32> {
-        // SAFETY: the caller's promise.
+        // SAFETY: The caller guarantees the conditions.
         unsafe { self.join_with(Some(grads)) }
     }
 
@@ -57,8 +58,9 @@ impl Optim {
             ..init()
         };
         let mut last = -1;
-        // SAFETY: the token is checked, and `last` lives for the call; parameters are ours for it, by
-        // `&mut self` on every rank. The rest is the caller's promise.
+        // SAFETY: The library checks the token, and `last` is valid during the call. `&mut self` on
+        // every rank keeps the parameters exclusive during the call. The caller guarantees the
+        // rest.
         check(unsafe { sys::zero_join(self.token(), &options, &mut last) })?;
         Ok(last)
     }

@@ -148,7 +148,7 @@ mod stream;
 mod user;
 mod words;
 
-// The page of Optim shows impl blocks in the order of these modules.
+// The documentation page of Optim shows impl blocks in the order of these modules.
 mod optim;
 
 mod register;

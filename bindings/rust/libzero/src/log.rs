@@ -37,21 +37,21 @@ pub fn set_logger(log: Option<fn(Level, &str)>, level: Level) -> Result<()> {
         Some(log) => (Some(write), log as *mut c_void),
         None => (None, ptr::null_mut()),
     };
-    // SAFETY: `ctx` is a function, which lives for ever.
+    // SAFETY: `ctx` is a function, which lives forever.
     check(unsafe { sys::zero_set_log_callback(callback, ctx, max_level) }).map(drop)
 }
 
 unsafe extern "C" fn write(ctx: *mut c_void, level: i32, message: *const c_char) {
-    // SAFETY: set_logger made `ctx` of such a function.
+    // SAFETY: set_logger converted a function of this type to `ctx`.
     let log: fn(Level, &str) = unsafe { mem::transmute(ctx) };
-    // SAFETY: the library's text, valid during the call.
+    // SAFETY: The text belongs to the library and is valid during the call.
     let text = in_rust(&unsafe { CStr::from_ptr(message) }.to_string_lossy());
     let level = match level {
         sys::ZERO_LOG_ERROR => Level::Error,
         sys::ZERO_LOG_WARNING => Level::Warning,
         _ => Level::Info,
     };
-    // A panic of a logger must not unwind into C, and there is nowhere to take it.
+    // A panic of a logger must not unwind into C, and no caller can receive it.
     if let Err(payload) = catch_unwind(|| log(level, &text)) {
         mem::forget(payload);
     }

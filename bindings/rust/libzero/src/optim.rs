@@ -37,7 +37,8 @@ impl Group {
 /// rank has a slice of its parameters while the library writes parameters on any rank.
 #[derive(Debug)]
 pub struct Optim {
-    // Dropped in this order; the library takes any, but for a rule, which it calls until then.
+    // Fields are dropped in this order. The library accepts any order, except that the rule must
+    // live longer than the token.
     token: Token,
     _rule: Option<Declared>,
     pub(crate) slots: Vec<Slot>,
@@ -48,7 +49,7 @@ pub struct Optim {
     pub(crate) seat: Arc<Seat>,
 }
 
-// SAFETY: the slots point into the arenas, which belong to no thread.
+// SAFETY: The slots point into the arenas, which are not bound to a thread.
 unsafe impl Send for Optim {}
 
 #[derive(Debug)]
@@ -56,7 +57,8 @@ struct Token(NonNull<sys::zero_optim>);
 
 impl Drop for Token {
     fn drop(&mut self) {
-        // SAFETY: this is the only owner. A failure, as after a fork, has no one to hear it.
+        // SAFETY: This is the only owner. Nothing can handle a failure here, for example after a
+        // fork.
         unsafe { sys::zero_free(self.0.as_ptr()) };
     }
 }
@@ -82,8 +84,8 @@ impl Optim {
             c_options.optimizer = sys::ZERO_OPTIMIZER_CUSTOM;
             c_options.custom = custom;
         }
-        // SAFETY: `out`, the options and what they point to live for the call, and the rule until the
-        // token is dropped.
+        // SAFETY: `out`, the options and everything they point to are valid during the call, and
+        // the rule lives until the token is dropped.
         check(unsafe { sys::zero_create(&mut out, seat.token(), &c_options) })?;
         Ok(Optim {
             token: Token(NonNull::new(out).expect("the library returns a token with ZERO_OK")),

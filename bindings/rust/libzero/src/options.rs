@@ -348,7 +348,7 @@ pub(crate) unsafe trait CStruct: Sized {}
 
 macro_rules! c_struct {
     ($($name:ident),* $(,)?) => {$(
-        // SAFETY: numbers and pointers only, `struct_size` in front.
+        // SAFETY: The struct contains only numbers and pointers, and begins with `struct_size`.
         unsafe impl CStruct for sys::$name {}
     )*};
 }
@@ -374,7 +374,7 @@ c_struct!(
 /// Returns a struct of zeros, which are the defaults.
 pub(crate) fn init<T: CStruct>() -> T {
     let mut value = MaybeUninit::<T>::zeroed();
-    // SAFETY: zero bytes are a value, whose first field is its size.
+    // SAFETY: Zero bytes are a valid value, and the first field is the size.
     unsafe {
         value.as_mut_ptr().cast::<usize>().write(size_of::<T>());
         value.assume_init()

@@ -83,7 +83,7 @@ impl Shape {
 
     pub(crate) fn grads(&self) -> Dtype {
         self.grad_dtype.unwrap_or(match self.dtype {
-            Dtype::I32 | Dtype::I64 => Dtype::F32, // has none, but room for one
+            Dtype::I32 | Dtype::I64 => Dtype::F32, // has no gradient, but space is reserved for one
             trained => trained,
         })
     }

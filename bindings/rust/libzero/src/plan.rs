@@ -62,7 +62,8 @@ pub(crate) fn plan_for(
         comm,
         ..init()
     };
-    // SAFETY: parameters, options and the plan's four arrays live for the call and have that room.
+    // SAFETY: The parameters, the options and the four arrays of the plan are valid during the
+    // call, and the arrays have the required length.
     check(unsafe {
         sys::zero_partition_plan(params.as_ptr(), params.len(), world, &c_options, &mut plan)
     })?;

@@ -20,7 +20,7 @@ impl Optim {
     /// rank has its own copy. Each rank has its own gradients. Parameters and gradients are zeros
     /// at first, and their layout avoids copies. [Collective](crate#collective-and-local-calls).
     pub fn add(&mut self, shapes: &[Shape], settings: &[(&str, f64)]) -> Result<Group> {
-        // SAFETY: the token is checked.
+        // SAFETY: The library checks the token.
         let world = check(unsafe { sys::zero_comm_world(self.seat.token()) })?;
         let plan = plan_for(self.seat.token(), shapes, world, &self.options)?;
         let several = self.options.instances > 1;
@@ -89,19 +89,19 @@ impl Optim {
             }
         }
         let (data, grads) = (addresses(data), addresses(grads));
-        // SAFETY: both arrays have `count` entries; the rest is the caller's promise.
+        // SAFETY: Both arrays have `count` entries. The caller guarantees the rest.
         check(unsafe { sys::zero_bind_params(self.token(), data, grads, count) }).map(drop)
     }
 
     /// Fixes the owners, compares the registrations of all ranks, and allocates the state. The
     /// first collective call does this implicitly. [Collective](crate#collective-and-local-calls).
     pub fn seal(&mut self) -> Result<()> {
-        // SAFETY: the token is checked.
+        // SAFETY: The library checks the token.
         check(unsafe { sys::zero_seal(self.token()) }).map(drop)
     }
 
     fn arena(&self, bytes: i64, memory: Memory) -> Result<Arena<u8>> {
-        // A model of no elements has arenas, too.
+        // A model without elements also needs an arena.
         let len = usize::try_from(bytes).unwrap_or(usize::MAX).max(64);
         Arena::allocate(&self.seat, len, memory)
     }
@@ -109,8 +109,8 @@ impl Optim {
     fn register(&mut self, params: &CParams<'_>, settings: &[(&str, f64)]) -> Result<Group> {
         let settings = CSettings::new(settings)?;
         let (options, mut group) = (settings.to_group(), 0);
-        // SAFETY: names, shapes and settings live for the call; memory is our arenas', or what the
-        // caller of register_raw promised.
+        // SAFETY: Names, shapes and settings are valid during the call. The memory is in the
+        // optimizer's arenas, or fulfils the conditions of register_raw.
         check(unsafe {
             sys::zero_register_params(
                 self.token(),

@@ -44,12 +44,13 @@ impl Optimizer {
     /// does not have this rule.
     pub fn rule(self) -> Result<Rule> {
         load()?;
-        // SAFETY: zero bytes are a value of this struct.
+        // SAFETY: Zero bytes are a valid value of this struct.
         let mut rule: sys::zero_rule = unsafe { std::mem::zeroed() };
         rule.struct_size = size_of::<sys::zero_rule>();
-        // SAFETY: the struct says its size.
+        // SAFETY: The struct contains its own size.
         check(unsafe { sys::zero_rule_info(self as i32, &mut rule) })?;
-        // SAFETY: the library's tables have these lengths and are never freed; so are their texts.
+        // SAFETY: The tables of the library have these lengths. The tables and their texts are
+        // never freed.
         let (names, defaults, ranges, slots, needed) = unsafe {
             (
                 slice::from_raw_parts(rule.setting_names, rule.setting_count),
@@ -106,7 +107,7 @@ mod tests {
         let comments: Vec<&str> = variants.split(" = sys::ZERO_OPTIMIZER_").collect();
         for (number, optimizer) in ALL.into_iter().enumerate() {
             assert_eq!(optimizer as usize, number);
-            // Every other part is between backquotes.
+            // Every second part is between backquotes.
             let told: Vec<(&str, f64)> = comments[number]
                 .split('`')
                 .skip(1)

@@ -16,7 +16,8 @@ impl Optim {
         let path = c_path(directory.as_ref())?;
         let flags = if replace { sys::ZERO_SAVE_REPLACE } else { 0 };
         let options = sys::zero_save_options { flags, ..init() };
-        // SAFETY: the token is checked, path and options live for the call.
+        // SAFETY: The library checks the token, and the path and the options are valid during the
+        // call.
         check(unsafe { sys::zero_state_save(self.token(), path.as_ptr(), &options) }).map(drop)
     }
 
@@ -28,8 +29,8 @@ impl Optim {
         let path = c_path(directory.as_ref())?;
         let flags = if replace { sys::ZERO_SAVE_REPLACE } else { 0 };
         let options = sys::zero_save_options { flags, ..init() };
-        // SAFETY: as in save; what threads read is state of the library's and parameters that are
-        // ours until drop, which waits for the threads.
+        // SAFETY: See save. The threads read state of the library, and parameters that stay
+        // exclusive until drop, which waits for the threads.
         check(unsafe { sys::zero_state_save_begin(self.token(), path.as_ptr(), &options) })
             .map(drop)
     }
@@ -38,7 +39,7 @@ impl Optim {
     /// failed. The result is the same on all ranks. [Local](crate#collective-and-local-calls).
     pub fn save_ended(&self) -> Result<bool> {
         let mut done = 0;
-        // SAFETY: the token is checked, done lives for the call.
+        // SAFETY: The library checks the token, and `done` is valid during the call.
         check(unsafe { sys::zero_state_save_poll(self.token(), &mut done) })?;
         Ok(done != 0)
     }
@@ -46,7 +47,7 @@ impl Optim {
     /// Waits until the save in progress is on stable storage.
     /// [Collective](crate#collective-and-local-calls).
     pub fn save_wait(&mut self) -> Result<()> {
-        // SAFETY: the token is checked.
+        // SAFETY: The library checks the token.
         check(unsafe { sys::zero_state_save_wait(self.token()) }).map(drop)
     }
 
@@ -56,7 +57,8 @@ impl Optim {
         let path = c_path(directory.as_ref())?;
         let flags = if keep_settings { sys::ZERO_LOAD_KEEP_SETTINGS } else { 0 };
         let options = sys::zero_load_options { flags, ..init() };
-        // SAFETY: as in save; parameters are ours for the call, by `&mut self` on every rank.
+        // SAFETY: See save. `&mut self` on every rank keeps the parameters exclusive during the
+        // call.
         check(unsafe { sys::zero_state_load(self.token(), path.as_ptr(), &options) }).map(drop)
     }
 }

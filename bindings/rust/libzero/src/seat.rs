@@ -27,10 +27,10 @@ pub(crate) struct Seat {
     device: Device,
 }
 
-// SAFETY: a token is only a number to us. The library checks it on every call, and answers a second
-// thread with ZERO_ERR_BUSY.
+// SAFETY: This crate uses a token only as a number. The library checks it in every call, and
+// returns ZERO_ERR_BUSY to a second thread.
 unsafe impl Send for Seat {}
-// SAFETY: as above.
+// SAFETY: See above.
 unsafe impl Sync for Seat {}
 
 impl Seat {
@@ -49,7 +49,8 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        // SAFETY: this is the only owner of the token. A failure, as after a fork, has no one to hear it.
+        // SAFETY: This is the only owner of the token. Nothing can handle a failure here, for
+        // example after a fork.
         unsafe { sys::zero_comm_free(self.token()) };
     }
 }

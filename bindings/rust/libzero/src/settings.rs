@@ -14,14 +14,15 @@ impl Optim {
     /// [Local](crate#collective-and-local-calls).
     pub fn set(&mut self, group: Group, name: &str, value: f64) -> Result<()> {
         let name = c_text(name, "setting")?;
-        // SAFETY: the token is checked, the name lives for the call.
+        // SAFETY: The library checks the token, and the name is valid during the call.
         check(unsafe { sys::zero_group_set(self.token(), group.0, name.as_ptr(), value) }).map(drop)
     }
 
     /// Reads one setting of a group. [Local](crate#collective-and-local-calls).
     pub fn get(&self, group: Group, name: &str) -> Result<f64> {
         let (name, mut value) = (c_text(name, "setting")?, 0.0);
-        // SAFETY: the token is checked, name and value live for the call.
+        // SAFETY: The library checks the token, and the name and the value are valid during the
+        // call.
         check(unsafe { sys::zero_group_get(self.token(), group.0, name.as_ptr(), &mut value) })?;
         Ok(value)
     }
@@ -43,7 +44,8 @@ impl Optim {
     ) -> Result<()> {
         let name = c_text(name, "setting")?;
         let (token, name, dtype) = (self.token(), name.as_ptr(), dtype.to_c());
-        // SAFETY: the token is checked, the name lives for the call, and the rest is the caller's promise.
+        // SAFETY: The library checks the token, and the name is valid during the call. The caller
+        // guarantees the rest.
         check(unsafe { sys::zero_group_set_from(token, group.0, name, data, dtype) }).map(drop)
     }
 
@@ -51,7 +53,7 @@ impl Optim {
     /// set the same value. [Local](crate#collective-and-local-calls).
     pub fn set_loss_scale(&mut self, scale: f64) -> Result<()> {
         let (all, name) = (sys::ZERO_ALL_GROUPS, c"loss_scale");
-        // SAFETY: the token is checked.
+        // SAFETY: The library checks the token.
         check(unsafe { sys::zero_group_set(self.token(), all, name.as_ptr(), scale) }).map(drop)
     }
 
@@ -63,7 +65,7 @@ impl Optim {
     /// The conditions of [`set_from`](Optim::set_from) must hold.
     pub unsafe fn set_loss_scale_from(&mut self, data: *const c_void, dtype: Dtype) -> Result<()> {
         let (all, name) = (sys::ZERO_ALL_GROUPS, c"loss_scale");
-        // SAFETY: the token is checked, and the rest is the caller's promise.
+        // SAFETY: The library checks the token. The caller guarantees the rest.
         check(unsafe {
             sys::zero_group_set_from(self.token(), all, name.as_ptr(), data, dtype.to_c())
         })
@@ -75,7 +77,7 @@ impl Optim {
     /// same call, and repeat it after a load. [Local](crate#collective-and-local-calls).
     pub fn set_trainable(&mut self, param: usize, trainable: bool) -> Result<()> {
         let param = i64::try_from(param).unwrap_or(i64::MAX);
-        // SAFETY: the token is checked.
+        // SAFETY: The library checks the token.
         check(unsafe { sys::zero_param_set_trainable(self.token(), param, trainable.into()) })
             .map(drop)
     }
@@ -89,7 +91,7 @@ impl Optim {
     /// changed. [Collective](crate#collective-and-local-calls).
     pub fn rebalance(&mut self, owners: Option<&[i32]>) -> Result<()> {
         let (first, count) = owners.map_or((ptr::null(), 0), |all| (all.as_ptr(), all.len()));
-        // SAFETY: the token is checked, and there are `count` owners.
+        // SAFETY: The library checks the token, and there are `count` owners.
         check(unsafe { sys::zero_rebalance(self.token(), first, count, self.stream.as_ptr()) })
             .map(drop)
     }

@@ -74,8 +74,8 @@ impl<'a> Slices<'a> {
     /// is in the caller's memory.
     pub fn get<T: Element>(self, at: usize) -> &'a [T] {
         let (memory, len) = elements(self.slots, at, WEIGHTS);
-        // SAFETY: the slot is inside an arena of the optimizer, which `'a` borrows, and has elements of
-        // type T; nothing writes parameters as long as that borrow lasts.
+        // SAFETY: The slot is inside an arena of the optimizer that `'a` borrows, and has elements
+        // of type T. No code writes parameters during this borrow.
         unsafe { slice::from_raw_parts(memory, len) }
     }
 }
@@ -112,15 +112,15 @@ impl<'a> MutSlices<'a> {
     /// Returns one tensor. Panics like [`Slices::get`].
     pub fn get<T: Element>(&self, at: usize) -> &[T] {
         let (memory, len) = elements(self.slots, at, self.pick);
-        // SAFETY: the slot is inside an arena of the optimizer, which `'a` borrows exclusively, and has
-        // elements of type T.
+        // SAFETY: The slot is inside an arena of the optimizer that `'a` borrows exclusively, and
+        // has elements of type T.
         unsafe { slice::from_raw_parts(memory, len) }
     }
 
     /// Returns one tensor for writing. Panics like [`Slices::get`].
     pub fn get_mut<T: Element>(&mut self, at: usize) -> &mut [T] {
         let (memory, len) = elements(self.slots, at, self.pick);
-        // SAFETY: as in get, and `self` is borrowed exclusively.
+        // SAFETY: See get. `self` is borrowed exclusively.
         unsafe { slice::from_raw_parts_mut(memory, len) }
     }
 
@@ -128,7 +128,8 @@ impl<'a> MutSlices<'a> {
     pub fn split(self) -> Vec<AnyMut<'a>> {
         let pick = self.pick;
         let own = self.slots.iter().enumerate().filter(|(_, slot)| !slot.is_elsewhere());
-        // SAFETY: as in get_mut; slots do not overlap, and each is given once, for `self` is gone.
+        // SAFETY: See get_mut. Slots do not overlap, and each is returned once, because this
+        // consumes `self`.
         own.map(|(at, slot)| unsafe {
             match pick(slot).dtype {
                 Dtype::F32 => AnyMut::F32(whole(elements(self.slots, at, pick))),
@@ -147,7 +148,7 @@ impl<'a> MutSlices<'a> {
 ///
 /// As long as the slice lives, these elements must be valid, and no other code may use them.
 unsafe fn whole<'a, T: Element>((memory, len): (*mut T, usize)) -> &'a mut [T] {
-    // SAFETY: the caller's promise.
+    // SAFETY: The caller guarantees the conditions.
     unsafe { slice::from_raw_parts_mut(memory, len) }
 }
 

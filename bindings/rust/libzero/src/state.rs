@@ -23,7 +23,7 @@ impl Optim {
     pub fn state_names(&self, param: usize) -> Result<Vec<&'static str>> {
         let (mut names, mut count) = ([ptr::null(); MOST_NAMES], 0);
         let room = names.as_mut_ptr();
-        // SAFETY: the token is checked, and there is room for that many names.
+        // SAFETY: The library checks the token, and there is room for this number of names.
         check(unsafe {
             let token = self.token();
             sys::zero_state_info(
@@ -49,8 +49,8 @@ impl Optim {
     ) -> Result<()> {
         self.check_elements::<T>(param)?;
         let (name, count, memory) = (c_name(name)?, length(out), out.as_mut_ptr().cast());
-        // SAFETY: the token is checked, the name lives for the call, `out` has room for `count` elements of
-        // the state's type.
+        // SAFETY: The library checks the token, the name is valid during the call, and `out` has
+        // room for `count` elements of the state's type.
         check(unsafe {
             let token = self.token();
             sys::zero_state_get(token, number(param), pointer(&name), first, count, memory)
@@ -72,7 +72,7 @@ impl Optim {
         if name == "master" {
             return Err(Error::argument("masters are set with set_values".to_owned()));
         }
-        // SAFETY: only state is written, which nobody else sees.
+        // SAFETY: The call writes only state, which no other code can access.
         unsafe { self.set_tensor(param, Some(name), first, values) }
     }
 
@@ -90,7 +90,7 @@ impl Optim {
         first: i64,
         values: &[T],
     ) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: The caller guarantees the conditions.
         unsafe { self.set_tensor(param, None, first, values) }
     }
 
@@ -103,8 +103,9 @@ impl Optim {
     ) -> Result<()> {
         self.check_elements::<T>(param)?;
         let (name, count, memory) = (c_name(name)?, length(values), values.as_ptr().cast());
-        // SAFETY: the token is checked, the name lives for the call, `values` has `count` elements of the
-        // state's type; what is written is the caller's promise.
+        // SAFETY: The library checks the token, the name is valid during the call, and `values` has
+        // `count` elements of the state's type. The caller guarantees that the elements may be
+        // written.
         check(unsafe {
             let token = self.token();
             sys::zero_state_set(token, number(param), pointer(&name), first, count, memory)
@@ -117,7 +118,8 @@ impl Optim {
     pub fn state_scalar(&self, param: Option<usize>, name: &str) -> Result<f64> {
         let (name, mut value) = (c_text(name, "name")?, 0.0);
         let param = param.map_or(sys::ZERO_ALL_PARAMS.into(), number);
-        // SAFETY: the token is checked, name and value live for the call.
+        // SAFETY: The library checks the token, and the name and the value are valid during the
+        // call.
         check(unsafe {
             let to = (&raw mut value).cast();
             sys::zero_state_get(self.token(), param, name.as_ptr(), 0, 1, to)
@@ -130,7 +132,8 @@ impl Optim {
     pub fn set_state_scalar(&mut self, param: Option<usize>, name: &str, value: f64) -> Result<()> {
         let name = c_text(name, "name")?;
         let param = param.map_or(sys::ZERO_ALL_PARAMS.into(), number);
-        // SAFETY: the token is checked, name and value live for the call.
+        // SAFETY: The library checks the token, and the name and the value are valid during the
+        // call.
         check(unsafe {
             let from = (&raw const value).cast();
             sys::zero_state_set(self.token(), param, name.as_ptr(), 0, 1, from)
@@ -150,8 +153,9 @@ impl Optim {
         self.check_elements::<T>(param)?;
         let (name, to) = (c_name(name)?, to.unwrap_or(sys::ZERO_ALL_RANKS));
         let (count, memory) = (out.len(), out.as_mut_ptr().cast());
-        // SAFETY: the token is checked, the name lives for the call, `out` has room for `count` elements of
-        // the state's type, and C compares `count` with the parameter's where it writes.
+        // SAFETY: The library checks the token, the name is valid during the call, and `out` has
+        // room for `count` elements of the state's type. If C writes to `out`, it first compares
+        // `count` with the parameter's number of elements.
         check(unsafe {
             let token = self.token();
             sys::zero_state_gather(token, number(param), pointer(&name), to, memory, count)
@@ -165,7 +169,7 @@ impl Optim {
     pub fn grad_get<T: Element>(&self, param: usize, first: i64, out: &mut [T]) -> Result<()> {
         self.check_elements::<T>(param)?;
         let (count, memory) = (length(out), out.as_mut_ptr().cast());
-        // SAFETY: as in state_get.
+        // SAFETY: See state_get.
         check(unsafe { sys::zero_grad_get(self.token(), number(param), first, count, memory) })
             .map(drop)
     }
@@ -175,7 +179,8 @@ impl Optim {
     /// [`set_values`](Optim::set_values). [Collective](crate#collective-and-local-calls).
     pub fn share_params(&mut self, keep_masters: bool) -> Result<()> {
         let flags = if keep_masters { sys::ZERO_SHARE_KEEP_MASTERS } else { 0 };
-        // SAFETY: the token is checked; parameters are ours for the call, by `&mut self` on every rank.
+        // SAFETY: The library checks the token. `&mut self` on every rank keeps the parameters
+        // exclusive during the call.
         check(unsafe { sys::zero_share_params(self.token(), flags, self.stream.as_ptr()) })
             .map(drop)
     }
@@ -183,7 +188,7 @@ impl Optim {
     /// Fails unless T is the element type of a parameter's state.
     fn check_elements<T: Element>(&self, param: usize) -> Result<()> {
         let (mut dtype, mut count) = (0, 0);
-        // SAFETY: the token is checked, `dtype` and `count` live for the call.
+        // SAFETY: The library checks the token, and `dtype` and `count` are valid during the call.
         check(unsafe {
             let (token, names) = (self.token(), ptr::null_mut());
             sys::zero_state_info(token, number(param), &mut dtype, names, 0, &mut count)

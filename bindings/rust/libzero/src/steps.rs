@@ -50,7 +50,7 @@ impl Optim {
             return Err(Error::new(sys::ZERO_ERR_BUSY, message.into()));
         }
         self.meet_in_initialize(root)?;
-        // SAFETY: the token is checked.
+        // SAFETY: The library checks the token.
         if unsafe { sys::zero_comm_rank(self.seat.token()) } == root {
             write(MutSlices::new(&self.slots, WEIGHTS));
         }
@@ -68,14 +68,14 @@ impl Optim {
     /// call returns, every rank is in the `initialize` of some optimizer.
     fn meet_in_initialize(&mut self, root: i32) -> Result<()> {
         let comm = self.seat.token();
-        // SAFETY: the token is checked, and there is nothing at the null address.
+        // SAFETY: The library checks the token, and does not access the null address.
         check(unsafe {
             sys::zero_comm_all_reduce(comm, ptr::null_mut(), 0, sys::ZERO_INT32, sys::ZERO_MIN)
         })?;
-        // The same root.
-        // SAFETY: as above.
+        // Check that all ranks have the same root.
+        // SAFETY: See above.
         check(unsafe { sys::zero_comm_broadcast(comm, ptr::null_mut(), 0, root) })?;
-        // The same optimizer, which may be written now.
+        // Check that all ranks use the same optimizer, whose parameters may be written now.
         self.broadcast_params(None)
     }
 
@@ -85,7 +85,8 @@ impl Optim {
     /// [Collective](crate#collective-and-local-calls).
     pub fn broadcast_params(&mut self, root: Option<i32>) -> Result<()> {
         let root = root.unwrap_or(sys::ZERO_ROOT_NONE);
-        // SAFETY: the token is checked; parameters are ours for the call, by `&mut self` on every rank.
+        // SAFETY: The library checks the token. `&mut self` on every rank keeps the parameters
+        // exclusive during the call.
         check(unsafe { sys::zero_broadcast_params(self.token(), root, self.stream.as_ptr()) })
             .map(drop)
     }
@@ -145,8 +146,8 @@ impl Optim {
 
     fn run_step(&mut self, options: &sys::zero_step_options) -> Result<Step> {
         let options = sys::zero_step_options { stream: self.stream.as_ptr(), ..*options };
-        // SAFETY: parameters and gradients are ours for the call, by `&mut self` on every rank, or by
-        // what callers of the unsafe methods promised.
+        // SAFETY: `&mut self` on every rank, or the guarantee of the callers of the unsafe methods,
+        // keeps the parameters and gradients exclusive during the call.
         let status = check(unsafe { sys::zero_step(self.token(), &options) })?;
         Ok(if status == sys::ZERO_SKIPPED { Step::Skipped } else { Step::Updated })
     }
@@ -155,9 +156,10 @@ impl Optim {
     /// [Local](crate#collective-and-local-calls).
     pub fn result(&self) -> Result<StepResult> {
         let mut raw: sys::zero_result = init();
-        // SAFETY: the token is checked, `raw` lives for the call.
+        // SAFETY: The library checks the token, and `raw` is valid during the call.
         let status = unsafe { sys::zero_step_result(self.token(), &mut raw) };
-        // The status of the last step comes back; an error of this call leaves `raw` as it was.
+        // The call returns the status of the last step. If the call itself fails, `raw` is
+        // unchanged.
         if status != raw.status {
             check(status)?;
         }
@@ -175,7 +177,7 @@ impl Optim {
     /// Sums the registered gradients over the ranks, and leaves the sums on the owners.
     /// [Collective](crate#collective-and-local-calls).
     pub fn reduce_grads(&mut self, how: impl Into<Reduce>) -> Result<()> {
-        // SAFETY: no addresses are given.
+        // SAFETY: The call passes no addresses.
         unsafe { self.reduce(None, how.into()) }
     }
 
@@ -191,13 +193,13 @@ impl Optim {
         grads: &[*mut c_void],
         how: impl Into<Reduce>,
     ) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: The caller guarantees the conditions.
         unsafe { self.reduce(Some(grads), how.into()) }
     }
 
     unsafe fn reduce(&mut self, grads: Option<&[*mut c_void]>, how: Reduce) -> Result<()> {
         let (addresses, count) = (addresses(grads), grads.map_or(0, <[_]>::len));
-        // SAFETY: C compares `count` with the number of parameters; the rest is the caller's promise.
+        // SAFETY: C compares `count` with the number of parameters. The caller guarantees the rest.
         check(unsafe {
             sys::zero_reduce_grads(
                 self.token(),
@@ -230,7 +232,7 @@ impl Optim {
 
     fn clip(&mut self, params: Option<&[i64]>, max_norm: f64, norm_type: f64) -> Result<f64> {
         let mut norm = 0.0;
-        // SAFETY: the token is checked; `params` and `norm` live for the call.
+        // SAFETY: The library checks the token, and `params` and `norm` are valid during the call.
         check(unsafe {
             sys::zero_clip_grad_norm(
                 self.token(),
@@ -248,7 +250,7 @@ impl Optim {
     /// Clamps every element of the gradients to [-max_value, max_value].
     /// [Collective](crate#collective-and-local-calls).
     pub fn clip_grad_value(&mut self, max_value: f64) -> Result<()> {
-        // SAFETY: the token is checked.
+        // SAFETY: The library checks the token.
         check(unsafe { sys::zero_clip_grad_value(self.token(), max_value, self.stream.as_ptr()) })
             .map(drop)
     }
@@ -256,7 +258,7 @@ impl Optim {
     /// Discards the reduced gradients without writing to any gradient.
     /// [Local](crate#collective-and-local-calls).
     pub fn drop_grads(&mut self) -> Result<()> {
-        // SAFETY: the token is checked.
+        // SAFETY: The library checks the token.
         check(unsafe { sys::zero_drop_grads(self.token()) }).map(drop)
     }
 
@@ -271,7 +273,7 @@ impl Optim {
     /// `grad_dtype`). No code may write the gradient until the call that reduces gradients, or
     /// [`drop_grads`](Optim::drop_grads), has returned.
     pub unsafe fn grad_ready(&self, param: i64, grad: *mut c_void) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: The caller guarantees the conditions.
         unsafe { self.grad_ready_on(param, grad, self.stream) }
     }
 
@@ -287,7 +289,7 @@ impl Optim {
         grad: *mut c_void,
         stream: Stream,
     ) -> Result<()> {
-        // SAFETY: the token is checked, and the rest is the caller's promise.
+        // SAFETY: The library checks the token. The caller guarantees the rest.
         check(unsafe { sys::zero_grad_ready(self.token(), param, grad, stream.as_ptr()) }).map(drop)
     }
 
@@ -308,7 +310,7 @@ impl Optim {
             stream: self.stream.as_ptr(),
             ..init()
         };
-        // SAFETY: the token is checked, and the rest is the caller's promise.
+        // SAFETY: The library checks the token. The caller guarantees the rest.
         check(unsafe { sys::zero_step_begin(self.token(), &options) }).map(drop)
     }
 
@@ -330,7 +332,7 @@ impl Optim {
         let param = param.map_or(i64::from(sys::ZERO_ALL_PARAMS), |number| {
             i64::try_from(number).unwrap_or(i64::MAX)
         });
-        // SAFETY: the token is checked.
+        // SAFETY: The library checks the token.
         check(unsafe { sys::zero_param_wait(self.token(), param, stream.as_ptr()) }).map(drop)
     }
 }

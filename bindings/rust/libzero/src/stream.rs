@@ -7,9 +7,9 @@ use std::ptr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream(*mut c_void);
 
-// SAFETY: a handle, which CUDA takes from any thread.
+// SAFETY: CUDA accepts this handle from any thread.
 unsafe impl Send for Stream {}
-// SAFETY: as above.
+// SAFETY: See above.
 unsafe impl Sync for Stream {}
 
 impl Stream {

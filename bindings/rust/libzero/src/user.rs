@@ -55,7 +55,7 @@ struct Context {
 
 impl Context {
     fn into_raw(collectives: Box<dyn Collectives>, rank: i32, world: i32) -> *const Context {
-        // A rank or world that makes no sense is refused by C, before any function runs.
+        // C rejects an invalid rank or world before any function runs.
         let (rank, world) = (rank.max(0) as usize, world.max(0) as usize);
         Arc::into_raw(Arc::new(Context { collectives: Mutex::new(collectives), rank, world }))
     }
@@ -77,13 +77,14 @@ pub(crate) fn create(
         ..init()
     };
     let raw = Context::into_raw(collectives, rank, world);
-    // SAFETY: into_raw made it; this count is ours, the other one is C's.
+    // SAFETY: into_raw created the pointer. Rust has this reference count, and C has the other one.
     let ours = unsafe {
         Arc::increment_strong_count(raw);
         Arc::from_raw(raw)
     };
     let mut out = ptr::null_mut();
-    // SAFETY: `out`, functions and options live for the call, the context until `free`.
+    // SAFETY: `out`, the functions and the options are valid during the call, and the context lives
+    // until `free`.
     let status = unsafe {
         sys::zero_comm_create_user(
             &mut out,
@@ -95,7 +96,7 @@ pub(crate) fn create(
         )
     };
     if status < 0 && Arc::strong_count(&ours) > 1 {
-        // SAFETY: the comm was refused before it took the context.
+        // SAFETY: The comm was rejected before it took the context.
         unsafe { Arc::decrement_strong_count(raw) };
     }
     check(status).map(|_| out)
@@ -111,9 +112,9 @@ unsafe fn guarded(
     ctx: *mut c_void,
     run: impl FnOnce(&Context, &mut dyn Collectives) -> std::result::Result<(), Failed>,
 ) -> sys::zero_status {
-    // SAFETY: the caller's promise.
+    // SAFETY: The caller guarantees the conditions.
     let context = unsafe { &*ctx.cast::<Context>() };
-    // Calls of libzero inside the callback have endings of their own.
+    // Calls of libzero inside the callback set their own endings.
     let before = take_pending();
     let ended = catch_unwind(AssertUnwindSafe(|| {
         let mut collectives = context.collectives.lock().unwrap_or_else(PoisonError::into_inner);
@@ -136,7 +137,7 @@ unsafe fn bytes<'a>(data: *const c_void, len: usize) -> &'a [u8] {
     if len == 0 {
         return &[];
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: The caller guarantees the conditions.
     unsafe { slice::from_raw_parts(data.cast(), len) }
 }
 
@@ -148,7 +149,7 @@ unsafe fn bytes_mut<'a>(data: *mut c_void, len: usize) -> &'a mut [u8] {
     if len == 0 {
         return &mut [];
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: The caller guarantees the conditions.
     unsafe { slice::from_raw_parts_mut(data.cast(), len) }
 }
 
@@ -164,7 +165,7 @@ unsafe fn gathered<'a>(
     recv: *mut c_void,
     size: usize,
 ) -> &'a mut [u8] {
-    // SAFETY: the rank is below the world; copy() allows an overlap.
+    // SAFETY: The rank is below the world size, and copy() allows an overlap.
     unsafe {
         let own = recv.cast::<u8>().add(context.rank * size);
         ptr::copy(send.cast(), own, size);
@@ -178,7 +179,7 @@ unsafe extern "C" fn exchange(
     recv: *mut c_void,
     size: usize,
 ) -> sys::zero_status {
-    // SAFETY: zero.h says what the arguments are.
+    // SAFETY: zero.h describes the arguments.
     unsafe {
         guarded(ctx, |context, collectives| {
             collectives.exchange(gathered(context, send, recv, size))
@@ -193,7 +194,7 @@ unsafe extern "C" fn all_gather(
     size: usize,
     _stream: *mut c_void,
 ) -> sys::zero_status {
-    // SAFETY: zero.h says what the arguments are.
+    // SAFETY: zero.h describes the arguments.
     unsafe {
         guarded(ctx, |context, collectives| {
             collectives.all_gather(gathered(context, send, recv, size))
@@ -208,7 +209,7 @@ unsafe extern "C" fn all_to_all(
     size: usize,
     _stream: *mut c_void,
 ) -> sys::zero_status {
-    // SAFETY: zero.h says what the arguments are, and that these two never overlap.
+    // SAFETY: zero.h describes the arguments, and these two never overlap.
     unsafe {
         guarded(ctx, |context, collectives| {
             let len = context.world * size;
@@ -224,7 +225,7 @@ unsafe extern "C" fn split(
     world: i32,
     child: *mut *mut c_void,
 ) -> sys::zero_status {
-    // SAFETY: zero.h says what the arguments are.
+    // SAFETY: zero.h describes the arguments.
     unsafe {
         guarded(ctx, |_, collectives| {
             match collectives.split(color, rank, world)? {
@@ -240,9 +241,9 @@ unsafe extern "C" fn split(
 }
 
 unsafe extern "C" fn free(ctx: *mut c_void) {
-    // SAFETY: C's count of what Context::into_raw made; called once.
+    // SAFETY: This is C's reference to the result of Context::into_raw. C calls this once.
     let context = unsafe { Arc::from_raw(ctx.cast::<Context>().cast_const()) };
-    // Whoever drops a comm is not the one to hear of a panic in here.
+    // The code that drops a comm cannot handle a panic in the context.
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(context))) {
         std::mem::forget(payload);
     }

@@ -109,7 +109,7 @@ pub(crate) fn in_rust(text: &str) -> String {
         if told.ends_with(['\'', '"', '/', '.', '-']) {
             told.push_str(word);
         } else if is_struct(word) && rest.starts_with('.') && rest[1..].starts_with(is_of_word) {
-            // The field alone: what comes next is copied as it is.
+            // Keep only the field. The rest is copied unchanged.
             let field = &rest[1..];
             let end = field.find(|one| !is_of_word(one)).unwrap_or(field.len());
             told.push_str(&field[..end]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Buffers: copied from any rank, saved, and left alone by steps.
+//! Tests that buffers are copied from any rank and saved, and that steps do not change them.
 mod common;
 
 use std::{env, fs, process};
@@ -62,9 +62,9 @@ fn memory_of_ones_own_is_used_as_it_is() {
     let mut memory = [1i32, 2, 3];
     let mut optim = optim(&comm);
     let raw = [RawBuffer::new("ids", &[3], memory.as_mut_ptr())];
-    // SAFETY: the memory outlives the optimizer and nothing else uses it meanwhile.
+    // SAFETY: The memory outlives the optimizer, and no other code uses it during that time.
     unsafe { optim.register_raw_buffers(&raw) }.unwrap();
-    // SAFETY: as above; it is refused.
+    // SAFETY: See above. The call is rejected.
     let twice = unsafe { optim.register_raw_buffers(&raw) }.unwrap_err();
     assert!(twice.to_string().contains("'ids' is registered twice"), "{twice}");
     optim.broadcast_buffers(0).unwrap();

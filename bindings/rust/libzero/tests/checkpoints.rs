@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A folder of checkpoints is listed and pruned.
+//! Tests that a folder of checkpoints is listed and pruned.
 mod common;
 
 use std::fs;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Comms of every kind, and arenas.
+//! Tests comms of every kind, and arenas.
 mod common;
 
 use std::error::Error as _;
@@ -30,7 +30,7 @@ fn a_gpu_that_is_not_there_is_unsupported_and_says_why() {
     assert_eq!(Comm::solo(Deadlines::default()).unwrap().device(), Device::Host);
     let info = libzero::build_info();
     if info.contains("cuda (driver") {
-        return; // this machine may have one
+        return; // this machine may have a usable GPU
     }
     let why = if info.contains("(no driver)") { "no CUDA driver" } else { "built without CUDA" };
     let seats = [
@@ -53,7 +53,7 @@ fn an_nccl_comm_without_a_gpu_or_nccl_says_why() {
     assert!(error.message().contains("rank 2 does not exist in a world of 2"), "{error}");
     match NcclId::draw() {
         Ok(id) => assert_ne!(id, NcclId::draw().unwrap()),
-        Err(error) if error.is_comm() => {} // NCCL is here, and draws none on this machine
+        Err(error) if error.is_comm() => {} // NCCL is installed, but creates no id on this machine
         Err(error) => {
             assert_eq!(error.name(), "ZERO_ERR_UNSUPPORTED");
             assert!(error.message().contains("libnccl.so.2"), "{error}");
@@ -138,7 +138,7 @@ fn watcher_aborts_from_another_thread() {
                     thread::sleep(Duration::from_millis(50));
                     watcher.abort("enough").unwrap();
                 });
-                // Not in the barrier: rank 0 waits for this rank.
+                // Return before the barrier, because rank 0 waits there for this rank.
                 return;
             }
             let error = comm.barrier().unwrap_err();
@@ -159,11 +159,11 @@ fn arenas_are_zeroed_and_shared_where_asked() {
         assert_eq!((shared.len(), own.len()), (2, 2));
         assert_eq!(shared.as_ptr() as usize % 64, 0);
         if comm.rank() == 0 {
-            // SAFETY: the other rank waits at the barrier.
+            // SAFETY: The other rank waits at the barrier.
             unsafe { shared.as_mut_slice() }.copy_from_slice(&[1.5, 2.5]);
         }
         comm.barrier().unwrap();
-        // SAFETY: nobody writes any more.
+        // SAFETY: No rank writes to the arenas any more.
         let seen = unsafe { (shared.as_slice().to_vec(), own.as_slice().to_vec()) };
         drop(comm);
         seen
@@ -173,7 +173,7 @@ fn arenas_are_zeroed_and_shared_where_asked() {
     assert!(solo.arena::<f64>(usize::MAX / 4, Memory::Shared).is_err());
 }
 
-/// Collectives between threads: each puts its bytes up, waits, and takes what it needs.
+/// Collectives between threads. Each thread publishes its bytes, waits, and copies what it needs.
 struct Board {
     barrier: Barrier,
     posted: Mutex<Vec<Vec<u8>>>,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Update rules of your own: the bits of the rule compiled in, errors and panics.
+//! Tests that custom update rules give bitwise the same results as built-in rules, and tests errors
+//! and panics.
 mod common;
 
 use std::error::Error as _;
@@ -12,7 +13,7 @@ use libzero::{
 
 const LEN: usize = 3000;
 
-/// Numbers that both widths have, and their arithmetic.
+/// The arithmetic for both float types.
 trait Real: Element + PartialEq + std::fmt::Debug {
     fn momentum(
         value: &mut Self,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory and streams of a GPU, as far as a machine without one can tell.
+//! Tests memory and streams of a GPU as far as possible on a machine without a GPU.
 use std::ptr;
 
 use libzero::{Comm, Deadlines, DeviceParam, DeviceSlice, Optim, Options, Shape, Stream};
@@ -10,7 +10,7 @@ fn on_the_host() -> Optim {
 }
 
 fn slice(len: usize) -> DeviceSlice {
-    // SAFETY: no optimizer takes it, and nothing is there.
+    // SAFETY: No optimizer accepts the slice, and no code accesses the address.
     unsafe { DeviceSlice::new(4096 as *mut f32, len) }
 }
 
@@ -40,11 +40,11 @@ fn a_comm_on_the_host_takes_neither_memory_nor_streams_of_a_gpu() {
 fn a_stream_goes_along_with_a_call() {
     let mut optim = on_the_host();
     optim.add(&[Shape::new("w", &[2])], &[]).unwrap();
-    // SAFETY: the library refuses it unseen.
+    // SAFETY: The library rejects the stream without using it.
     let stream = unsafe { Stream::from_raw(64 as *mut _) };
     let error = optim.param_wait_on(None, stream).unwrap_err();
     assert!(error.message().contains("stream must be NULL on the host"), "{error}");
-    // SAFETY: as above, and null is no gradient.
+    // SAFETY: See above. Null means that there is no gradient.
     let error = unsafe { optim.grad_ready_on(0, ptr::null_mut(), stream) }.unwrap_err();
     assert!(error.message().contains("stream must be NULL on the host"), "{error}");
 }

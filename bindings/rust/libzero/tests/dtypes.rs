@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Element types: 16-bit numbers by their definition, and training in each and in all of them.
+//! Tests 16-bit numbers against their definition, and training with each element type and with all
+//! of them.
 mod common;
 
 use std::ptr;
@@ -10,7 +11,8 @@ use libzero::{
     partition_plan,
 };
 
-/// Every number goes to f32 and back; between two neighbours the nearer one wins, and of a tie the even.
+/// Every number converts to f32 and back. Values between two numbers are rounded to the nearer one,
+/// and ties to even.
 fn check_rounding(largest: u16, to_f32: fn(u16) -> f32, from_f32: fn(f32) -> u16) {
     for bits in 0..=largest {
         let value = to_f32(bits);
@@ -19,7 +21,7 @@ fn check_rounding(largest: u16, to_f32: fn(u16) -> f32, from_f32: fn(f32) -> u16
         if bits == largest {
             continue;
         }
-        // An f32 too: both have at most 11 bits of precision.
+        // `middle` is also an exact f32, because both types have at most 11 bits of precision.
         let middle = ((f64::from(value) + f64::from(to_f32(bits + 1))) / 2.0) as f32;
         assert_eq!(from_f32(middle), bits + (bits & 1), "{middle}");
         let [below, above] = [middle.to_bits() - 1, middle.to_bits() + 1].map(f32::from_bits);
@@ -57,13 +59,14 @@ fn numbers_of_16_bits_are_what_their_format_says() {
     assert_eq!(format!("{} {:?}", F16::from_f32(1.5), Bf16::from_f32(-0.5)), "1.5 -0.5Bf16");
 }
 
-/// A number of 2^-9, the same in every test, some of which put masters between two parameters.
+/// Returns a multiple of 2^-9, which is the same in every test. Some put master weights halfway
+/// between two parameter values.
 fn gradient(rank: i32, step: i32, at: usize) -> f32 {
     let mixed = (at as u32 + 31 * step as u32 + 977 * rank as u32).wrapping_mul(0x9E37_79B9) >> 16;
     (mixed % 401) as f32 / 512.0 - 0.390625
 }
 
-/// The nearest; of two the one that is farther from zero.
+/// Rounds to the nearest number, and ties away from zero.
 fn away(value: f32) -> Bf16 {
     Bf16::from_bits(((value.to_bits() + 0x8000) >> 16) as u16)
 }
@@ -104,7 +107,7 @@ fn bf16_parameters_are_the_rounding_of_their_masters() {
             (optim.params().unwrap().get::<Bf16>(0).to_vec(), stats.state_bytes)
         });
         assert_eq!([&results[0].0, &results[1].0], [&wanted; 2]);
-        // The layout rounds up to 16 elements.
+        // The layout rounds up to a multiple of 16 elements.
         assert_eq!(results[0].1 + results[1].1, bytes * LEN.next_multiple_of(16) as i64);
     }
 }
@@ -161,7 +164,7 @@ fn raw_memory_has_the_types_of_its_pointers() {
     let mut optim = Optim::new(&solo(), &sgd()).unwrap();
     let param = RawParam::new("w", &[3], weight.as_mut_ptr(), ptr::null_mut::<f64>());
     assert_eq!((param.shape.dtype, param.shape.grad_dtype), (Dtype::F16, Some(Dtype::F64)));
-    // SAFETY: the arrays outlive the optimizer, and nothing touches them inside its calls.
+    // SAFETY: The arrays outlive the optimizer, and no code accesses them during its calls.
     unsafe {
         optim.register_raw(&[param], &[]).unwrap();
         optim.step_raw(&[grad.as_mut_ptr().cast()], Reduction::Mean).unwrap();
@@ -210,6 +213,6 @@ fn plan_lays_gradients_out_by_their_own_size() {
         assert_eq!(2 * data, *grad);
     }
     let arena = solo().arena::<Bf16>(5, Memory::PerRank).unwrap();
-    // SAFETY: no optimizer has memory in there.
+    // SAFETY: No optimizer has memory in the arena.
     assert_eq!(unsafe { arena.as_slice() }, [Bf16::default(); 5]);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A rank's own bytes come back from a checkpoint, on every rank.
+//! Tests that every rank can read a rank's own bytes from a checkpoint.
 mod common;
 
 use std::path::Path;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ranks whose inputs end at different times.
+//! Tests ranks whose inputs end at different times.
 mod common;
 
 use common::run_ranks;
@@ -15,7 +15,7 @@ fn optim(comm: &Comm, uneven_inputs: UnevenInputs) -> Optim {
     optim
 }
 
-/// A batch with this gradient.
+/// Trains on one batch with this gradient.
 fn step(optim: &mut Optim, gradient: f32) -> libzero::Result<()> {
     optim.lend().unwrap().1[0].fill(gradient);
     optim.step().map(drop)
@@ -90,14 +90,14 @@ fn gradients_in_memory_of_ones_own_are_given_by_address() {
     let (mut weight, mut grad) = ([1.0f32; 2], [2.0f32; 2]);
     let mut optim = Optim::new(&comm, &options(UnevenInputs::Active)).unwrap();
     let raw = RawParam::new("w", &[2], weight.as_mut_ptr(), grad.as_mut_ptr());
-    // SAFETY: the memory outlives the optimizer and nothing else uses it meanwhile.
+    // SAFETY: The memory outlives the optimizer, and no other code uses it during that time.
     unsafe { optim.register_raw(&[raw], &[]) }.unwrap();
     let error = optim.join_with_grads().unwrap_err();
     assert!(error.to_string().contains("use join_raw"), "{error}");
-    // SAFETY: as above.
+    // SAFETY: See above.
     let wrong = unsafe { optim.join_raw(&[]) }.unwrap_err();
     assert!(wrong.to_string().contains("gradient"), "{wrong}");
-    // SAFETY: as above.
+    // SAFETY: See above.
     assert_eq!(unsafe { optim.join_raw(&[grad.as_mut_ptr().cast()]) }.unwrap(), 0);
     drop(optim);
     assert_eq!(weight, [1.0; 2]);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finding libzero.so at run time. What LIBZERO_PATH says is read once, so each case is a process of its own.
+//! Tests how libzero.so is found at run time. LIBZERO_PATH is read only once, so each case is a
+//! separate process.
 #![cfg(not(any(feature = "link", feature = "static")))]
 
 use std::process::{Command, Output};
@@ -7,7 +8,7 @@ use std::{env, fs, path};
 
 use libzero::{Comm, Deadlines, NcclId, Options, partition_plan};
 
-/// This test alone, in a process where LIBZERO_PATH is `library`.
+/// Runs only this test, in a process in which LIBZERO_PATH is `library`.
 fn alone(test: &str, library: &path::Path) -> Output {
     Command::new(env::current_exe().expect("a test has a path"))
         .args(["--exact", test, "--nocapture"])
@@ -99,7 +100,7 @@ fn a_folder_will_do_for_libzero_path() {
         return;
     }
     let Some(given) = env::var_os("LIBZERO_PATH") else {
-        return a_library_is_found(); // by the system's loader
+        return a_library_is_found(); // found by the system loader
     };
     let library = fs::canonicalize(given).expect("LIBZERO_PATH is there");
     let folder = if library.is_dir() { &*library } else { library.parent().expect("a folder") };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Optimizers: in memory they lend, and in memory of the caller's.
+//! Tests optimizers that lend their memory, and optimizers that use the caller's memory.
 mod common;
 
 use std::{env, fs, process, ptr};
@@ -59,7 +59,8 @@ fn ranks_step_on_the_mean_of_their_gradients() {
     assert_eq!(results, vec![(-1.0, vec![0.0; 7], 1.0); 3]);
 }
 
-/// Rank 0 initializes, rank 1 does something else: nothing is written, and both are told.
+/// Rank 0 calls initialize, and rank 1 makes another call. Nothing is written, and both ranks get
+/// an error.
 fn nothing_is_initialized_when(
     other: impl Fn(&Comm, &mut [Optim; 2]) -> libzero::Result<()> + Sync,
 ) {
@@ -142,7 +143,7 @@ fn raw_memory_trains_in_place() {
         let none = ptr::null_mut::<f32>();
         let param = RawParam::new("w", &[2, 2], weight.as_mut_ptr(), none);
         let grad = grad.as_mut_ptr().cast();
-        // SAFETY: the vectors outlive the optimizer, and nothing touches them inside its calls.
+        // SAFETY: The vectors outlive the optimizer, and no code accesses them during its calls.
         unsafe {
             optim.register_raw(&[param], &[]).unwrap();
             optim.step_raw(&[grad], Reduction::Sum).unwrap();
@@ -165,7 +166,7 @@ fn raw_memory_is_not_lent() {
     let mut weight = [0.0f32];
     let mut optim = Optim::new(&solo(), &sgd()).unwrap();
     let param = RawParam::new("w", &[1], weight.as_mut_ptr(), ptr::null_mut::<f32>());
-    // SAFETY: the array outlives the optimizer.
+    // SAFETY: The array outlives the optimizer.
     unsafe { optim.register_raw(&[param], &[]) }.unwrap();
     let _ = optim.params().unwrap()[0];
 }
@@ -276,7 +277,8 @@ fn frozen_parameters_stay_and_own_settings_count() {
         [weights[0][2], weights[1][2], weights[2][2]]
     });
     for values in results {
-        // b was frozen for two steps, a for the last two; c decays by a half, then also steps.
+        // b was frozen for two steps, and a for the last two. c decays by a half in each step, and
+        // the last step also has a gradient for it.
         assert_eq!(values, [0.75, 0.5, -0.375]);
     }
 }
@@ -286,7 +288,7 @@ fn what_steps_on_a_gpu_read_from_memory_is_refused_on_the_host() {
     let mut optim = Optim::new(&solo(), &sgd()).unwrap();
     let number = 1.0f32;
     let at = ptr::from_ref(&number).cast();
-    // SAFETY: the number lives longer than the optimizer.
+    // SAFETY: The number outlives the optimizer.
     let errors = unsafe {
         [
             optim.set_from(Group::ALL, "lr", at, Dtype::F32).unwrap_err(),

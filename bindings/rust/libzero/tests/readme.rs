@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The program of the README, line for line (tests/abi/check_docs.py compares them), trains alone
-//! and on two ranks. Without ZERO_RUN it only trains alone.
+//! Trains with the program in the README, alone and on two ranks. tests/abi/check_docs.py compares
+//! the two line by line. Without ZERO_RUN, this trains only alone.
 use std::path::Path;
 use std::process::Command;
 use std::{env, fs};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Owners move when they are told to, with their state.
+//! Tests that owners change on request, together with their state.
 mod common;
 
 use common::run_ranks;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! State goes from one optimizer to another, and a step by hand equals the rule's.
+//! Tests that state moves from one optimizer to another, and that a manual step equals the step of
+//! the rule.
 mod common;
 
 use common::run_ranks;
@@ -49,14 +50,14 @@ fn state_moves_to_another_optimizer() {
             to.state_set(param, "momentum_buffer", 0, out).unwrap();
             assert!(to.state_set(param, "master", 0, out).is_err());
             from.state_gather(param, None, None, out).unwrap();
-            // SAFETY: no rank has a slice before the next step.
+            // SAFETY: No rank has a slice before the next step.
             unsafe { to.set_values(param, 0, out) }.unwrap();
         }
         let mut wide = [0f64; 5];
         from.state_gather(1, Some("momentum_buffer"), None, &mut wide).unwrap();
         to.state_set(1, "momentum_buffer", 0, &wide).unwrap();
         from.state_gather(1, None, None, &mut wide).unwrap();
-        // SAFETY: as above.
+        // SAFETY: See above.
         unsafe { to.set_values(1, 0, &wide) }.unwrap();
         to.set_state_scalar(None, "step", from.state_scalar(None, "step").unwrap()).unwrap();
         assert_eq!(to.state_scalar(Some(0), "step").unwrap(), 2.0);
@@ -90,7 +91,7 @@ fn a_step_by_hand_is_shared() {
         }
         by_hand.drop_grads().unwrap();
         let values: Vec<f32> = (0..LEN).map(|at| at as f32 - 7.0).collect();
-        // SAFETY: no rank has a slice before the sharing.
+        // SAFETY: No rank has a slice before share_params.
         unsafe { by_hand.set_values(0, 0, &values) }.unwrap();
         by_hand.share_params(true).unwrap();
         assert_eq!(by_hand.params().unwrap()[0], values[..]);

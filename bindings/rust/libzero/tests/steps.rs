@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From gradients to new parameters: what comes between and around.
+//! Tests the calls around and between the reduction of gradients and the update of parameters.
 mod common;
 
 use common::{run_ranks, sgd, solo};
@@ -42,9 +42,9 @@ fn an_announced_gradient_is_the_one_that_counts() {
     optim.lend().unwrap().1[0].copy_from_slice(&[9.0, 9.0]);
     let mut announced = [3.0f32, 4.0];
     let address = announced.as_mut_ptr().cast();
-    // SAFETY: nothing writes `announced` until the clip has returned.
+    // SAFETY: No code writes `announced` until the clip has returned.
     unsafe { optim.grad_ready(0, address) }.unwrap();
-    // SAFETY: likewise.
+    // SAFETY: See above.
     assert!(unsafe { optim.grad_ready(0, address) }.is_err());
     assert_eq!(optim.clip_grad_norm(f64::INFINITY, 2.0).unwrap(), 5.0);
     optim.step().unwrap();
@@ -56,11 +56,11 @@ fn a_step_begins_before_its_gradients_come() {
     optim.add(&[Shape::new("w", &[2])], &[]).unwrap();
     let mut announced = [3.0f32, 4.0];
     let address = announced.as_mut_ptr().cast();
-    // SAFETY: nothing reads parameters until the step has returned.
+    // SAFETY: No code reads parameters until the step has returned.
     unsafe { optim.step_begin(Reduction::Sum) }.unwrap();
-    // SAFETY: likewise.
+    // SAFETY: See above.
     assert!(unsafe { optim.step_begin(Reduction::Sum) }.is_err());
-    // SAFETY: nothing writes `announced` until the step has returned.
+    // SAFETY: No code writes `announced` until the step has returned.
     unsafe { optim.grad_ready(0, address) }.unwrap();
     assert!(optim.drop_grads().is_err());
     optim.step().unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ranks as threads, and what a test of one rank begins with.
+//! Ranks as threads, and helpers for tests with one rank.
 #![allow(dead_code)]
 
 use std::process;
@@ -24,7 +24,8 @@ pub fn new_name() -> String {
     format!("rust-{}-{}", process::id(), NUMBER.fetch_add(1, Ordering::Relaxed))
 }
 
-/// body(comm) on `world` threads of a local comm; their results. A panic aborts the others.
+/// Runs body(comm) on `world` threads of a local comm, and returns the results. A panic aborts the
+/// other ranks.
 pub fn run_ranks<R: Send>(world: i32, body: impl Fn(Comm) -> R + Sync) -> Vec<R> {
     let name = new_name();
     let run = |rank| {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks what each file of the compiled library calls, and what runs before main.
+"""Checks the calls in each file of the compiled library, and the code that runs before main.
 
 Every system call goes through the table of base/os.h, so that a test can make it fail. The library never prints
 (except for the log, with write()), exits or forks. No code runs when it is loaded or unloaded, except the code that

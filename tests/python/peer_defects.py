@@ -28,7 +28,7 @@ from peers.sides import Original, Ours, Side
 from peers.table import Row, markdown, plain, untold
 
 NOT_BUILT = "not built"
-OUR_DEADLINE_S = 30.0  # longer than any wait, so that a slow machine does not count as a hang
+OUR_DEADLINE_S = 30.0  # exceeds all waits, so that a slow machine is not reported as a hang
 
 
 def job_of(case: Case, side: Side, deadline_s: float) -> Job:

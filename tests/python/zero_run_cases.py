@@ -31,7 +31,7 @@ def state(pid):
     try:
         with open(f"/proc/{pid}/stat") as stat:
             return stat.read().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):  # the latter if it ends during the read
+    except (FileNotFoundError, ProcessLookupError):  # ProcessLookupError if it ends during the read
         return "X"
 
 

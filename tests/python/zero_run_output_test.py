@@ -103,7 +103,7 @@ class Output(ZeroRunTest):
 
     def test_a_reader_that_is_slow_does_not_stop_signals(self):
         process = self.start(1, "echo $$ > $FOLDER/pid; " + READY + "exec yes")
-        time.sleep(0.3)  # the pipes fill because nobody reads them
+        time.sleep(0.3)  # the pipes fill because no process reads them
         process.send_signal(signal.SIGTERM)
         self.until(lambda: not alive(self.pids("pid")[0]))
         process.communicate(timeout=PATIENCE)

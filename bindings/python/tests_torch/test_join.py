@@ -208,8 +208,8 @@ class JoinedRanks(InAllWorlds):
             self.assertIn("ArithmeticError: refused" if rank == 0 else "on rank 0", told)
             self.assertEqual(kept, [True, True])
             self.assertTrue(same)
-            # In the step that raised, other ranks have updated their parameters, and the error says
-            # so.
+            # In the step that raised, other ranks have updated their parameters, which the error
+            # mentions.
             for number, value in enumerate(values):
                 gradient = 10.0 * (world - 1) + number
                 self.assertIn(value, (-gradient, -2 * gradient))

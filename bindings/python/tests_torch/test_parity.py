@@ -179,7 +179,7 @@ def the_groups_collectives(rank: int, world: int) -> list[Any]:
 
 
 def a_group_of_some_ranks(rank: int, world: int) -> list[Any]:
-    """Use the group {0, 2} of three ranks, whose ranks are 0 and 1."""
+    """Use the group {0, 2} of three ranks. Its members have the ranks 0 and 1."""
     group = dist.new_group([0, 2])
     if rank == 1:
         return []

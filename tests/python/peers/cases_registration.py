@@ -36,7 +36,7 @@ def of_shapes(
 
 
 def named(rank: int) -> list[tuple[str, nn.Parameter]]:
-    """Return two parameters of equal size, whose names are exchanged on rank 1."""
+    """Return two parameters of equal size. Rank 1 exchanges their names."""
     both = [
         ("first", nn.Parameter(torch.full((4,), 1.0))),
         ("second", nn.Parameter(torch.full((4,), 2.0))),

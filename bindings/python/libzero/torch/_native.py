@@ -86,7 +86,7 @@ class NativeShard(Shard):
         self._core.compare(add)
 
     def add_group(self, group: dict[str, Any]) -> None:
-        self.drop()  # withdraw what the last backward pass has announced; the step then reduces it
+        self.drop()  # withdraw announced gradients, which the step then reduces
         self._add([group])
 
     def _add(self, groups: Groups) -> None:

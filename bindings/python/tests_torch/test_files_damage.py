@@ -135,6 +135,7 @@ class Safetensors(FilesTest):
         for header, words in (
             ([1], " is not a safetensors file"),
             ({"w": 5}, " is not a safetensors file"),
+            ({"__metadata__": {"a": None}, "w": place}, ": its '__metadata__' has values that are not text"),
             ({"w": {**place, "dtype": [3]}}, " is not a safetensors file"),
             ({"w": {**place, "data_offsets": None}}, " is not a safetensors file"),
             ({"w": {**place, "shape": [-2, -1]}}, r": tensor 'w' of shape \[-2, -1\] is at bytes 0 to 8"),

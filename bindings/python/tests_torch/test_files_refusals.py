@@ -95,7 +95,27 @@ class BadInput(FilesTest):
         break_header(self.path("header"))
         torch.save({"model": {"w": torch.ones(3)}}, self.path("pickle"))
         zip_again(self.path("pickle"), **{"data.pkl": b"\x80\x02e."})
+        torch.save({"model": {"w": torch.ones(20, 10)}}, self.path("backwards"))
+        with zipfile.ZipFile(self.path("backwards")) as archive:
+            pickled = archive.read("backwards/data.pkl")
+        strides = b"K\nK\x01\x86"
+        self.assertEqual(pickled.count(strides), 1)
+        zip_again(
+            self.path("backwards"),
+            **{"data.pkl": pickled.replace(strides, b"K\nJ\xff\xff\xff\xff\x86")},
+        )
+        torch.save({"model": {"w": torch.ones(3)}}, self.path("device"))
+        with zipfile.ZipFile(self.path("device")) as archive:
+            pickled = archive.read("device/data.pkl")
+        zip_again(self.path("device"), **{"data.pkl": pickled.replace(b"X\x03\0\0\0cpu", b"K\3")})
+        torch.save({"model": {"w": torch.ones(3)}}, self.path("directory"))
+        directory = bytearray(pathlib.Path(self.path("directory")).read_bytes())
+        directory[directory.rindex(b"directory/data/0") - 46 + 38] = 0x10  # an attribute of the record
+        pathlib.Path(self.path("directory")).write_bytes(directory)
         for name, words in (
+            ("backwards", r"a tensor of shape \(20, 10\) has the strides \(10, -1\): it is damaged"),
+            ("device", "a tensor is on the device 3, which is not a name: it is damaged"),
+            ("directory", "its record 'directory/data/0' is a directory: it is damaged"),
             ("short", "its record 'data/0' has 3 bytes, and its tensors need 12: it is damaged, so give"),
             ("beyond", r"a tensor of shape \(100,\) ends at byte 800 of a record with 600 bytes: it is damaged"),
             ("grown", "its record 'data/0' has 800 bytes, and its tensors need 600: it is damaged"),
@@ -177,6 +197,11 @@ class BadInput(FilesTest):
             ({"state": [5], "param_groups": [group]}, [], "not a state_dict of torch.optim"),
             ({"param_groups": [group]}, [], "not a state_dict of torch.optim"),
             ({"steps": 3}, [], "not a state_dict of torch.optim"),
+            (
+                {"state": {}, "param_groups": [{**group, ("betas",): 1.0}]},
+                [],
+                r"param_groups.0 has the key \('betas',\), not a name",
+            ),
             (
                 {"state": {}, "param_groups": [{**group, "params": [0, {}]}]},
                 [],

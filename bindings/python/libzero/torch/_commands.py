@@ -95,7 +95,7 @@ def main(arguments: Sequence[str]) -> int:
         if asked.command == "export" and not told:
             raise
         # Reading a damaged file may raise any exception.
-        why = error if told else f"it is damaged: {type(error).__name__}: {error}"
+        why = error if told else f"it is not what it says, or damaged ({type(error).__name__}): give another copy"
         where = asked.source if asked.command == "import" else asked.target
         print(f"python -m libzero {asked.command}: {where!r}: {why}", file=sys.stderr)
         return 1

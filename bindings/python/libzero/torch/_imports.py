@@ -77,6 +77,9 @@ class _Import:
                 f"its {source.prefix!r} is not a state_dict of torch.optim"
             ) from None
         for number, group in enumerate(self._groups):
+            unnamed = [option for option in group if not isinstance(option, str)]
+            if unnamed:
+                raise RefusedError(f"its {source.prefix}.param_groups.{number} has the key {unnamed[0]!r}, not a name")
             for option, names, kinds in (
                 ("params", self._keys[number], (int, str)),
                 ("param_names", group.get("param_names") or [], str),

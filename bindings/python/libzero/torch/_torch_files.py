@@ -66,7 +66,9 @@ def _write(file: IO[bytes], place: torch.Tensor, parts: Any) -> None:
 
 # ---- Back.
 
-_ENCRYPTED = 1  # a flag of zip archives
+# Flags of zip archives.
+_ENCRYPTED = 1
+_DIRECTORY = 0x10
 
 
 class _Reader(torch._C.PyTorchFileReader):
@@ -94,14 +96,23 @@ class _Reader(torch._C.PyTorchFileReader):
 
 @contextlib.contextmanager
 def _own_reader() -> Iterator[None]:
-    """Make torch.load read archives with _Reader, for which torch.load has no argument."""
+    """Make torch.load read archives with _Reader, and check strides, for which torch.load has no
+    arguments."""
     core: Any = torch._C
-    replaced = core.PyTorchFileReader
-    core.PyTorchFileReader = _Reader
+    utils: Any = torch._utils
+    reader, rebuild = core.PyTorchFileReader, utils._rebuild_tensor
+
+    def rebuild_checked(storage: Any, offset: int, shape: Sequence[int], strides: Sequence[int]) -> Any:
+        # In a storage without memory, torch takes -1 for the stride of a contiguous tensor.
+        if min(strides, default=0) < 0:
+            raise RefusedError(f"a tensor of shape {tuple(shape)} has the strides {tuple(strides)}{DAMAGED}")
+        return rebuild(storage, offset, shape, strides)
+
+    core.PyTorchFileReader, utils._rebuild_tensor = _Reader, rebuild_checked
     try:
         yield
     finally:
-        core.PyTorchFileReader = replaced
+        core.PyTorchFileReader, utils._rebuild_tensor = reader, rebuild
 
 
 def _check_stored(file: IO[bytes]) -> None:
@@ -117,21 +128,29 @@ def _check_stored(file: IO[bytes]) -> None:
                     f"its records are compressed or encrypted, such as {record.filename!r}: save what torch.load reads "
                     "of it with torch.save"
                 )
+            if record.external_attr & _DIRECTORY:  # torch.load leaves its tensors zero
+                raise RefusedError(f"its record {record.filename!r} is a directory{DAMAGED}")
             archive.open(record).close()  # checks the local header
     file.seek(0)
 
 
+def _on_host(storage: Any, device: Any) -> Any:
+    if not isinstance(device, str):
+        raise RefusedError(f"a tensor is on the device {device!r}, which is not a name{DAMAGED}")
+    return storage
+
+
 def _check_extents(loaded: Any) -> None:
-    """Check that each tensor lies in its record. torch extends a storage that has no memory to the
-    end of its tensors."""
+    """Check that each tensor lies in its record. torch does not check storages without memory."""
     for tensor in _tensors_of(loaded):
-        if tensor.layout == torch.strided:
+        if tensor.layout == torch.strided and tensor.numel() > 0:
             storage: Any = tensor.untyped_storage()
             _, size = getattr(storage, "record", (0, storage.nbytes()))
-            if storage.nbytes() != size:
+            steps = [(length - 1) * step for length, step in zip(tensor.shape, tensor.stride())]
+            end = (tensor.storage_offset() + sum(steps) + 1) * tensor.dtype.itemsize
+            if tensor.storage_offset() < 0 or end > size:
                 raise RefusedError(
-                    f"a tensor of shape {tuple(tensor.shape)} ends at byte {storage.nbytes()} of a record with {size} "
-                    f"bytes{DAMAGED}"
+                    f"a tensor of shape {tuple(tensor.shape)} ends at byte {end} of a record with {size} bytes{DAMAGED}"
                 )
 
 
@@ -145,7 +164,7 @@ def load(file: IO[bytes]) -> Any:
         _check_stored(file)
         # Megatron saves its arguments as a Namespace.
         with torch.serialization.safe_globals([argparse.Namespace]), _own_reader():
-            loaded = torch.load(file, weights_only=True, map_location=lambda storage, _: storage)
+            loaded = torch.load(file, weights_only=True, map_location=_on_host)
         _check_extents(loaded)
         return loaded
     except (RefusedError, OSError):

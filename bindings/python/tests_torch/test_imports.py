@@ -180,6 +180,17 @@ class States(ImportTest):
             "it has '0.weight.noise', .*; '1.weight.exp_avg' has shape \\[5\\], not \\[4\\]", given
         )
 
+    def test_a_parameter_with_the_name_of_a_state_is_refused(self) -> None:
+        params = {name: torch.nn.Parameter(torch.ones(3)) for name in ("w", "w.exp_avg")}
+        optimizer = torch.optim.AdamW(list(params.items()))
+        for param in params.values():
+            param.grad = torch.ones(3)
+        optimizer.step()
+        self.not_taken(
+            "'w.exp_avg' is both a tensor of the model and a state",
+            {"model": params, "optimizer": optimizer.state_dict()},
+        )
+
     def test_steps_are_whole(self) -> None:
         optimizer = trained(self.model)
         for value in (3.7, -1.0, float("nan"), float("inf")):

@@ -146,6 +146,10 @@ def write_checkpoint(
     header: dict[str, Any] = {"__metadata__": {DESCRIPTION: json.dumps(description)}}
     end = 0
     for entry, _ in ordered:
+        if entry.name in header:
+            raise RefusedError(
+                f"{entry.name!r} is both a tensor of the model and a state of another: save the model with other names"
+            )
         header[entry.name] = {
             "dtype": CODES[entry.dtype],
             "shape": entry.shape,

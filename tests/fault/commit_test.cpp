@@ -5,10 +5,14 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <filesystem>
 #include <functional>
@@ -433,6 +437,53 @@ TEST(Commit, removes_what_dead_saves_left_and_nothing_else) {
     notes = notes || fs::exists(folder + "/" + name + "/notes.txt");
   EXPECT_TRUE(notes) << "somebody's file was removed";
   close(lock);
+}
+
+/// Shared with the worker of a save that is killed.
+struct Orphan {
+  std::atomic<bool> runs, ends;
+};
+
+/// Forks a worker, such as a data loader, which outlives this process, and kills this process.
+void die_beside(Orphan& worker) {
+  if (fork() == 0) {
+    worker.runs = true;
+    for (int ms = 0; ms < 60'000 && !worker.ends; ms++) usleep(1000);
+    _exit(0);
+  }
+  while (!worker.runs) usleep(1000);  // it has closed what it must
+  raise(SIGKILL);
+}
+
+TEST(Commit, a_worker_of_a_save_that_was_killed_locks_neither_its_directory_nor_its_name) {
+  Place run(small_model());
+  CommOptions impatient;
+  impatient.timeout_ms = 100;
+  for (const std::string_view at : {"save.staged", "save.committing"}) {
+    SCOPED_TRACE(at);
+    const std::string folder = run.folder(), target = folder + "/new";
+    const SharedMemory memory(sizeof(Orphan));
+    Orphan& worker = *memory.as<Orphan>();
+    const pid_t saver = fork();
+    if (saver == 0) {
+      const auto model = run.solo();
+      const FailingCalls calls;
+      FailingCalls::on_point([&](const char* point) {
+        if (point == at) die_beside(worker);
+      });
+      (void)model->save(target);
+      _exit(1);
+    }
+    int status = 0;
+    EXPECT_EQ(waitpid(saver, &status, 0), saver);
+    EXPECT_TRUE(WIFSIGNALED(status)) << status;
+    EXPECT_GT(temporary_in(folder), 0);
+    Model next(*create_solo(impatient), run.spec());
+    EXPECT_EQ(told(next.seal()), "");
+    EXPECT_EQ(told(next.save(target)), "");
+    EXPECT_EQ(names_in(folder), (std::vector<std::string>{"new", "old"}));
+    worker.ends = true;
+  }
 }
 
 std::string published_from, published_to;

@@ -16,7 +16,8 @@ namespace {
 
 // Limits waits for changes, which never end if a file server does not reply. Also limits waits for
 // forks, whose handlers may wait for a thread that is about to make a change.
-constexpr int64_t kForkMs = 100;
+// On a busy machine, a thread may have no core for 100 ms.
+constexpr int64_t kForkMs = 1000;
 constexpr int kWordBits = 64;
 constexpr int kMost = 1 << 20;  // the default of Linux's fs.nr_open
 

@@ -62,7 +62,7 @@ TEST(Fork, a_handler_of_the_program_that_waits_for_a_call_of_the_library_ends) {
                   const Fd one = memory();
                 }
               });
-              for (int i = 0; i < 20; ++i)
+              for (int i = 0; i < 2; ++i)
                 if (in_child([] { return 0; }) != 0) return 1;
               over = true;
               makes.join();

@@ -7,6 +7,7 @@ import json
 import unittest
 
 from libzero.torch._account import NUMBER, account, each_once, listed, repeated
+from libzero.torch._streams import RefusedError
 
 
 class Accounts(unittest.TestCase):
@@ -48,7 +49,7 @@ class Accounts(unittest.TestCase):
 
     def test_what_is_doubled_is_found(self) -> None:
         self.assertEqual(repeated([0, "w", 1, "w", "v", 0, "0"]), [0, "w"])
-        with self.assertRaisesRegex(ValueError, "keys are repeated: 'w'"):
+        with self.assertRaisesRegex(RefusedError, "keys are repeated: 'w'"):
             json.loads('{"v": 1, "of": {"w": 1, "w": 1}}', object_pairs_hook=each_once)
 
 

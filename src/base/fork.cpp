@@ -26,6 +26,9 @@ constinit std::atomic<uint64_t> noted[kMost / kWordBits] = {};
 constinit std::atomic<int> changes{0};           // in progress, in all threads
 constinit std::atomic<int> forks{0};             // in progress
 constinit thread_local int changes_of_mine = 0;  // a signal handler can fork during a change
+// A change has waited for kForkMs. The fork may wait for its thread, so no more changes wait for
+// it.
+constinit std::atomic<bool> forks_wait{false};
 
 void before_fork() {
   forks++;
@@ -36,13 +39,16 @@ void before_fork() {
   }
 }
 
-void in_parent() { forks--; }
+void in_parent() {
+  if (--forks == 0) forks_wait = false;
+}
 
 /// Closes the descriptors. Does not unlock them, because that would also unlock them for the
 /// parent. Does not use os(), so that tests do not count these calls.
 void in_child() {
   changes = changes_of_mine;  // other threads do not exist in the child
   forks = 0;
+  forks_wait = false;
   for (int word = 0; word < kMost / kWordBits; ++word) {
     if (noted[word].load() == 0) continue;  // do not allocate pages that were never written
     for (uint64_t bits = noted[word].load(); bits != 0; bits &= bits - 1)
@@ -68,8 +74,9 @@ DescriptorChange::DescriptorChange() {
   changes_of_mine++;
   const Deadline deadline(kForkMs);
   // Incremented first, so that either this thread sees the fork or the fork sees this change.
-  for (changes++; forks > 0 && changes_of_mine == 1 && !deadline.passed(); changes++) {
+  for (changes++; forks > 0 && changes_of_mine == 1 && !forks_wait; changes++) {
     changes--;
+    if (deadline.passed()) forks_wait = true;
     // Wait: a slice of kForkMs, in which the other thread forks.
     os().poll(nullptr, 0, 1);
   }

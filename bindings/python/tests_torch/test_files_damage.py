@@ -13,15 +13,61 @@ import shutil
 import struct
 import unittest
 import warnings
+import zipfile
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed.checkpoint as dcp
 
-from files import ALONE, FilesTest, break_header
+from files import ALONE, FilesTest, break_header, zip_again
 from libzero.torch import _directories
 from libzero.torch._streams import RefusedError
+
+
+class Archives(FilesTest):
+    def saved_as(self, name: str, weight: torch.Tensor) -> str:
+        torch.save({"model": {"w": weight}}, self.path(name))
+        return self.path(name)
+
+    def pickled_as(self, name: str, weight: torch.Tensor, old: bytes, new: bytes, **records: bytes) -> None:
+        """Save a file, and replace bytes that occur once in its pickle, and records."""
+        path = self.saved_as(name, weight)
+        with zipfile.ZipFile(path) as archive:
+            pickled = archive.read(f"{name}/data.pkl")
+        self.assertEqual(pickled.count(old), 1)
+        zip_again(path, **{"data.pkl": pickled.replace(old, new), **records})
+
+    def test_damage_of_a_torch_file_is_a_sentence(self) -> None:
+        three, half = torch.ones(3), torch.ones(200)[100:]
+        zip_again(self.saved_as("packed", three), zipfile.ZIP_DEFLATED)
+        zip_again(self.saved_as("swapped", three), byteorder=b"big")
+        zip_again(self.saved_as("short", three), **{"0": b"abc"})
+        zip_again(self.saved_as("pickle", three), **{"data.pkl": b"\x80\x02e."})
+        break_header(self.saved_as("header", three))
+        of_150 = b"K\xc8", b"K\x96"  # 200 elements become 150
+        self.pickled_as("beyond", half, *of_150, **{"0": bytes(150 * 4)})
+        self.pickled_as("grown", half, *of_150)
+        self.pickled_as("backwards", torch.ones(20, 10), b"K\nK\x01\x86", b"K\nJ\xff\xff\xff\xff\x86")
+        self.pickled_as("device", three, b"X\x03\0\0\0cpu", b"K\3")
+        path = pathlib.Path(self.saved_as("directory", three))
+        whole = bytearray(path.read_bytes())
+        whole[whole.rindex(b"directory/data/0") - 46 + 38] = 0x10  # an attribute of the record
+        path.write_bytes(whole)
+        for name, words in (
+            ("backwards", r"a tensor of shape \(20, 10\) has the strides \(10, -1\): it is damaged"),
+            ("device", "a tensor is on the device 3, which is not a name: it is damaged"),
+            ("directory", "its record 'directory/data/0' is a directory: it is damaged"),
+            ("short", "its record 'data/0' has 3 bytes, and its tensors need 12: it is damaged, so give"),
+            ("beyond", r"a tensor of shape \(100,\) ends at byte 800 of a record with 600 bytes: it is damaged"),
+            ("grown", "its record 'data/0' has 800 bytes, and its tensors need 600: it is damaged"),
+            ("header", "it is not a torch.save file, or is damaged: give a file that torch.save wrote"),
+            ("pickle", "it is not a torch.save file, or is damaged: give a file that torch.save wrote"),
+            ("swapped", "its record 'byteorder' says 'big', and this machine is little-endian: save"),
+            ("packed", "its records are compressed or encrypted, such as 'packed/data.pkl': save"),
+        ):
+            with self.subTest(name):
+                self.refused(words, *ALONE, "torch", self.path(name), self.path("saved"))
 
 
 class Directories(FilesTest):

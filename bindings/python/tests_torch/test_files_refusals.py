@@ -13,14 +13,13 @@ import sys
 import time
 import unittest
 import warnings
-import zipfile
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 import torch.distributed.checkpoint as dcp
 
-from files import ALONE, FORMATS, FilesTest, break_header, save, zip_again
+from files import ALONE, FORMATS, FilesTest, save
 from libzero.torch import _places
 from libzero.torch._streams import RefusedError
 
@@ -75,54 +74,7 @@ class BadInput(FilesTest):
         torch.save({"model": {"w": torch.ones(3, dtype=torch.bool)}}, self.path("bool"))
         torch.save({"model": {"w": torch.ones(3)}}, self.path("cut"))
         os.truncate(self.path("cut"), 700)
-        torch.save({"model": {"w": torch.ones(3)}}, self.path("packed"))
-        zip_again(self.path("packed"), zipfile.ZIP_DEFLATED)
-        torch.save({"model": {"w": torch.ones(3)}}, self.path("swapped"))
-        zip_again(self.path("swapped"), byteorder=b"big")
-        torch.save({"model": {"w": torch.ones(3)}}, self.path("short"))
-        zip_again(self.path("short"), **{"0": b"abc"})
-        torch.save({"model": {"w": torch.ones(200)[100:]}}, self.path("beyond"))
-        with zipfile.ZipFile(self.path("beyond")) as archive:
-            pickled = archive.read("beyond/data.pkl")
-        self.assertEqual(pickled.count(b"K\xc8"), 1)  # 200 elements
-        zip_again(
-            self.path("beyond"),
-            **{"0": bytes(150 * 4), "data.pkl": pickled.replace(b"K\xc8", b"K\x96")},
-        )
-        torch.save({"model": {"w": torch.ones(200)[100:]}}, self.path("grown"))
-        zip_again(self.path("grown"), **{"data.pkl": pickled.replace(b"K\xc8", b"K\x96")})
-        torch.save({"model": {"w": torch.ones(3)}}, self.path("header"))
-        break_header(self.path("header"))
-        torch.save({"model": {"w": torch.ones(3)}}, self.path("pickle"))
-        zip_again(self.path("pickle"), **{"data.pkl": b"\x80\x02e."})
-        torch.save({"model": {"w": torch.ones(20, 10)}}, self.path("backwards"))
-        with zipfile.ZipFile(self.path("backwards")) as archive:
-            pickled = archive.read("backwards/data.pkl")
-        strides = b"K\nK\x01\x86"
-        self.assertEqual(pickled.count(strides), 1)
-        zip_again(
-            self.path("backwards"),
-            **{"data.pkl": pickled.replace(strides, b"K\nJ\xff\xff\xff\xff\x86")},
-        )
-        torch.save({"model": {"w": torch.ones(3)}}, self.path("device"))
-        with zipfile.ZipFile(self.path("device")) as archive:
-            pickled = archive.read("device/data.pkl")
-        zip_again(self.path("device"), **{"data.pkl": pickled.replace(b"X\x03\0\0\0cpu", b"K\3")})
-        torch.save({"model": {"w": torch.ones(3)}}, self.path("directory"))
-        directory = bytearray(pathlib.Path(self.path("directory")).read_bytes())
-        directory[directory.rindex(b"directory/data/0") - 46 + 38] = 0x10  # an attribute of the record
-        pathlib.Path(self.path("directory")).write_bytes(directory)
         for name, words in (
-            ("backwards", r"a tensor of shape \(20, 10\) has the strides \(10, -1\): it is damaged"),
-            ("device", "a tensor is on the device 3, which is not a name: it is damaged"),
-            ("directory", "its record 'directory/data/0' is a directory: it is damaged"),
-            ("short", "its record 'data/0' has 3 bytes, and its tensors need 12: it is damaged, so give"),
-            ("beyond", r"a tensor of shape \(100,\) ends at byte 800 of a record with 600 bytes: it is damaged"),
-            ("grown", "its record 'data/0' has 800 bytes, and its tensors need 600: it is damaged"),
-            ("header", "it is not a torch.save file, or is damaged: give a file that torch.save wrote"),
-            ("pickle", "it is not a torch.save file, or is damaged: give a file that torch.save wrote"),
-            ("swapped", "its record 'byteorder' says 'big', and this machine is little-endian: save"),
-            ("packed", "its records are compressed or encrypted, such as 'packed/data.pkl': save"),
             ("missing", "No such file"),
             ("pipe", "is not a regular file"),
             ("text", "it is not a torch.save file, or has .* before 1.6: give a file"),

@@ -87,7 +87,7 @@ zero_status zero_state_extra_set(zero_optim* optim, const char* name, const void
     ZERO_TRY(check_out(name, "name"));
     return set_extra(found, name, bytes, count);
   };
-  return on_optim(optim, set, Steps::behind);
+  return on_optim(optim, set, Steps::queued);
 }
 
 zero_status zero_state_extra_get(const zero_optim* optim, int32_t rank, const char* name,
@@ -101,7 +101,7 @@ zero_status zero_state_extra_get(const zero_optim* optim, int32_t rank, const ch
     *count = saved.size();
     return Status();
   };
-  return on_query(optim, get, Steps::behind);
+  return on_query(optim, get, Steps::queued);
 }
 
 zero_status zero_state_extra_list(const zero_optim* optim, int32_t* ranks, const char** names,
@@ -120,7 +120,7 @@ zero_status zero_state_extra_list(const zero_optim* optim, int32_t* ranks, const
     *count = there;
     return Status();
   };
-  return on_query(optim, list, Steps::behind);
+  return on_query(optim, list, Steps::queued);
 }
 
 // ---- Folders of checkpoints. These calls need no optimizer.

@@ -51,7 +51,7 @@ template <std::invocable MakeOwn>
 [[nodiscard]] auto command(zero_optim* optim, Operation operation, const Arguments& with,
                            MakeOwn make_own) {
   return [optim, operation, &with, make_own]() -> Result<Code> {
-    OptimTurn turn(optim, takes_grads(operation) ? Steps::behind : Steps::awaited);
+    OptimTurn turn(optim, takes_grads(operation) ? Steps::queued : Steps::awaited);
     ZERO_TRY(turn.entered());
     Call call = ZERO_TRY(open_call(turn.optim(), operation, with));
     const Own own = make_own();

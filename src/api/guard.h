@@ -90,8 +90,8 @@ inline Status check_out(const void* out, const char* what) {
 }
 
 /// How a call treats steps that a device has not finished. awaited: it waits, because it needs or
-/// changes their results. behind: it is queued after them.
-enum class Steps { awaited, behind };
+/// changes their results. queued: it is queued after them.
+enum class Steps { awaited, queued };
 
 /// Waits until a step in the background has ended. With Steps::awaited it also settles.
 inline Status await_steps(OptimHandle& handle, Steps steps) {

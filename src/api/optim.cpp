@@ -128,7 +128,7 @@ bool is_loss_scale(const char* name) { return std::string_view(name) == "loss_sc
 /// Returns how a call on a setting treats earlier steps. They determine the loss scale, so a call
 /// that reads or changes it waits for them.
 Steps steps_of(const char* name) {
-  return name != nullptr && is_loss_scale(name) ? Steps::awaited : Steps::behind;
+  return name != nullptr && is_loss_scale(name) ? Steps::awaited : Steps::queued;
 }
 
 Status check_all_groups(int32_t group) {

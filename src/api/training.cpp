@@ -74,7 +74,7 @@ zero_status zero_grad_ready(zero_optim* optim, int64_t param, void* grad, void* 
     const std::lock_guard announcing(handle->announcing);
     const Turn turn(*handle);
     ZERO_TRY(turn.check());
-    ZERO_TRY(await_steps(*handle, Steps::behind));
+    ZERO_TRY(await_steps(*handle, Steps::queued));
     ZERO_TRY(check_stream(*handle->optim, stream));
     if (grad != nullptr) ZERO_TRY(queued::note_announced(*handle->optim, stream));
     return grad_ready(*handle->optim, param, static_cast<std::byte*>(grad));

@@ -71,8 +71,8 @@ Status check_pointer(const CudaContext& context, const void* data, size_t bytes,
   return bad_argument(what, " has ", bytes, " bytes, but its memory ends after ", room);
 }
 
-/// The NVTX domain of libzero's ranges, which separates them from those of the program. An attached
-/// tool is found at the first use.
+/// The NVTX domain of libzero's ranges, which separates them from the program's ranges. NVTX looks
+/// for an attached tool at the first use.
 nvtxDomainHandle_t ranges() {
   static const nvtxDomainHandle_t domain = nvtxDomainCreateA("libzero");
   return domain;

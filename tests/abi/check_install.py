@@ -81,7 +81,7 @@ executable('consumer', 'minimal.c', dependencies: dependency('zero', fallback: '
 
 
 def of_meson(stage: Path) -> None:
-    """Use the library as a subproject. Everything is compiled only by night."""
+    """Use the library as a subproject. Everything is compiled only at night."""
     (stage / "meson.build").write_text(MESON, encoding="utf-8")
     shutil.copy(MINIMAL, stage)
     (stage / "subprojects").mkdir()
@@ -219,7 +219,7 @@ def says_what_it_needs(stage: Path) -> None:
 
 
 def of_cargo_vendored(stage: Path) -> None:
-    """Build the library from the crate alone. It is compiled only by night."""
+    """Build the library from the crate alone. It is compiled only at night."""
     needs("cargo", "pkg-config")
     vendor_crates(stage)
     cargo_project(stage, 'version = "0.2"', "vendored")

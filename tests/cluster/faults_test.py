@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests ranks of MPI on several hosts, one of which dies or stops at a numbered point of a training, or whose host is
 lost. Checks the errors of the other ranks and the time until they are reported. With ZERO_TEST_TIMES, prints the
-error and the time of each rank. ZERO_TEST_POINTS is the number of points per rank that are tried by night.
+error and the time of each rank. ZERO_TEST_POINTS is the number of points per rank that are tried at night.
 ZERO_TEST_PART (0/3, 1/3 or 2/3) selects a third of them, for concurrent processes."""
 
 import os
@@ -42,7 +42,7 @@ class Faults:
     def setUp(self):
         mpi = None if WHY_NOT else mpis.find(self.name)
         if mpi is None or not (mpis.NIGHTLY or self.name == "mpich"):
-            self.skipTest(WHY_NOT or (mpis.why_not(self.name) if mpi is None else f"{self.name}: by night"))
+            self.skipTest(WHY_NOT or (mpis.why_not(self.name) if mpi is None else f"{self.name}: at night"))
         self.started_by = launchers.Mpirun(mpi)
 
     def train(self, hosts, ranks_per_host, folder, lose=None, **variables):

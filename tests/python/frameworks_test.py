@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the programs of docs/frameworks.md by night, each in a virtual environment that has its framework. On two
+"""Tests the programs of docs/frameworks.md at night, each in a virtual environment that has its framework. On two
 ranks, they must end with the same loss as on one rank."""
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def run(*command: object, **environment: str) -> str:
     return done.stdout
 
 
-@unittest.skipUnless(os.environ.get("ZERO_TEST_NIGHTLY") == "1", "frameworks are installed by night")
+@unittest.skipUnless(os.environ.get("ZERO_TEST_NIGHTLY") == "1", "frameworks are installed at night")
 class FrameworksTest(unittest.TestCase):
     def ends_with_the_same_loss(self, name: str) -> None:
         with tempfile.TemporaryDirectory(prefix="zero-frameworks-") as folder:

@@ -28,8 +28,8 @@ struct ChaosWork {
   std::function<void()> run = {};  // may be empty
 };
 
-/// The object behind a stream handle. All functions are virtual, so that another shared library,
-/// which does not link this file, can queue its own work.
+/// The object to which a stream handle refers. All functions are virtual, so that another shared
+/// library, which does not link this file, can queue its own work.
 class ChaosStream {
  public:
   /// Queues work that `begin` creates with the world locked: now, or at each launch of the graph

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests that files written by the frameworks are imported, and that training then continues as it would in the
-framework. These tests run only by night, and install the frameworks in a separate environment."""
+framework. These tests run only at night, and install the frameworks in a separate environment."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def environment() -> str:
     return f"{folder}/bin/python"
 
 
-@unittest.skipUnless(os.environ.get("ZERO_TEST_NIGHTLY"), "frameworks are installed by night")
+@unittest.skipUnless(os.environ.get("ZERO_TEST_NIGHTLY"), "frameworks are installed at night")
 class Frameworks(FilesTest):
     python: str
 

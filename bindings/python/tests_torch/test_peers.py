@@ -30,7 +30,7 @@ NIGHTLY = bool(os.environ.get("ZERO_TEST_NIGHTLY"))
 
 
 def chosen(combinations: list[Any]) -> list[Any]:
-    """Return all combinations by night. Otherwise return a few, which are the same on every rank and contain each
+    """Return all combinations at night. Otherwise return a few, which are the same on every rank and contain each
     value of each option."""
     if NIGHTLY:
         return combinations

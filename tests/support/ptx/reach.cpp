@@ -115,7 +115,7 @@ class Reach {
       elements(launch.targets[targets + i], format.param, tile, run.count, "a target");
   }
 
-  /// Memory behind a pointer to const must not be written.
+  /// Memory to which a pointer to const refers must not be written.
   template <class T>
   void add(T* first, size_t count, std::string_view what) {
     if (first != nullptr) spans.push_back({first, count * sizeof(T), !std::is_const_v<T>, what});

@@ -154,7 +154,7 @@ class Directories(FilesTest):
             *ALONE,
             "torch",
             self.path("pytorch_model-00001-of-00002.bin"),
-            "saved",
+            self.path("saved"),
         )
 
 

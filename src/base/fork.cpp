@@ -7,7 +7,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 
 #include "base/os.h"
 
@@ -15,40 +14,74 @@ namespace zero {
 namespace {
 
 // Limits waits for changes, which never end if a file server does not reply. Also limits waits for
-// forks, whose handlers may wait for a thread that is about to make a change.
-// On a busy machine, a thread may have no core for 100 ms.
+// forks, whose handlers may wait for a thread that is about to make a change. On a busy machine, a
+// thread may have no core for 100 ms.
 constexpr int64_t kForkMs = 1000;
 constexpr int kWordBits = 64;
 constexpr int kMost = 1 << 20;  // the default of Linux's fs.nr_open
 
+/// Counts changes or forks in progress, in all threads. `mine` is the number of those of the
+/// caller.
+class InProgress {
+ public:
+  void begin() { count_++; }
+  void end() {
+    count_--;
+    abandoned_ = 0;
+  }
+  /// Takes back begin(), for a thread that waits before it begins.
+  void take_back() { count_--; }
+  /// Returns true if others are in progress that are not abandoned.
+  bool has_others(int mine) const { return count_ - mine > abandoned_; }
+  /// Ends all waits for those that have lasted too long, until one of them ends.
+  void abandon_others(int mine) {
+    const int count = count_;
+    abandoned_ = count - mine;
+    if (count_ != count) abandoned_ = 0;  // one may have ended before the line above
+  }
+  /// Removes all others, because a child has no other threads.
+  void remove_others(int mine) {
+    count_ = mine;
+    abandoned_ = 0;
+  }
+
+ private:
+  std::atomic<int> count_{0}, abandoned_{0};
+};
+
 // One bit for each descriptor. Pages that were never written occupy no memory.
 constinit std::atomic<uint64_t> noted[kMost / kWordBits] = {};
-constinit std::atomic<int> changes{0};           // in progress, in all threads
-constinit std::atomic<int> forks{0};             // in progress
-constinit thread_local int changes_of_mine = 0;  // a signal handler can fork during a change
-// A change has waited for kForkMs. The fork may wait for its thread, so no more changes wait for
-// it.
-constinit std::atomic<bool> forks_wait{false};
+constinit InProgress changes, forks;
+// A signal handler can fork during a change, and a fork handler can make a change or fork.
+constinit thread_local int changes_of_mine = 0, forks_of_mine = 0;
+
+/// Waits a little. Returns false, and abandons the others, if they have lasted too long.
+bool wait_for_others(InProgress& others, int mine, const Deadline& deadline) {
+  if (deadline.passed()) return others.abandon_others(mine), false;
+  // Wait: a slice of kForkMs.
+  os().poll(nullptr, 0, 1);
+  return true;
+}
 
 void before_fork() {
-  forks++;
+  forks_of_mine++;
+  forks.begin();
   const Deadline deadline(kForkMs);
-  while (changes != changes_of_mine && !deadline.passed()) {
-    // Wait: a slice of kForkMs.
-    os().poll(nullptr, 0, 1);
+  while (changes.has_others(changes_of_mine) &&
+         wait_for_others(changes, changes_of_mine, deadline)) {
   }
 }
 
 void in_parent() {
-  if (--forks == 0) forks_wait = false;
+  forks.end();
+  forks_of_mine--;
 }
 
 /// Closes the descriptors. Does not unlock them, because that would also unlock them for the
 /// parent. Does not use os(), so that tests do not count these calls.
 void in_child() {
-  changes = changes_of_mine;  // other threads do not exist in the child
-  forks = 0;
-  forks_wait = false;
+  forks.remove_others(--forks_of_mine);
+  changes.remove_others(changes_of_mine);
   for (int word = 0; word < kMost / kWordBits; ++word) {
     if (noted[word].load() == 0) continue;  // do not allocate pages that were never written
     for (uint64_t bits = noted[word].load(); bits != 0; bits &= bits - 1)
@@ -57,33 +90,32 @@ void in_child() {
   }
 }
 
-/// Registers the fork handlers. If there is no memory for them, the next call tries again.
+/// Registers the fork handlers. If there is no memory for them, the next call tries again. Two
+/// threads may both register them, because a second call of a handler does no harm.
 void watch_forks() {
   static constinit std::atomic<bool> registered{false};
-  static constinit std::mutex mutex;
-  if (registered.load()) return;
-  const std::lock_guard lock(mutex);
-  if (!registered.load() && pthread_atfork(before_fork, in_parent, in_child) == 0)
-    registered.store(true);
+  if (!registered && pthread_atfork(before_fork, in_parent, in_child) == 0) registered = true;
 }
 
 }  // namespace
 
 DescriptorChange::DescriptorChange() {
   watch_forks();
-  changes_of_mine++;
+  bool waits = changes_of_mine == 0;
   const Deadline deadline(kForkMs);
-  // Incremented first, so that either this thread sees the fork or the fork sees this change.
-  for (changes++; forks > 0 && changes_of_mine == 1 && !forks_wait; changes++) {
-    changes--;
-    if (deadline.passed()) forks_wait = true;
-    // Wait: a slice of kForkMs, in which the other thread forks.
-    os().poll(nullptr, 0, 1);
+  // Begins before it looks, so that either this thread sees the fork or the fork sees this change.
+  for (;;) {
+    changes_of_mine++;
+    changes.begin();
+    if (!waits || !forks.has_others(forks_of_mine)) return;
+    changes.take_back();
+    changes_of_mine--;
+    waits = wait_for_others(forks, forks_of_mine, deadline);
   }
 }
 
 DescriptorChange::~DescriptorChange() {
-  changes--;
+  changes.end();
   changes_of_mine--;
 }
 

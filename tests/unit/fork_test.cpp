@@ -21,6 +21,7 @@
 #include "support/ranks.h"
 #include "support/scratch.h"
 #include "support/statuses.h"
+#include "support/system_calls.h"
 #include "support/trials.h"
 
 namespace zero::test {
@@ -45,11 +46,58 @@ Fd memory() {
   return Fd::open([] { return os().memfd_create("zero.test", MFD_CLOEXEC); });
 }
 
+std::atomic<int> slices{0};  // in which threads waited
+
+int count_slice(pollfd* fds, nfds_t count, int timeout_ms) {
+  slices++;
+  return real_system_calls().poll(fds, count, timeout_ms);
+}
+
+/// Returns the descriptors that are open here, except the one that reads them.
+std::vector<std::string> open_now() {
+  std::vector<std::string> found;
+  for (int fd = 0; fd < 256; ++fd) {
+    char link[64] = "", path[32];
+    std::snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    if (readlink(path, link, sizeof link - 1) > 0) found.emplace_back(link);
+  }
+  return found;
+}
+
+/// Returns 1 if a descriptor of memory() is open, and else 0.
+int has_memory() {
+  for (const std::string& link : open_now())
+    if (link.find("zero.test") != std::string::npos) return 1;
+  return 0;
+}
+
+/// Returns how many of some forked children have a descriptor that another thread makes or closes.
+int leaks(int forks) {
+  std::atomic<bool> over{false};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t)
+    threads.emplace_back([&] {
+      while (!over) {
+        Fd one = memory();
+        Fd other = std::move(one);
+        other = memory();
+      }
+    });
+  int found = 0;
+  for (int i = 0; i < forks; ++i) {
+    count_trial();
+    found += in_child(has_memory);
+  }
+  over = true;
+  for (std::thread& thread : threads) thread.join();
+  return found;
+}
+
 std::mutex handlers_mutex;
 
-/// This must be the first test, because libzero registers its handler with the first descriptor.
-/// That handler runs before the program's, which waits for a thread that is about to create a
-/// descriptor.
+/// This and the next test must come first, because libzero registers its handler with the first
+/// descriptor. That handler runs before the program's, which waits for a thread that is about to
+/// create a descriptor.
 TEST(Fork, a_handler_of_the_program_that_waits_for_a_call_of_the_library_ends) {
   EXPECT_EQ(in_child([] {
               alarm(60);
@@ -69,6 +117,26 @@ TEST(Fork, a_handler_of_the_program_that_waits_for_a_call_of_the_library_ends) {
               return 0;
             }),
             0);
+}
+
+TEST(Fork, a_child_that_returns_from_a_fork_handler_keeps_none_either) {
+  const SharedMemory shared(sizeof(std::atomic<int>));
+  std::atomic<int>& found = *shared.as<std::atomic<int>>();
+  EXPECT_EQ(in_child([&] {
+              static std::atomic<bool> forks{true};
+              const auto forks_once = [] {
+                if (forks.exchange(false) && fork() == 0) alarm(60);
+              };
+              pthread_atfork(forks_once, nullptr, nullptr);
+              const Fd first = memory();
+              if (in_child([] { return 0; }) != 0) return 1;  // two processes return from here
+              found += leaks(60);
+              while (wait(nullptr) > 0) {
+              }
+              return 0;
+            }),
+            0);
+  EXPECT_EQ(found, 0);
 }
 
 TEST(Fork, a_child_has_the_callers_descriptors_and_none_of_the_librarys) {
@@ -141,42 +209,12 @@ TEST(Fork, a_lock_ends_with_its_holder_not_with_children_and_not_before) {
 
 // ---- While other threads create and close descriptors.
 
-/// Returns the descriptors that are open here, except the one that reads them.
-std::vector<std::string> open_now() {
-  std::vector<std::string> found;
-  for (int fd = 0; fd < 256; ++fd) {
-    char link[64] = "", path[32];
-    std::snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    if (readlink(path, link, sizeof link - 1) > 0) found.emplace_back(link);
-  }
-  return found;
-}
-
 TEST(Fork, a_child_has_none_that_another_thread_was_just_making_or_closing) {
-  std::atomic<bool> over{false};
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 3; ++t)
-    threads.emplace_back([&] {
-      while (!over) {
-        Fd one = memory();
-        Fd other = std::move(one);
-        other = memory();
-      }
-    });
-  for (int i = 0; i < (nightly_run() ? 20'000 : 60); ++i) {
-    count_trial();
-    ASSERT_EQ(in_child([] {
-                for (const std::string& link : open_now())
-                  if (link.find("zero.test") != std::string::npos) return 1;
-                return 0;
-              }),
-              0);
-  }
-  over = true;
-  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(leaks(nightly_run() ? 20'000 : 60), 0);
 }
 
-TEST(Fork, a_change_that_hangs_holds_up_no_fork_and_no_child) {
+TEST(Fork, a_change_that_hangs_holds_up_one_fork_and_no_child) {
+  const ReplacedCall counts(&SystemCalls::poll, count_slice);
   std::atomic<bool> hangs{false}, over{false};
   std::thread changes([&] {
     const DescriptorChange change;
@@ -185,8 +223,54 @@ TEST(Fork, a_change_that_hangs_holds_up_no_fork_and_no_child) {
   });
   while (!hangs) usleep(100);
   EXPECT_EQ(in_child([] { return is_open(memory().get()) ? 0 : 1; }), 0);
+  const int first = slices;
+  EXPECT_GT(first, 0);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(in_child([] { return 0; }), 0);
+  EXPECT_EQ(slices, first);
   over = true;
   changes.join();
+  // It has ended, so that the next one is waited for.
+  over = false, hangs = false;
+  changes = std::thread([&] {
+    const DescriptorChange change;
+    hangs = true;
+    while (slices == first) usleep(1'000);
+  });
+  while (!hangs) usleep(100);
+  EXPECT_EQ(in_child([] { return 0; }), 0);
+  EXPECT_GT(slices, first);
+  changes.join();
+}
+
+TEST(Fork, a_signal_handler_that_forks_waits_for_the_changes_of_other_threads) {
+  static std::atomic<int> handled;
+  handled = -1;
+  struct sigaction before, forks = {};
+  forks.sa_handler = [](int) { handled = in_child(has_memory); };
+  sigaction(SIGUSR1, &forks, &before);
+  const ReplacedCall counts(&SystemCalls::poll, count_slice);
+  std::atomic<bool> made{false}, ends{false};
+  std::thread makes([&] {
+    const DescriptorChange change;
+    const int fd = memfd_create("zero.test", MFD_CLOEXEC);
+    made = true;
+    while (!ends) usleep(100);
+    note_descriptor(fd);
+    EXPECT_TRUE(forget_descriptor(fd));
+    close(fd);
+  });
+  while (!made) usleep(100);
+  slices = 0;
+  std::thread forker([] { EXPECT_EQ(in_child(has_memory), 0); });
+  while (slices == 0) usleep(100);
+  std::thread waiter([] { const Fd one = memory(); });
+  usleep(20'000);  // it waits for the fork
+  pthread_kill(waiter.native_handle(), SIGUSR1);
+  usleep(20'000);  // the handler waits, or has forked
+  ends = true;
+  makes.join(), forker.join(), waiter.join();
+  EXPECT_EQ(handled, 0);
+  sigaction(SIGUSR1, &before, nullptr);
 }
 
 // ---- Memory.

@@ -348,14 +348,18 @@ TEST(Rendezvous, a_rank_0_that_never_comes_is_named_at_the_deadline) {
 
 TEST(Rendezvous, the_log_says_once_after_10_seconds_who_has_not_come) {
   static std::string logged;
-  set_log([](void*, int32_t, const char* message) { logged += text(message, "\n"); }, nullptr,
-          ZERO_LOG_WARNING);
+  static std::atomic<int> lines;
+  set_log([](void*, int32_t, const char* message) { logged += text(message, "\n"), lines++; },
+          nullptr, ZERO_LOG_WARNING);
   for (const int late : {0, 1}) {
     const Clock clock;
     const std::string name = unique_name();
     logged.clear();
+    lines = 0;
     const Ranks results = run_sound_ranks(RankKind::threads, 2, [&](int rank) {
       if (rank == late) Clock::pass(10'100, 1);
+      // If it came first, the line would have its process.
+      while (rank == late && lines == 0) usleep(100);
       return outcome(create_local(name, rank, 2, within(kLongMs)));
     });
     EXPECT_EQ(results, Ranks({"ok", "ok"}));

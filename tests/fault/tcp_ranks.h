@@ -29,16 +29,17 @@ struct KeptRoot : Root {
 inline KeptRoot make_root() { return KeptRoot(test::made(listen())); }
 
 inline Result<Seat> meet(const Root& root, int32_t rank, int32_t world, int64_t limit_ms = 20'000,
-                         int32_t fan_out = Tree::kFanOut) {
+                         int32_t fan_out = Tree::kFanOut, int64_t timeout_ms = 400) {
   const Bounds bounds = {limit_ms, [] { return Status(); }};
   Neighbours neighbours = ZERO_TRY(rank == 0 ? seat_guests(root, world, bounds, fan_out)
                                              : visit(root.offer, rank, world, bounds, fan_out));
-  return std::make_unique<TcpComm>(rank, world, CommOptions{.timeout_ms = 400}, nullptr,
+  return std::make_unique<TcpComm>(rank, world, CommOptions{.timeout_ms = timeout_ms}, nullptr,
                                    std::move(neighbours));
 }
 
-inline Seat sit(const Root& root, int32_t rank, int32_t world, int32_t fan_out = Tree::kFanOut) {
-  Result<Seat> seat = meet(root, rank, world, 20'000, fan_out);
+inline Seat sit(const Root& root, int32_t rank, int32_t world, int32_t fan_out = Tree::kFanOut,
+                int64_t timeout_ms = 400) {
+  Result<Seat> seat = meet(root, rank, world, 20'000, fan_out, timeout_ms);
   EXPECT_TRUE(seat.ok()) << seat.failure().text();
   return seat.ok() ? std::move(*seat) : nullptr;
 }
@@ -55,11 +56,11 @@ inline Status exchange(TcpComm& seat, int32_t world, const Patience& patience = 
 
 /// Returns the results of `live` on each seat, after all ranks have made an exchange.
 template <class Live>
-std::vector<std::string> run_seats(int32_t world, const Live& live,
-                                   int32_t fan_out = Tree::kFanOut) {
+std::vector<std::string> run_seats(int32_t world, const Live& live, int32_t fan_out = Tree::kFanOut,
+                                   int64_t timeout_ms = 400) {
   const KeptRoot root = make_root();
   return run_sound_ranks(RankKind::threads, world, [&](int rank) {
-    Seat seat = sit(root, rank, world, fan_out);
+    Seat seat = sit(root, rank, world, fan_out, timeout_ms);
     if (seat == nullptr) return std::string();
     EXPECT_EQ(outcome(exchange(*seat, world)), "ok");
     return live(std::move(seat), rank);

@@ -100,7 +100,7 @@ TEST(Tree, every_rank_gets_all_rows_in_rank_order_what_all_combine_to_and_the_by
           expect_broadcast(*seat, world - 1, kPartBytes + 1);
           return std::string();
         },
-        kFanOut);
+        kFanOut, 20'000);
   }
 }
 

@@ -69,6 +69,13 @@ class Archives(FilesTest):
             with self.subTest(name):
                 self.refused(words, *ALONE, "torch", self.path(name), self.path("saved"))
 
+    def test_an_archive_may_have_entries_for_its_directories(self) -> None:
+        with zipfile.ZipFile(self.saved_as("w", torch.ones(3)), "a") as archive:
+            directory = zipfile.ZipInfo("w/data/")
+            directory.external_attr = 0x10
+            archive.writestr(directory, b"")
+        self.done(*ALONE, "torch", self.path("w"), self.path("saved"))
+
 
 class Directories(FilesTest):
     def test_damage_of_a_directory_of_torch_is_a_sentence(self) -> None:
@@ -175,6 +182,14 @@ class Safetensors(FilesTest):
             path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(size))
             with contextlib.ExitStack() as opened, self.assertRaisesRegex(RefusedError, words):
                 _directories._safetensors(str(path), opened)
+
+    def test_safetensors_may_have_no_metadata(self) -> None:
+        for metadata in ({}, {"__metadata__": None}, {"__metadata__": {}}):
+            header = json.dumps({**metadata, "w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
+            path = pathlib.Path(self.path("model.safetensors"))
+            path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(8))
+            with contextlib.ExitStack() as opened:
+                self.assertEqual(list(_directories._safetensors(str(path), opened)), ["w"])
 
     def test_damage_of_safetensors_is_a_sentence(self) -> None:
         place = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}

@@ -71,6 +71,7 @@ class BadInput(FilesTest):
         torch.save({"weights": 1}, self.path("keys"))
         torch.save({"model": {"w": torch.ones(3)}, "zero": "[]"}, self.path("rest"))
         torch.save({"model": {"w": torch.ones(3).to_sparse()}}, self.path("sparse"))
+        torch.save({"model": {"w": torch.nested.nested_tensor([torch.ones(2)])}}, self.path("nested"))
         torch.save({"model": {"w": torch.ones(3, dtype=torch.bool)}}, self.path("bool"))
         torch.save({"model": {"w": torch.ones(3)}}, self.path("cut"))
         os.truncate(self.path("cut"), 700)
@@ -84,6 +85,7 @@ class BadInput(FilesTest):
             ("keys", "it has no model or model_state_dict or state_dict or module, but weights"),
             ("rest", "its 'zero' holds a list, not a dictionary"),
             ("sparse", "not dense"),
+            ("nested", "not dense"),
             ("bool", "tensor 'w' has dtype torch.bool"),
             ("cut", "it is not a torch.save file"),
         ):

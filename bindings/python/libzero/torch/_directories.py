@@ -118,7 +118,8 @@ def _safetensors(path: str, opened: contextlib.ExitStack) -> Mapping[str, Any]:
         if length > _LONGEST_HEADER:
             raise RefusedError(f"it has a header of {length} bytes{DAMAGED}")
         header = json.loads(file.read(length), object_pairs_hook=each_once)
-        if not all(isinstance(text, str) for text in header.pop("__metadata__", {}).values()):
+        metadata = header.pop("__metadata__", None)
+        if metadata is not None and not all(isinstance(text, str) for text in metadata.values()):
             raise RefusedError(f"its '__metadata__' has values that are not text{DAMAGED}")
         _check_places(header, os.fstat(file.fileno()).st_size - 8 - length)
         return {tensor: _found(file, 8 + length, tensor, entry) for tensor, entry in header.items()}

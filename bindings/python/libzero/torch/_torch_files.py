@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import os
 import pickle
 import re
@@ -102,6 +103,7 @@ def _own_reader() -> Iterator[None]:
     utils: Any = torch._utils
     reader, rebuild = core.PyTorchFileReader, utils._rebuild_tensor
 
+    @functools.wraps(rebuild)  # torch remembers functions by their names
     def rebuild_checked(storage: Any, offset: int, shape: Sequence[int], strides: Sequence[int]) -> Any:
         # In a storage without memory, torch takes -1 for the stride of a contiguous tensor.
         if min(strides, default=0) < 0:
@@ -128,7 +130,7 @@ def _check_stored(file: IO[bytes]) -> None:
                     f"its records are compressed or encrypted, such as {record.filename!r}: save what torch.load reads "
                     "of it with torch.save"
                 )
-            if record.external_attr & _DIRECTORY:  # torch.load leaves its tensors zero
+            if record.external_attr & _DIRECTORY and not record.is_dir():  # torch.load leaves its tensors zero
                 raise RefusedError(f"its record {record.filename!r} is a directory{DAMAGED}")
             archive.open(record).close()  # checks the local header
     file.seek(0)
@@ -179,6 +181,8 @@ def load(file: IO[bytes]) -> Any:
             f"it has {next(filter(None, named.groups()))}, which is not one of the classes that can be read without "
             "running code: save it without that, or as plain numbers, strings, lists and dictionaries"
         ) from None
+    except NotImplementedError:  # storages without memory have none of these tensors
+        raise RefusedError("it has tensors that are not dense, such as quantized ones") from None
     except Exception as error:  # torch's unpickler raises any exception for a damaged file
         why = f" ({str(error).splitlines()[0]})" if isinstance(error, RuntimeError) and str(error) else ""
         raise RefusedError(

@@ -104,7 +104,7 @@ FAULTS = [
     ("state/manifest.cpp", "if (all <= kMostExtrasBytes) return {};", "if (all <= UINT64_MAX) return {};", "damage"),
     ("state/read.cpp", "} else if (first == at && has_extras) {", "} else if (first > at && has_extras) {", "damage"),
     ("base/os.h", "const DescriptorChange change;\n    return Fd(call());", "return Fd(call());", "fork"),
-    ("base/fork.cpp", "changes != changes_of_mine && !deadline", "false && !deadline", "fork"),
+    ("base/fork.cpp", "while (changes.has_others(changes_of_mine) &&", "while (false &&", "fork"),
     ("base/fork.cpp", "real_system_calls().close(word * kWordBits + std::countr_zero(bits));", ";",
      "fork commit tree hosts"),
     ("state/file.cpp", "data = data.subspan(static_cast<size_t>(put));", "data = {};", "save"),

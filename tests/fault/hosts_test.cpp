@@ -43,7 +43,7 @@ class HostsFaults : public StruckTraining {
         check(rank, rank % hosts == victim.rank % hosts, result);
       });
       expect_alike_or_in_question(ends, victim.rank);
-      EXPECT_LE(directories_left(), 1);
+      expect_little_left();
       clean();
     });
   }

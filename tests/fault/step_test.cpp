@@ -48,7 +48,7 @@ class FaultTest : public StruckTraining {
         expect_consistency(result, rank);
         EXPECT_LE(Clock::slept_ms(rank), 100) << result;
       });
-      EXPECT_LE(directories_left(), 1);
+      expect_little_left();
       EXPECT_EQ(sockets(), 0);
       clean();
     });
@@ -140,7 +140,7 @@ TEST_F(FaultTest, a_copy_that_is_killed_is_named_by_ranks_of_all_instances) {
       expect_told(result);
       expect_consistency(result, rank);
     });
-    EXPECT_LE(directories_left(), 1);
+    expect_little_left();
     clean();
   });
 }
@@ -177,7 +177,7 @@ TEST_F(FaultTest, a_call_that_takes_longer_than_the_deadline_is_its_ranks_latene
                     });
                     const std::string& own = ends[static_cast<size_t>(victim.rank)].result;
                     EXPECT_TRUE(!failed || own != "done") << own;
-                    EXPECT_LE(directories_left(), 1);
+                    expect_little_left();
                     clean();
                   });
 }

@@ -13,6 +13,7 @@
 #include <span>
 
 #include "base/hash.h"
+#include "state/temporary.h"
 #include "support/expect.h"
 #include "support/points.h"
 #include "support/scratch.h"
@@ -173,11 +174,11 @@ class TrainingRun {
   }
 
   uint64_t hash_params() const {
-    const auto bytes_of = [](const void* data, size_t bytes) {
+    const auto memory_of = [](const void* data, size_t bytes) {
       return std::span(static_cast<const std::byte*>(data), bytes);
     };
-    return hash64(bytes_of(model_.data, 30'004)) ^
-           hash64(bytes_of(model_.foreign, sizeof model_.foreign));
+    return hash64(memory_of(model_.data, 30'004)) ^
+           hash64(memory_of(model_.foreign, sizeof model_.foreign));
   }
 
   const int64_t began_ms_ = now_ms();
@@ -233,12 +234,16 @@ class StruckTraining : public ::testing::Test {
     return found;
   }
 
-  int directories_left() const {
-    int found = 0;
+  /// Checks what a killed save has left, which the next save removes: its temporary directory and,
+  /// if it was taking the final name, the lock on that name.
+  void expect_little_left() const {
+    const std::string lock = temporary_name(hash128(bytes_of(text("checkpoint-", next_))));
+    int unfinished = 0;
     for (const auto& entry : std::filesystem::directory_iterator(scratch_.path())) {
-      if (entry.path().filename().string().rfind(".tmp-", 0) == 0) found++;
+      const std::string name = entry.path().filename();
+      if (is_temporary_name(name) && name != lock) unfinished++;
     }
-    return found;
+    EXPECT_LE(unfinished, 1);
   }
 
   void clean() {

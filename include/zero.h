@@ -567,6 +567,7 @@ typedef struct zero_group_options {
     const char *const *names; /* settings that differ from the optimizer's, each once             */
     const double *values;
     size_t setting_count;
+    const char *optimizer; /* the name of its own rule, such as "sgd"    (the optimizer's)        */
 } zero_group_options;
 
 enum {
@@ -595,11 +596,14 @@ typedef struct zero_param {
 } zero_param;
 
 /* Add `count` parameters as one group, and write the number of the group to `*group` unless `group`
- * is NULL. Names, shapes and order must be the same on every rank. Parameters stay registered until
+ * is NULL. A group that names its own rule starts with the defaults of that rule, not with the
+ * settings of the optimizer. All groups share the clip norm, the loss scale and the checkpoint.
+ * Names, shapes and order must be the same on every rank. Parameters stay registered until
  * zero_free. You may call this again, even after steps. If the call fails, no parameter is added.
  * The message of ZERO_ERR_ARGUMENT gives the parameter and the fault. The call returns
- * ZERO_ERR_UNSUPPORTED if a parameter is not frozen and has a dtype that cannot be trained.
- * Local. */
+ * ZERO_ERR_UNSUPPORTED if a parameter is not frozen and has a dtype that cannot be trained. It also
+ * does so if a GPU does not support the rule of the group, or if the optimizer follows your own
+ * function, which all its groups must follow. Local. */
 ZERO_API zero_status zero_register_params(zero_optim *optim, const zero_group_options *options,
                                           const zero_param *params, size_t count, int32_t *group);
 
@@ -639,10 +643,11 @@ ZERO_API zero_status zero_free(zero_optim *optim);
 /* ---- Settings ----------------------------------------------------------------------- */
 
 #define ZERO_ALL_GROUPS (-1)
-/* Set one setting of one group, or of all present and future groups, from the next step on. Every
- * rank must set the same value; otherwise a later collective call returns ZERO_ERR_MISMATCH.
- * amsgrad and centered are fixed at registration, and setting them returns ZERO_ERR_STATE. With
- * ZERO_ALL_GROUPS, zero_group_get returns the value that new groups get. Local.
+/* Set one setting of one group, or of all present and future groups, from the next step on. Groups
+ * whose rule does not have it are left out of all groups. Every rank must set the same value;
+ * otherwise a later collective call returns ZERO_ERR_MISMATCH. amsgrad and centered are fixed at
+ * registration, and setting them returns ZERO_ERR_STATE. With ZERO_ALL_GROUPS, zero_group_get
+ * returns the value that new groups get. Local.
  *
  * ZERO_ALL_GROUPS also has the setting "loss_scale", from 2^-100 to 2^100. A value of 1 means that
  * losses are not scaled. Gradients that are reduced after the call are divided by the loss scale

@@ -72,6 +72,7 @@ struct zero_group_options
     names::Ptr{Ptr{UInt8}}
     values::Ptr{Float64}
     setting_count::Csize_t
+    optimizer::Ptr{UInt8}
 end
 
 struct zero_param

@@ -104,7 +104,6 @@ Result<Buffer> read_buffer(const zero_buffer* given) {
 
 /// Reads the update rule, which is built in or custom.
 Status read_rule(const zero_options& read, OptimizerOptions& options) {
-  options.optimizer = read.optimizer;
   if (read.optimizer != ZERO_OPTIMIZER_CUSTOM) {
     options.rule = find_rule(read.optimizer);
     if (options.rule == nullptr)
@@ -119,6 +118,30 @@ Status read_rule(const zero_options& read, OptimizerOptions& options) {
   return bad_argument(
       options.rule->name, " updates whole tensors, which ZERO_PARTITION_EVEN splits: use ",
       "ZERO_PARTITION_GREEDY, ZERO_PARTITION_GREEDY_IN_ORDER or ZERO_PARTITION_MANUAL");
+}
+
+/// Returns the rule of that name for a group of the optimizer.
+Result<const Rule*> find_group_rule(const char* name, const Optimizer& optim) {
+  const Rule* const own = optim.options.rule;
+  if (own->name == std::string_view(name)) return own;
+  const Rule* const rule = find_rule(std::string_view(name));
+  if (rule == nullptr) return no_rule(name);
+  if (optim.options.custom != nullptr)
+    return unsupported("optimizer '", rule->name, "' of a group: this optimizer is ", own->name,
+                       ", which all its groups must follow");
+  if (optim.on_device) ZERO_TRY(queued::check_rule(*optim.comm, *rule));
+  return rule;
+}
+
+/// Reads the rule and the settings of a group. One that names a rule begins with the defaults of
+/// that rule, and the others with the settings of the optimizer.
+Result<Group> read_group(const zero_group_options& read, const Optimizer& optim) {
+  Group group = optim.initial;
+  if (read.optimizer != nullptr)
+    group = group_of(*ZERO_TRY(find_group_rule(read.optimizer, optim)));
+  ZERO_TRY(
+      apply_settings(*group.rule, group.settings, read.names, read.values, read.setting_count));
+  return group;
 }
 
 // ---- The loss scale is a setting by name only.
@@ -211,11 +234,9 @@ zero_status zero_register_params(zero_optim* optim, const zero_group_options* op
   return on_optim(optim, [&](Optimizer& found) -> Status {
     ZERO_TRY(found.check_open());
     const zero_group_options read = ZERO_TRY(read_struct(options));
-    std::vector<double> settings = found.settings;
-    ZERO_TRY(
-        apply_settings(*found.options.rule, settings, read.names, read.values, read.setting_count));
-    const std::vector<Param> added = ZERO_TRY(read_params(params, count, true));
-    const int32_t number = ZERO_TRY(found.register_params(std::move(settings), added));
+    Group added = ZERO_TRY(read_group(read, found));
+    const std::vector<Param> all = ZERO_TRY(read_params(params, count, true));
+    const int32_t number = ZERO_TRY(found.register_params(std::move(added), all));
     if (group != nullptr) *group = number;
     return Status();
   });

@@ -31,7 +31,7 @@ ZERO_SIZED(zero_comm_functions, sizeof(zero_comm_functions));
 ZERO_SIZED(zero_comm_options, offsetof(zero_comm_options, device));
 ZERO_SIZED(zero_custom_optimizer, sizeof(zero_custom_optimizer));
 ZERO_SIZED(zero_failure, sizeof(zero_failure));
-ZERO_SIZED(zero_group_options, sizeof(zero_group_options));
+ZERO_SIZED(zero_group_options, offsetof(zero_group_options, optimizer));
 ZERO_SIZED(zero_join_options, sizeof(zero_join_options));
 ZERO_SIZED(zero_load_options, sizeof(zero_load_options));
 ZERO_SIZED(zero_options, offsetof(zero_options, master));

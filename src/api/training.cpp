@@ -194,7 +194,7 @@ zero_status zero_state_info(const zero_optim* optim, int64_t param, int32_t* dty
     size_t there = 0;
     for (int slot = 0; slot < kSlotCount; slot++) {
       if (!(stored >> slot & 1)) continue;
-      if (there < capacity) names[there] = slot_name(*found.options.rule, slot);
+      if (there < capacity) names[there] = slot_name(found.rule_of(found.param(param)), slot);
       there++;
     }
     *count = there;

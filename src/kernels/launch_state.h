@@ -107,7 +107,7 @@ ZERO_HOST_DEVICE inline void fetch_given(const Fetch& launch, uint32_t number) {
 ZERO_HOST_DEVICE inline void prepare_class(const Prepare& launch, uint32_t cls) {
   const ParamProgress& progress = launch.progress[launch.params[cls]];
   const double* const settings = launch.settings + static_cast<size_t>(cls) * kMaxSettings;
-  launch.out[cls] = prepare_scalars(launch.optimizer,
+  launch.out[cls] = prepare_scalars(launch.optimizers[cls],
                                     {.settings = settings,
                                      .step = progress.step + 1,
                                      .live_slots = progress.live_slots,
@@ -138,7 +138,7 @@ ZERO_HOST_DEVICE inline void advance_param(const Advance& launch, uint32_t param
   if (!is_made(*launch.state)) return;
   if (launch.present != nullptr && launch.present[param] == 0) return;
   const auto group = static_cast<size_t>(launch.groups[param]);
-  advance(launch.progress[param], launch.optimizer, launch.settings + group * kMaxSettings,
+  advance(launch.progress[param], launch.optimizers[group], launch.settings + group * kMaxSettings,
           launch.used[group]);
 }
 

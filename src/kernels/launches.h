@@ -111,9 +111,9 @@ struct Fetch {
   StepState* state = nullptr;
 };
 
-/// Computes the scalars of every class for the next step, by the rule.
+/// Computes the scalars of every class for the next step, by the rule of the class.
 struct Prepare {
-  int32_t optimizer = 0;
+  const int32_t* optimizers = nullptr;  // of each class
   uint32_t count = 0;
   const double* settings = nullptr;         // kMaxSettings per class
   const int64_t* params = nullptr;          // one parameter of each class
@@ -142,7 +142,7 @@ struct Update {
 /// Advances the state after a step, and if the step was taken, the progress of every parameter that
 /// has a gradient. With `records`, one per rank, StepState::nonfinite is first set to their total.
 struct Advance {
-  int32_t optimizer = 0;
+  const int32_t* optimizers = nullptr;  // of each group
   uint32_t world = 1;
   const NormSums* records = nullptr;
   uint32_t count = 0;                // of parameters

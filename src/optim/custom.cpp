@@ -49,7 +49,8 @@ Result<std::shared_ptr<const CustomRule>> CustomRule::create(Declaration declare
   ZERO_TRY(made->add_slots(std::move(declared.slots)));
   ZERO_TRY(made->add_settings(declared.settings));
   static constexpr auto kUses = all_uses(std::make_index_sequence<kMaxStateSlots + 1>());
-  made->rule_ = Rule{.name = made->name_.c_str(),
+  made->rule_ = Rule{.number = ZERO_OPTIMIZER_CUSTOM,
+                     .name = made->name_.c_str(),
                      .settings = made->settings_,
                      .slots = made->slot_names_,
                      .slots_used = kUses[made->slot_names_.size()],

@@ -3,6 +3,8 @@
 // Everything that may fail is prepared before anything changes.
 #include <algorithm>
 #include <iterator>
+#include <map>
+#include <utility>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -11,6 +13,14 @@
 namespace zero {
 
 std::vector<PlanParam> Optimizer::plan_params(size_t first) const {
+  // Groups with the same rule and slots are of one kind, which is the number of the first of them.
+  std::map<std::pair<const Rule*, uint32_t>, int32_t> kinds;
+  std::vector<int32_t> kind_of;
+  for (const Group& group : groups) {
+    const auto number = static_cast<int32_t>(kind_of.size());
+    kind_of.push_back(
+        kinds.emplace(std::pair(group.rule, group.slots_used()), number).first->second);
+  }
   std::vector<PlanParam> out;
   for (size_t i = first; i < params.size(); i++) {
     out.push_back({.count = params[i].count,
@@ -18,31 +28,57 @@ std::vector<PlanParam> Optimizer::plan_params(size_t first) const {
                    .owner = params[i].owner,
                    .dtype = params[i].dtype,
                    .grad_dtype = params[i].grad_dtype,
-                   .rests = false});
+                   .rests = false,
+                   .kind = kind_of[static_cast<size_t>(params[i].group)]});
   }
   return out;
 }
 
-Result<Memory> Optimizer::allocate_slot(int slot, const Plan& from, size_t section) const {
-  const auto elements = static_cast<size_t>(from.share_elements(section, place()));
-  return Memory::allocate(comm->device(), elements * slot_size(slot, from.sections()[section]),
-                          text("state '", slot_name(*options.rule, slot), "'"));
+/// Returns the states of a plan's sections, without memory.
+std::vector<SectionState> Optimizer::sections_of(const Plan& of) const {
+  std::vector<SectionState> sections(of.sections().size());
+  for (int64_t i = 0; i < of.params(); i++) {
+    std::vector<int32_t>& found = sections[static_cast<size_t>(of.section_number(i))].groups;
+    // Groups are consecutive parameters, so a known one is the last.
+    if (found.empty() || found.back() != param(i).group) found.push_back(param(i).group);
+  }
+  return sections;
 }
 
-/// Returns a deal for the plan `from`. Allocates memory for master weights and `slots` in the
-/// sections from `first_section` on.
-Result<Optimizer::Deal> Optimizer::allocate_state(Plan from, size_t first_section,
-                                                  uint32_t slots) const {
+Result<Memory> Optimizer::allocate_slot(int slot, const Plan& from, const Section& section) const {
+  const auto number = static_cast<size_t>(section.number);
+  const auto elements = static_cast<size_t>(from.share_elements(number, place()));
+  return Memory::allocate(comm->device(), elements * slot_size(slot, section),
+                          text("state '", slot_name(rule_of(section), slot), "'"));
+}
+
+/// Returns a deal for the plan `from`. In the sections from `first_section` on, allocates memory
+/// for master weights, for the slots that settings use, and for those that hold values.
+Result<Optimizer::Deal> Optimizer::allocate_state(Plan from, size_t first_section) const {
+  std::vector<SectionState> sections = sections_of(from);
+  std::vector<uint32_t> live(sections.size());
+  for (int64_t i = 0; i < from.params(); i++)
+    live[static_cast<size_t>(from.section_number(i))] |=
+        progress[static_cast<size_t>(i)].live_slots;
   Deal deal{.plan = std::move(from)};
   deal.segments = deal.plan.segments(place());
-  for (size_t s = first_section; s < deal.plan.sections().size(); s++) {
-    SectionState& state = deal.state.emplace_back();
-    for (int slot = 0; slot < kSlotCount; slot++) {
-      if (slot == kMasterSlot || (slots >> slot & 1) != 0)
-        state[static_cast<size_t>(slot)] = ZERO_TRY(allocate_slot(slot, deal.plan, s));
-    }
+  for (size_t s = first_section; s < sections.size(); s++) {
+    const uint32_t slots = slots_used(sections[s]) | live[s] | 1u << kMasterSlot;
+    ZERO_TRY(allocate(sections[s], slots, deal.plan, deal.plan.sections()[s]));
+    deal.state.push_back(std::move(sections[s]));
   }
   return deal;
+}
+
+/// Allocates memory for those slots of a section that have none.
+Status Optimizer::allocate(SectionState& state, uint32_t slots, const Plan& from,
+                           const Section& section) const {
+  for (int slot = 0; slot < kSlotCount; slot++) {
+    if (((slots & ~state.allocated) >> slot & 1) == 0) continue;
+    state.slots[static_cast<size_t>(slot)] = ZERO_TRY(allocate_slot(slot, from, section));
+    state.allocated |= 1u << slot;
+  }
+  return Status();
 }
 
 Result<Optimizer::Deal> Optimizer::prepare_seal() const {
@@ -59,7 +95,7 @@ Result<Optimizer::Deal> Optimizer::prepare_seal() const {
                             "splits them into blocks of ", kBlock, " elements; other partitions ",
                             "do not split them"));
   }
-  return allocate_state(std::move(next), state_.size(), slots_used());
+  return allocate_state(std::move(next), state_.size());
 }
 
 void Optimizer::commit_seal(Deal seal) {
@@ -78,11 +114,8 @@ Result<Optimizer::Deal> Optimizer::prepare_deal(std::span<const int32_t> owners)
     if (!owners.empty()) all[i].owner = owners[i];
   }
   Plan next = ZERO_TRY(plan.anew(all, group_ends_));
-  uint32_t used = slots_used();
-  for (const ParamProgress& of : progress) used |= of.live_slots;
   const bool stays = next.places_as(plan);
-  Deal deal =
-      stays ? Deal{.plan = std::move(next)} : ZERO_TRY(allocate_state(std::move(next), 0, used));
+  Deal deal = stays ? Deal{.plan = std::move(next)} : ZERO_TRY(allocate_state(std::move(next), 0));
   deal.owners.assign(owners.begin(), owners.end());
   return deal;
 }

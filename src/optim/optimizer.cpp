@@ -9,12 +9,12 @@
 namespace zero {
 
 Optimizer::Optimizer(std::shared_ptr<Comm> seat, const OptimizerOptions& given,
-                     std::vector<double> initial, std::unique_ptr<ThreadPool> workers)
+                     std::vector<double> initial_settings, std::unique_ptr<ThreadPool> workers)
     : comm(std::move(seat)),
       on_device(comm->device() != nullptr),
       object(comm->next_object()),
       options(given),
-      settings(std::move(initial)),
+      initial{.rule = given.rule, .settings = std::move(initial_settings)},
       pool(std::move(workers)),
       plan(PlanOptions{.world = comm->world() / given.instances,
                        .rule = given.partition,
@@ -35,55 +35,63 @@ Result<int64_t> Optimizer::find(std::string_view name) const {
   return found->second;
 }
 
-/// Returns the index of a setting. Fails if the rule has no such setting, or if the group does not
-/// exist.
-Result<size_t> Optimizer::find_place(int32_t group, std::string_view name) const {
-  const int setting = find_setting(*options.rule, name);
-  if (setting < 0) return no_setting(*options.rule, name);
-  if (group != ZERO_ALL_GROUPS && (group < 0 || static_cast<size_t>(group) >= groups.size()))
-    return bad_argument("group ", group, " does not exist: there are ", groups.size());
-  return static_cast<size_t>(setting);
+/// Returns where a setting is stored. With ZERO_ALL_GROUPS, these are all groups whose rules have
+/// it, and `initial`. Fails if none has it, or if the group does not exist.
+Result<std::vector<SettingPlace>> Optimizer::find_places(int32_t group,
+                                                         std::string_view name) const {
+  const auto count = static_cast<int32_t>(groups.size());
+  if (group != ZERO_ALL_GROUPS && (group < 0 || group >= count))
+    return bad_argument("group ", group, " does not exist: there are ", count);
+  std::vector<SettingPlace> places;
+  const auto add = [&](int32_t number) {
+    const int setting = find_setting(*group_at(number).rule, name);
+    if (setting >= 0) places.push_back({number, static_cast<size_t>(setting)});
+  };
+  add(group);
+  for (int32_t number = 0; group == ZERO_ALL_GROUPS && number < count; number++) add(number);
+  if (places.empty()) return no_setting(*group_at(group).rule, name);
+  return places;
 }
 
-/// Does the same, but also fails if the setting must not change between steps.
-Result<size_t> Optimizer::find_changeable(int32_t group, std::string_view name) const {
-  const size_t setting = ZERO_TRY(find_place(group, name));
-  if (!options.rule->settings[setting].fixed) return setting;
-  return wrong_state("setting '", name, "' determines which state exists: set it at registration");
+/// Returns the description of a setting, or fails if it must not change between steps.
+Result<const Setting*> Optimizer::check_changeable(const SettingPlace& place) const {
+  const Setting& row = group_at(place.group).rule->settings[place.setting];
+  if (!row.fixed) return &row;
+  return wrong_state("setting '", row.name,
+                     "' determines which state exists: set it at registration");
 }
 
 Status Optimizer::set(int32_t group, std::string_view name, double value) {
-  const int known = find_setting(*options.rule, name);
-  if (known >= 0) {
-    const Setting& row = options.rule->settings[static_cast<size_t>(known)];
-    if (!row.range.allows(value)) {
+  const std::vector<SettingPlace> places = ZERO_TRY(find_places(group, name));
+  for (const SettingPlace& place : places) {
+    const Setting& row = group_at(place.group).rule->settings[place.setting];
+    if (!row.range.allows(value))
       return bad_argument("setting '", name, "' is ", value, "; it must be ", row.range.text);
-    }
+    ZERO_TRY(check_changeable(place));
   }
-  const size_t setting = ZERO_TRY(find_changeable(group, name));
-  for (size_t i = 0; i < groups.size(); i++) {
-    if (group == ZERO_ALL_GROUPS || static_cast<size_t>(group) == i)
-      groups[i].settings[setting] = value;
-  }
-  if (group == ZERO_ALL_GROUPS) settings[setting] = value;
+  for (const SettingPlace& place : places) group_at(place.group).settings[place.setting] = value;
   return Status();
 }
 
 Status Optimizer::set_from(int32_t group, std::string_view name, const GivenSetting& given) {
-  const size_t setting = ZERO_TRY(find_changeable(group, name));
-  const auto uses = [&](double value) {
-    std::vector<double> with = settings;
-    with[setting] = value;
-    return options.rule->slots_used(with);
-  };
-  if (options.rule->settings[setting].range.flag || uses(0) != uses(0.5))
-    return unsupported("setting '", name,
-                       "' determines what an update does or stores: it must be a ",
-                       "value known to the host");
-  for (size_t i = 0; i < groups.size(); i++) {
-    if (group != ZERO_ALL_GROUPS && static_cast<size_t>(group) != i) continue;
-    groups[i].given.erase(setting);
-    if (given.data != nullptr) groups[i].given.emplace(setting, given);
+  const std::vector<SettingPlace> places = ZERO_TRY(find_places(group, name));
+  for (const SettingPlace& place : places) {
+    const Setting& row = *ZERO_TRY(check_changeable(place));
+    const auto uses = [&](double value) {
+      Group with = group_at(place.group);
+      with.settings[place.setting] = value;
+      return with.slots_used();
+    };
+    if (row.range.flag || uses(0) != uses(0.5))
+      return unsupported("setting '", name,
+                         "' determines what an update does or stores: it must be a ",
+                         "value known to the host");
+  }
+  for (const SettingPlace& place : places) {
+    if (place.group == ZERO_ALL_GROUPS) continue;  // groups registered later use their own values
+    std::map<size_t, GivenSetting>& all = group_at(place.group).given;
+    all.erase(place.setting);
+    if (given.data != nullptr) all.emplace(place.setting, given);
   }
   layout++;
   return Status();
@@ -95,9 +103,9 @@ void Optimizer::note_moved() {
 }
 
 Result<double> Optimizer::get(int32_t group, std::string_view name) const {
-  const size_t setting = ZERO_TRY(find_place(group, name));
-  if (group == ZERO_ALL_GROUPS) return settings[setting];
-  return groups[static_cast<size_t>(group)].settings[setting];
+  const SettingPlace first = ZERO_TRY(find_places(group, name))[0];
+  if (first.group != group) return no_setting(*initial.rule, name);  // only other groups have it
+  return group_at(group).settings[first.setting];
 }
 
 // ---- Attributes of single parameters: two settings, and whether the parameter is trained.
@@ -107,8 +115,8 @@ std::array<double, kMaxSettings> Optimizer::settings_of(size_t param) const {
   const std::vector<double>& shared = groups[static_cast<size_t>(of.group)].settings;
   std::array<double, kMaxSettings> own{};
   std::copy(shared.begin(), shared.end(), own.begin());
-  const auto at = [this](const char* name) {
-    return static_cast<size_t>(find_setting(*options.rule, name));
+  const auto at = [&](const char* name) {
+    return static_cast<size_t>(find_setting(rule_of(of), name));
   };
   if (of.lr_scale != 1) own[at("lr")] *= of.lr_scale;
   if (of.weight_decay) own[at("weight_decay")] = *of.weight_decay;
@@ -156,12 +164,13 @@ std::string Optimizer::state_set_lines() const {
   std::string lines;
   for (const auto& [param, slots] : state_sets) {
     const ParamProgress& now = progress[static_cast<size_t>(param)];
-    lines += text("state set of parameter '", params[static_cast<size_t>(param)].name, "':");
+    const Rule& rule = rule_of(this->param(param));
+    lines += text("state set of parameter '", this->param(param).name, "':");
     for (int slot = 0; slot < kSlotCount; slot++) {
-      if (slots >> slot & 1) lines += text(" ", slot_name(*options.rule, slot));
+      if (slots >> slot & 1) lines += text(" ", slot_name(rule, slot));
     }
     lines += text(", step ", now.step);
-    if (options.rule->next_product != nullptr) lines += text(", mu_product ", exact(now.product));
+    if (rule.next_product != nullptr) lines += text(", mu_product ", exact(now.product));
     lines += "\n";
   }
   return lines;
@@ -209,7 +218,7 @@ Status Optimizer::check_host(std::string_view call) const {
 
 std::byte* Optimizer::slot_in(const Plan& of, std::span<const SectionState> state, int slot,
                               int32_t section, int64_t share) const {
-  const Memory& memory = state[static_cast<size_t>(section)][static_cast<size_t>(slot)];
+  const Memory& memory = state[static_cast<size_t>(section)].slots[static_cast<size_t>(slot)];
   if (memory.bytes() == 0) return nullptr;
   const Section& in = of.section(section);
   return memory.data() + static_cast<size_t>(share - in.share) * slot_size(slot, in);
@@ -219,28 +228,36 @@ size_t Optimizer::slot_size(int slot, const Section& section) const {
   return slot == kMasterSlot ? master_bytes(master_of(section)) : state_bytes_of(section.dtype);
 }
 
-uint32_t Optimizer::slots_used() const {
+uint32_t Optimizer::slots_used(const SectionState& state) const {
   uint32_t used = 0;
-  for (const Group& group : groups) used |= options.rule->slots_used(group.settings);
+  for (const int32_t group : state.groups) used |= groups[static_cast<size_t>(group)].slots_used();
   return used;
 }
 
-Status Optimizer::allocate_slots(uint32_t also) {
-  const uint32_t used = slots_used() | also;
-  for (size_t s = 0; s < state_.size(); s++) {
-    for (int slot = 0; slot < kMaxStateSlots; slot++) {
-      Memory& memory = state_[s][static_cast<size_t>(slot)];
-      if ((used >> slot & 1) == 0 || memory.bytes() > 0) continue;
-      memory = ZERO_TRY(allocate_slot(slot, plan, s));
-    }
-  }
+uint32_t Optimizer::slots_used(const Section& section) const {
+  return slots_used(state_[static_cast<size_t>(section.number)]);
+}
+
+bool Optimizer::has_slots() const {
+  return std::ranges::all_of(state_, [this](const SectionState& state) {
+    return (slots_used(state) & ~state.allocated) == 0;
+  });
+}
+
+Status Optimizer::allocate_slots() {
+  for (const Section& section : plan.sections())
+    ZERO_TRY(allocate_slots(section, slots_used(section)));
   return Status();
+}
+
+Status Optimizer::allocate_slots(const Section& section, uint32_t slots) {
+  return allocate(state_[static_cast<size_t>(section.number)], slots, plan, section);
 }
 
 int64_t Optimizer::state_bytes() const {
   int64_t bytes = 0;
   for (const SectionState& state : state_) {
-    for (const Memory& slot : state) bytes += static_cast<int64_t>(slot.bytes());
+    for (const Memory& slot : state.slots) bytes += static_cast<int64_t>(slot.bytes());
   }
   return bytes;
 }

@@ -3,6 +3,7 @@
 // communicate. src/step and src/state use its data to do so.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -70,9 +71,19 @@ struct GivenSetting {
 };
 
 struct Group {
-  std::vector<double> settings;               // in the order of Rule::settings
+  const Rule* rule = nullptr;
+  std::vector<double> settings = {};          // in the order of Rule::settings
   std::map<size_t, GivenSetting> given = {};  // by index; these replace the values in `settings`
+
+  uint32_t slots_used() const { return rule->slots_used(settings); }
 };
+
+/// Returns a group with the default settings of a rule.
+inline Group group_of(const Rule& rule) {
+  Group group{.rule = &rule};
+  for (const Setting& setting : rule.settings) group.settings.push_back(setting.initial);
+  return group;
+}
 
 struct Param {
   std::string name;
@@ -105,9 +116,13 @@ struct Buffer {
   size_t bytes() const { return size_of(dtype, count); }
 };
 
-/// This rank's state of one section. Each slot in use has an array of share_elements elements.
-/// Unused slots are empty.
-using SectionState = std::array<Memory, kSlotCount>;
+/// This rank's state of one section. Each slot in `allocated` has an array of share_elements
+/// elements. The others are empty.
+struct SectionState {
+  std::array<Memory, kSlotCount> slots;
+  uint32_t allocated = 0;            // as bits
+  std::vector<int32_t> groups = {};  // those that have parameters in the section
+};
 
 /// Named byte strings that the caller has set on one rank, to be saved.
 using Extras = std::map<std::string, std::string, std::less<>>;
@@ -130,6 +145,12 @@ struct Counters {
   double save_seconds = 0, load_seconds = 0;
 };
 
+/// A setting of a group or, with ZERO_ALL_GROUPS, of Optimizer::initial.
+struct SettingPlace {
+  int32_t group;
+  size_t setting;
+};
+
 class Optimizer {
  public:
   Optimizer(std::shared_ptr<Comm> comm, const OptimizerOptions& options,
@@ -137,7 +158,7 @@ class Optimizer {
   ~Optimizer();
 
   // ---- Registration. These calls are local. A call that fails changes nothing.
-  Result<int32_t> register_params(std::vector<double> settings, std::span<const Param> added);
+  Result<int32_t> register_params(Group group, std::span<const Param> added);
   Status register_buffers(std::span<const Buffer> added);
   Status bind(std::span<void* const> data, std::span<void* const> grads);
   Result<int64_t> find(std::string_view name) const;
@@ -194,6 +215,19 @@ class Optimizer {
   Result<Deal> prepare_deal(std::span<const int32_t> owners) const;
   void commit_deal(Deal deal);
 
+  // ---- Rules. All parameters of a section follow the same rule.
+  const Rule& rule_of(const Param& param) const {
+    return *groups[static_cast<size_t>(param.group)].rule;
+  }
+  const Rule& rule_of(const Section& section) const {
+    return *groups[static_cast<size_t>(section.kind)].rule;
+  }
+  const Rule& rule_of(const Segment& segment) const { return rule_of(param(segment.param)); }
+  /// Returns true if test(rule) is true for the rule of any group.
+  bool any_rule(const auto& test) const {
+    return std::ranges::any_of(groups, [&](const Group& group) { return test(*group.rule); });
+  }
+
   // ---- The share.
   /// Returns the address of `slot` at share position `share` of a section, or nullptr if no
   /// settings use the slot.
@@ -220,11 +254,15 @@ class Optimizer {
   /// Sets the master weights of this rank's share, in the sections from `first_section` on, to the
   /// present values of the parameters.
   void take_masters(size_t first_section = 0);
+  /// Returns the slots that the settings of a section's groups use, as bits.
+  uint32_t slots_used(const Section& section) const;
+  /// Returns true if all slots that settings use have memory.
+  bool has_slots() const;
   /// Allocates memory for the slots that need it and have none. These are slots that settings use,
-  /// for example because momentum was enabled later, and slots in the bit mask `also`.
-  Status allocate_slots(uint32_t also = 0);
-  /// Returns the slots that the settings of any group use, as bits.
-  uint32_t slots_used() const;
+  /// for example because momentum was enabled later.
+  Status allocate_slots();
+  /// Does the same for the slots of one section that are in the bit mask `slots`.
+  Status allocate_slots(const Section& section, uint32_t slots);
   /// Passes step count, loss scale and settings to `say`. They must be the same on every rank.
   void say_agreed(auto& say) const;
   /// Returns these values as text.
@@ -266,7 +304,7 @@ class Optimizer {
   const bool on_device;   // tensors are on a device: steps are queued, and end later than calls
   const uint32_t object;  // number of this optimizer on the comm
   OptimizerOptions options;
-  std::vector<double> settings;  // for new groups
+  Group initial;  // what new groups begin with, unless they have their own rule
   std::unique_ptr<ThreadPool> pool;
   std::vector<Group> groups;
   std::vector<Param> params;
@@ -337,18 +375,29 @@ class Optimizer {
     int64_t index;  // of the parameter or buffer
     Kind kind;
   };
-  Status add_param(const Param& added);
-  Status check_own_setting(const Param& added, const char* name, double value) const;
+  Status add_param(const Param& added, const Rule& rule);
+  Status check_own_setting(const Param& added, const Rule& rule, const char* name,
+                           double value) const;
   void freeze(size_t param, bool frozen);
   void note_moved();
   Status check_memory_of(const Param& param) const;
-  Result<size_t> find_place(int32_t group, std::string_view name) const;
-  Result<size_t> find_changeable(int32_t group, std::string_view name) const;
+  const Group& group_at(int32_t number) const {
+    return number == ZERO_ALL_GROUPS ? initial : groups[static_cast<size_t>(number)];
+  }
+  Group& group_at(int32_t number) {
+    return const_cast<Group&>(std::as_const(*this).group_at(number));
+  }
+  Result<std::vector<SettingPlace>> find_places(int32_t group, std::string_view name) const;
+  Result<const Setting*> check_changeable(const SettingPlace& place) const;
   Status occupy(uintptr_t begin, const Occupied& what);
   Status occupy(const Param& param, int64_t index);
   std::vector<PlanParam> plan_params(size_t first) const;
-  Result<Memory> allocate_slot(int slot, const Plan& from, size_t section) const;
-  Result<Deal> allocate_state(Plan from, size_t first_section, uint32_t slots) const;
+  std::vector<SectionState> sections_of(const Plan& plan) const;
+  uint32_t slots_used(const SectionState& state) const;
+  Result<Memory> allocate_slot(int slot, const Plan& from, const Section& section) const;
+  Status allocate(SectionState& state, uint32_t slots, const Plan& from,
+                  const Section& section) const;
+  Result<Deal> allocate_state(Plan from, size_t first_section) const;
   Status add_buffer(const Buffer& added);
   class Undo;
   void forget(size_t first_param, size_t first_buffer);
@@ -381,8 +430,8 @@ void Optimizer::say_agreed(auto& say) const {
   else
     say("loss scale set to ", loss_scale_given);
   for (size_t g = 0; g < groups.size(); g++) {
-    for (size_t s = 0; s < options.rule->settings.size(); s++) {
-      const std::string_view name = options.rule->settings[s].name;
+    for (size_t s = 0; s < groups[g].settings.size(); s++) {
+      const std::string_view name = groups[g].rule->settings[s].name;
       if (groups[g].given.count(s) != 0)
         say("group ", g, " ", name, " = read from the device");
       else

@@ -39,8 +39,7 @@ inline constexpr int64_t kMostSteps = int64_t{1} << 53;
 // ---- The options of an optimizer.
 
 struct OptimizerOptions {
-  const Rule* rule = nullptr;
-  int32_t optimizer = ZERO_OPTIMIZER_ADAMW;  // index of the kernel in the table
+  const Rule* rule = nullptr;                // of groups that do not have their own
   std::shared_ptr<const CustomRule> custom;  // owns `rule`, with ZERO_OPTIMIZER_CUSTOM
   int32_t partition = ZERO_PARTITION_EVEN;
   int64_t bucket_bytes = 33'554'432;

@@ -24,13 +24,14 @@ Status bad_param(std::string_view name, const char* why) {
 
 }  // namespace
 
-Status Optimizer::check_own_setting(const Param& added, const char* name, double value) const {
+Status Optimizer::check_own_setting(const Param& added, const Rule& rule, const char* name,
+                                    double value) const {
   const bool scale = std::string_view(name) == "lr_scale";
-  const int at = find_setting(*options.rule, scale ? "lr" : name);
+  const int at = find_setting(rule, scale ? "lr" : name);
   if (at < 0)
-    return bad_argument("parameter '", added.name, "' sets ", name, ", which ", options.rule->name,
+    return bad_argument("parameter '", added.name, "' sets ", name, ", which ", rule.name,
                         " does not have");
-  const Setting& setting = options.rule->settings[static_cast<size_t>(at)];
+  const Setting& setting = rule.settings[static_cast<size_t>(at)];
   if (setting.range.allows(value)) return Status();
   return bad_argument("parameter '", added.name, "': ", name, " is ", value, "; it must be ",
                       setting.range.text);
@@ -110,14 +111,15 @@ void Optimizer::hold_arenas(size_t first_param, size_t first_buffer) {
     hold_arena(buffers[i].data, buffers[i].count);
 }
 
-Status Optimizer::add_param(const Param& added) {
+Status Optimizer::add_param(const Param& added, const Rule& rule) {
   Param param = added;
   const auto index = static_cast<int64_t>(params.size());
   param.count = ZERO_TRY(count_elements("parameter", param.name, param.shape));
   if (options.partition == ZERO_PARTITION_MANUAL) ZERO_TRY(check_owner(param.name, param.owner));
   if ((param.flags & ZERO_PARAM_LR_SCALE) != 0)
-    ZERO_TRY(check_own_setting(param, "lr_scale", param.lr_scale));
-  if (param.weight_decay) ZERO_TRY(check_own_setting(param, "weight_decay", *param.weight_decay));
+    ZERO_TRY(check_own_setting(param, rule, "lr_scale", param.lr_scale));
+  if (param.weight_decay)
+    ZERO_TRY(check_own_setting(param, rule, "weight_decay", *param.weight_decay));
   ZERO_TRY(check_memory_of(param));
   param.group = static_cast<int32_t>(groups.size());
   if ((param.flags & ZERO_PARAM_ORDER) == 0) param.order = index;
@@ -157,16 +159,15 @@ class Optimizer::Undo {
   bool kept_ = false;
 };
 
-Result<int32_t> Optimizer::register_params(std::vector<double> group_settings,
-                                           std::span<const Param> added) {
+Result<int32_t> Optimizer::register_params(Group group, std::span<const Param> added) {
   if (added.empty()) return bad_argument("there are no parameters to register");
   const size_t before = params.size();
   Undo undo(*this);
-  for (const Param& param : added) ZERO_TRY(add_param(param));
+  for (const Param& param : added) ZERO_TRY(add_param(param, *group.rule));
   hold_arenas(before, buffers.size());
   progress.resize(params.size());
   trainable_.resize(params.size(), true);
-  groups.push_back(Group{std::move(group_settings)});
+  groups.push_back(std::move(group));
   group_ends_.push_back(static_cast<int64_t>(params.size()));
   undo.keep();
   for (size_t i = before; i < params.size(); i++)

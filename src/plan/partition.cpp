@@ -100,13 +100,14 @@ Status Plan::deal(std::span<const PlanParam> params, std::span<const int64_t> gr
   return {};
 }
 
-/// Makes sections by rising numbers of their dtypes, those of resting parameters last. Sorts the
-/// parameters of each section in travel_ by falling order, or as they are on the grid.
+/// Makes sections by rising numbers of their dtypes and kinds, those of resting parameters last.
+/// Sorts the parameters of each section in travel_ by falling order, or as they are on the grid.
 void Plan::sort_into_sections(std::span<const PlanParam> params, bool placed) {
   const size_t first = travel_.size();
   const auto given = [&](int64_t param) -> const PlanParam& { return params[at(param) - first]; };
   const auto kind = [&](int64_t param) {
-    return std::tuple(given(param).rests, given(param).dtype, given(param).grad_dtype);
+    const PlanParam& of = given(param);
+    return std::tuple(of.rests, of.dtype, of.grad_dtype, of.kind);
   };
   // A parameter without elements shares its place on the grid with the next one, and comes first.
   const auto comes_first = [&](int64_t a, int64_t b) {
@@ -124,12 +125,14 @@ void Plan::sort_into_sections(std::span<const PlanParam> params, bool placed) {
   for (size_t i = 0; i < added.size(); ++i) {
     if (i == 0 || kind(added[i - 1]) != kind(added[i])) {
       Section& section = sections_.emplace_back();
+      section.number = static_cast<int32_t>(sections_.size()) - 1;
       section.dtype = given(added[i]).dtype;
       section.grad_dtype = given(added[i]).grad_dtype;
+      section.kind = given(added[i]).kind;
       section.first_travel = static_cast<int64_t>(first + i);
     }
     sections_.back().params++;
-    section_of_[at(added[i])] = static_cast<int32_t>(sections_.size()) - 1;
+    section_of_[at(added[i])] = sections_.back().number;
   }
 }
 

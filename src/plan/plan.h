@@ -3,8 +3,8 @@
 // together. It is a pure function of sizes, dtypes, orders, rule, world and bucket size. It uses no
 // I/O, no threads and no device.
 //
-// The parameters of one seal that have the same dtypes form a section: they travel together. These
-// coordinates, all in elements, continue from section to section:
+// The parameters of one seal that have the same dtypes and kind form a section: they travel
+// together. These coordinates, all in elements, continue from section to section:
 //   grid    Parameters follow one another by falling order. Each starts at a multiple of
 //           kAlignment, and each section at a multiple of kBlock. The grid depends on neither world
 //           nor rule, and never changes, because norms are summed by pieces of it: a piece is the
@@ -42,6 +42,7 @@ struct PlanParam {
   DType dtype = DType::f32;
   DType grad_dtype = DType::f32;
   bool rests = false;  // assigned after the others, in separate sections
+  int32_t kind = 0;    // parameters of different kinds are in different sections
 };
 
 struct PlanOptions {
@@ -63,8 +64,10 @@ struct SectionStart {
   int64_t data_bytes = 0, grad_bytes = 0, owned_bytes = 0, sum_bytes = 0;
 };
 
-/// The parameters of one seal that have the same dtypes.
+/// The parameters of one seal that have the same dtypes and kind.
 struct Section : SectionStart {
+  int32_t number = 0;
+  int32_t kind = 0;
   DType dtype = DType::f32;
   DType grad_dtype = DType::f32;
   int64_t first_travel = 0;

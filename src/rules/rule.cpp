@@ -20,7 +20,8 @@ template <class Of>
 constexpr Rule row() {
   static_assert(kSlotsOf<Of> <= kMaxSlots && std::size(Of::settings) <= kMaxSettings);
   static_assert(Of::flags <= kMaxFlags);
-  Rule rule = {.name = Of::name,
+  Rule rule = {.number = Of::number,
+               .name = Of::name,
                .settings = Of::settings,
                .slots = Of::slots,
                .slots_used = slots_used<Of>,
@@ -49,6 +50,12 @@ const Rule* find_rule(std::string_view name) {
     if (name == rule.name) return &rule;
   }
   return nullptr;
+}
+
+Status no_rule(std::string_view name) {
+  std::string known;
+  for (const Rule& rule : kRules) known += text(known.empty() ? "" : ", ", rule.name);
+  return bad_argument("there is no optimizer '", name, "'; there are ", known);
 }
 
 int find_setting(const Rule& rule, std::string_view name) {

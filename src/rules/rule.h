@@ -90,6 +90,7 @@ struct Trust {
 
 /// A rule as a row of a table.
 struct Rule {
+  int32_t number;    // ZERO_OPTIMIZER_*, which is also the index of its kernels
   const char* name;  // the name in checkpoints, such as "adamw"
   std::span<const Setting> settings;
   std::span<const char* const> slots;  // torch's names, such as "exp_avg"
@@ -105,6 +106,9 @@ struct Rule {
 /// Returns the rule of a ZERO_OPTIMIZER_* number, or nullptr.
 const Rule* find_rule(int32_t optimizer);
 const Rule* find_rule(std::string_view name);
+
+/// Returns an error that names the rules that exist, because there is none of this name.
+Status no_rule(std::string_view name);
 
 /// Returns the position of a setting in Rule::settings, or -1.
 int find_setting(const Rule& rule, std::string_view name);

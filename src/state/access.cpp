@@ -74,7 +74,7 @@ Status make_live(Optimizer& optim, const StateTensor& tensor) {
   if (tensor.slot == kMasterSlot || tensor.slot == kParameterItself) return {};
   uint32_t& live = optim.progress[static_cast<size_t>(tensor.param)].live_slots;
   if (live >> tensor.slot & 1) return {};
-  ZERO_TRY(optim.allocate_slots(1u << tensor.slot));
+  ZERO_TRY(optim.allocate_slots(optim.plan.section_of(tensor.param), 1u << tensor.slot));
   live |= 1u << tensor.slot;
   return {};
 }
@@ -99,10 +99,9 @@ Status check_not_saved_elsewhere(const Optimizer& optim, const StateTensor& tens
            "save in progress: call zero_state_save_wait first"));
 }
 
-Status unknown_scalar(const Optimizer& optim, std::string_view name) {
-  return bad_argument(optim.options.rule->name, " has no number '", name,
-                      "' per parameter; it has step",
-                      optim.options.rule->next_product ? " and mu_product" : "");
+Status unknown_scalar(const Rule& rule, std::string_view name) {
+  return bad_argument(rule.name, " has no number '", name, "' per parameter; it has step",
+                      rule.next_product ? " and mu_product" : "");
 }
 
 }  // namespace
@@ -124,7 +123,7 @@ Result<StateTensor> find_tensor(const Optimizer& optim, int64_t param, const cha
   if (name == nullptr) return StateTensor{param, has_master ? kMasterSlot : kParameterItself};
   if (!is_floating(of.dtype))
     return bad_argument("parameter '", of.name, "' is ", dtype_name(of.dtype), ": it has no state");
-  const Rule& rule = *optim.options.rule;
+  const Rule& rule = optim.rule_of(of);
   const int slot = find_slot(rule, name);
   if (slot < 0) return bad_argument(rule.name, " has no state '", name, "'");
   if (slot != kMasterSlot || has_master) return StateTensor{param, slot};
@@ -134,8 +133,9 @@ Result<StateTensor> find_tensor(const Optimizer& optim, int64_t param, const cha
 Status check_live(const Optimizer& optim, const StateTensor& tensor) {
   if (tensor.slot == kParameterItself || (stored_slots(optim, tensor.param) >> tensor.slot & 1))
     return {};
-  return wrong_state("state '", slot_name(*optim.options.rule, tensor.slot), "' of parameter '",
-                     param_of(optim, tensor.param).name, "' has no values yet");
+  const Param& of = param_of(optim, tensor.param);
+  return wrong_state("state '", slot_name(optim.rule_of(of), tensor.slot), "' of parameter '",
+                     of.name, "' has no values yet");
 }
 
 Status check_range(const Optimizer& optim, const Range& range, const void* values) {
@@ -277,15 +277,17 @@ Result<double> get_scalar(const Optimizer& optim, int64_t param, std::string_vie
                         "' is a number per parameter: pass one parameter, not ZERO_ALL_PARAMS");
   const ParamProgress& progress = optim.progress[static_cast<size_t>(param)];
   if (name == "step") return static_cast<double>(progress.step);
-  if (name == "mu_product" && optim.options.rule->next_product) return progress.product;
-  return unknown_scalar(optim, name);
+  const Rule& rule = optim.rule_of(param_of(optim, param));
+  if (name == "mu_product" && rule.next_product) return progress.product;
+  return unknown_scalar(rule, name);
 }
 
 Status set_scalar(Optimizer& optim, int64_t param, std::string_view name, double value) {
   const bool all = param == ZERO_ALL_PARAMS, step = name == "step";
   if (!all) ZERO_TRY(check_sealed(optim, param));
-  if (!step && !(name == "mu_product" && optim.options.rule->next_product))
-    return unknown_scalar(optim, name);
+  const auto has = [&](const Rule& rule) { return name == "mu_product" && rule.next_product; };
+  const Rule& rule = all ? *optim.options.rule : optim.rule_of(param_of(optim, param));
+  if (!step && !(all ? optim.any_rule(has) : has(rule))) return unknown_scalar(rule, name);
   ZERO_TRY(check_settable(optim));
   if (step &&
       !(value >= 0 && value <= static_cast<double>(kMostSteps) && value == std::floor(value)))
@@ -300,6 +302,7 @@ Status set_scalar(Optimizer& optim, int64_t param, std::string_view name, double
   const auto end = all ? static_cast<int64_t>(optim.params.size()) : param + 1;
   for (int64_t i = all ? 0 : param; i < end; i++) {
     if (!is_floating(param_of(optim, i).dtype)) continue;
+    if (!step && !has(optim.rule_of(param_of(optim, i)))) continue;
     optim.state_sets.try_emplace(i, 0);
     ParamProgress& progress = optim.progress[static_cast<size_t>(i)];
     step ? (void)(progress.step = static_cast<int64_t>(value)) : (void)(progress.product = value);

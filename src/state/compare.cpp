@@ -18,13 +18,13 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 /// Collects the differences between a checkpoint and an optimizer, as many as an error text holds.
 class Differences {
  public:
-  Differences(const Manifest& saved, const Optimizer& optim)
-      : saved_(saved), optim_(optim), rule_(*optim.options.rule) {}
+  Differences(const Manifest& saved, const Optimizer& optim) : saved_(saved), optim_(optim) {}
 
   void compare_rules() {
-    if (saved_.rule != rule_.name)
+    const Rule& rule = *optim_.options.rule;
+    if (saved_.rule != rule.name)
       return add("the checkpoint is for optimizer ", shown(saved_.rule), ", but this optimizer is ",
-                 rule_.name);
+                 rule.name);
     if (optim_.options.custom != nullptr) compare_declared();
     compare_groups();
   }
@@ -121,11 +121,12 @@ class Differences {
 
   /// Compares what custom rules declare, because different custom rules may have the same name.
   void compare_declared() {
+    const Rule& rule = *optim_.options.rule;
     for (const std::string& slot : saved_.slots)
-      if (std::ranges::find(rule_.slots, slot) == rule_.slots.end())
+      if (std::ranges::find(rule.slots, slot) == rule.slots.end())
         add("the checkpoint's ", shown(saved_.rule), " has state ", shown(slot),
             ", which is not declared");
-    for (const char* slot : rule_.slots)
+    for (const char* slot : rule.slots)
       if (std::ranges::find(saved_.slots, slot) == saved_.slots.end())
         add("state ", shown(slot), " is declared, but the checkpoint's ", shown(saved_.rule),
             " does not have it");
@@ -135,18 +136,27 @@ class Differences {
     const size_t saved = saved_.groups.size(), registered = optim_.groups.size();
     if (saved != registered)
       add("the checkpoint has ", saved, " groups, but this optimizer has ", registered);
-    for (size_t g = 0; g < std::min(saved, registered); g++)
-      for (const auto& [name, value] : saved_.groups[g]) compare_setting(g, name, value);
+    for (size_t g = 0; g < std::min(saved, registered); g++) compare_group(g);
+  }
+
+  void compare_group(size_t group) {
+    const ManifestGroup& saved = saved_.groups[group];
+    const char* const registered = optim_.groups[group].rule->name;
+    if (const std::string& rule = saved_.rule_of(saved); rule != registered)
+      return add("group ", group, " follows ", shown(rule),
+                 " in the checkpoint, but is registered with ", registered);
+    for (const auto& [name, value] : saved.settings) compare_setting(group, name, value);
   }
 
   void compare_setting(size_t group, const std::string& name, double value) {
-    const int setting = find_setting(rule_, name);
+    const Rule& rule = *optim_.groups[group].rule;
+    const int setting = find_setting(rule, name);
     if (setting < 0)
       return add("group ", group, " has a setting ", shown(name), " in the checkpoint, which ",
-                 rule_.name, " does not have");
+                 rule.name, " does not have");
     const auto at = static_cast<size_t>(setting);
     const double registered = optim_.groups[group].settings[at];
-    if (rule_.settings[at].fixed && value != registered)
+    if (rule.settings[at].fixed && value != registered)
       add("group ", group, " has ", name, " ", value, " in the checkpoint, but is registered with ",
           registered);
   }
@@ -167,18 +177,18 @@ class Differences {
       add("parameter ", shown(param.name), " is in group ", saved.group,
           " in the checkpoint, but is registered in group ", param.group);
     const bool has_master = is_kept(master_of(param.dtype, optim_.options));
+    const Rule& rule = optim_.rule_of(param);
     for (const ManifestSlot& slot : saved.slots) {
-      const int known = find_slot(rule_, slot.name);
+      const int known = find_slot(rule, slot.name);
       if (known < 0 || (known == kMasterSlot && !has_master))
         add("parameter ", shown(param.name), " has state ", shown(slot.name),
-            " in the checkpoint, which ", rule_.name, " does not have");
+            " in the checkpoint, which ", rule.name, " does not have");
     }
   }
 
   static constexpr size_t kLongest = 2800;  // what a vote can carry, minus one sentence
   const Manifest& saved_;
   const Optimizer& optim_;
-  const Rule& rule_;
   std::string out_;
   size_t count_ = 0, told_ = 0;
 };
@@ -193,15 +203,16 @@ Result<Places> match_registered(const Manifest& manifest, const Optimizer& optim
   return places;
 }
 
-Result<std::vector<Group>> saved_settings(const Manifest& manifest, const Rule& rule) {
+Result<std::vector<Group>> saved_groups(const Manifest& manifest, const Rule& own) {
   std::vector<Group> groups;
-  for (const Settings& saved : manifest.groups) {
-    Group& group = groups.emplace_back();
-    for (const Setting& setting : rule.settings) group.settings.push_back(setting.initial);
-    for (const auto& [name, value] : saved) {
-      const int at = find_setting(rule, name);
+  for (const ManifestGroup& saved : manifest.groups) {
+    const Rule* const rule = saved.rule.empty() ? &own : find_rule(saved.rule);
+    if (rule == nullptr) return no_rule(saved.rule);
+    Group& group = groups.emplace_back(group_of(*rule));
+    for (const auto& [name, value] : saved.settings) {
+      const int at = find_setting(*rule, name);
       if (at < 0) continue;  // match_registered() reports it
-      const Setting& setting = rule.settings[static_cast<size_t>(at)];
+      const Setting& setting = rule->settings[static_cast<size_t>(at)];
       if (!setting.range.allows(value))
         return invalid("group ", groups.size() - 1, ": setting '", name, "' is ", value,
                        "; it must be ", setting.range.text);
@@ -225,8 +236,9 @@ Result<LossScale> saved_loss_scale(const Manifest& manifest, const LossScale& cu
   return saved;
 }
 
-Status check_products(const Manifest& manifest, const Rule& rule) {
+Status check_products(const Manifest& manifest, std::span<const Group> groups) {
   for (const ManifestParam& param : manifest.params) {
+    const Rule& rule = *groups[static_cast<size_t>(param.group)].rule;
     const bool made = rule.next_product != nullptr && param.step > 0;
     if (made == (param.mu_product != 1)) continue;
     return invalid("parameter '", param.name, "' has ", made ? "no" : "a", " mu_product after ",

@@ -48,8 +48,9 @@ std::vector<ManifestParam> describe_params(const Optimizer& optim,
     param.step = in_range(optim.progress[i].step);
     param.mu_product = optim.progress[i].product;
     const uint32_t stored = stored_slots(optim, static_cast<int64_t>(i));
+    const Rule& rule = optim.rule_of(optim.params[i]);
     for (int slot = 0; slot < kSlotCount; slot++)
-      if (stored >> slot & 1) param.slots.push_back({slot_name(*optim.options.rule, slot), {}});
+      if (stored >> slot & 1) param.slots.push_back({slot_name(rule, slot), {}});
   }
   return params;
 }
@@ -127,7 +128,7 @@ std::vector<StoredTensor> optim_tensors(const Optimizer& optim, int32_t rank) {
                        (i + 1 == pieces.size() || pieces[i + 1].param != piece.param);
     for (int slot = 0; slot < kSlotCount; slot++) {
       if (!(stored >> slot & 1)) continue;
-      std::string key = text(param.name, ".", slot_name(*optim.options.rule, slot));
+      std::string key = text(param.name, ".", slot_name(optim.rule_of(param), slot));
       if (!alone) key += text("@", piece.first);
       tensors.push_back({std::move(key), sum_dtype(param.dtype), slot, piece,
                          piece.count == param.count ? param.shape : std::vector{piece.count}});
@@ -165,10 +166,12 @@ Manifest describe_checkpoint(const Optimizer& optim, const Digest& save_id,
                       {kLossScale, optim.state.loss_scale},
                       {kGoodSteps, static_cast<double>(in_range(optim.state.good_steps))}};
   for (const Group& group : optim.groups) {
-    Settings& settings = manifest.groups.emplace_back();
+    ManifestGroup& saved = manifest.groups.emplace_back();
+    if (group.rule != options.rule) saved.rule = group.rule->name;
     for (size_t s = 0; s < group.settings.size(); s++)
-      settings.emplace_back(options.rule->settings[s].name, group.settings[s]);
+      saved.settings.emplace_back(group.rule->settings[s].name, group.settings[s]);
   }
+  manifest.format = manifest.needed_format();
   manifest.files = shard_files(world);
   manifest.params = describe_params(optim, writers);
   for (const Buffer& buffer : optim.buffers) manifest.buffers.push_back(describe_whole(buffer, 0));

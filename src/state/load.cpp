@@ -122,15 +122,15 @@ class Load {
     const std::string name = path.substr(path.rfind('/') + 1);
     if (path != directory_ && !(is_file_name(name) && path == joined(directory_, name)))
       return internal_error("rank 0 chose '", path, "' for '", directory_, "'");
-    const Rule& rule = *optim_.options.rule;
     places_ = ZERO_TRY(match_registered(manifest(), optim_));
-    groups_ = ZERO_TRY(saved_settings(manifest(), rule));
+    groups_ = ZERO_TRY(saved_groups(manifest(), *optim_.options.rule));
     loss_scale_ = ZERO_TRY(saved_loss_scale(manifest(), optim_.loss_scale()));
-    ZERO_TRY(check_products(manifest(), rule));
-    slots_ = 0;
-    for (const ManifestParam& param : manifest().params) slots_ |= saved_slots(param, rule);
-    for (const Group& group : groups_) slots_ |= rule.slots_used(group.settings);
-    return {};
+    return check_products(manifest(), groups_);
+  }
+
+  /// Returns the slots that a parameter has in the checkpoint, as bits.
+  uint32_t saved_slots_of(size_t param) const {
+    return saved_slots(*places_.params[param], optim_.rule_of(optim_.params[param]));
   }
 
   Status verify() {
@@ -143,7 +143,14 @@ class Load {
   }
 
   Status allocate() {
-    ZERO_TRY(optim_.allocate_slots(slots_));
+    std::vector<uint32_t> slots(optim_.plan.sections().size());
+    for (size_t i = 0; i < optim_.params.size(); i++) {
+      const auto section = static_cast<size_t>(optim_.plan.section_number(static_cast<int64_t>(i)));
+      const Group& group = groups_[static_cast<size_t>(optim_.params[i].group)];
+      slots[section] |= saved_slots_of(i) | group.slots_used();
+    }
+    for (const Section& section : optim_.plan.sections())
+      ZERO_TRY(optim_.allocate_slots(section, slots[static_cast<size_t>(section.number)]));
     return make_batch(step_memory(optim_));
   }
 
@@ -171,8 +178,7 @@ class Load {
       const ManifestParam& saved = *places_.params[i];
       optim_.progress[i].step = saved.step;
       optim_.progress[i].product = saved.mu_product;
-      optim_.progress[i].live_slots =
-          saved_slots(saved, *optim_.options.rule) & ~(1u << kMasterSlot);
+      optim_.progress[i].live_slots = saved_slots_of(i) & ~(1u << kMasterSlot);
     }
     // A setting that the caller keeps in device memory stays there.
     for (size_t i = 0; i < groups_.size() && !keep_settings_; i++)
@@ -204,7 +210,6 @@ class Load {
   Places places_;
   std::vector<Group> groups_;
   LossScale loss_scale_;
-  uint32_t slots_ = 0;  // slots that need memory
   LoadedExtras loading_;
   Extras own_extras_;
 };

@@ -28,17 +28,18 @@ struct Places {
 /// buffers.
 Result<Places> match_registered(const Manifest& manifest, const Optimizer& optim);
 
-/// Returns the saved settings of each group, in the rule's order. A setting that the checkpoint
-/// lacks gets its default. Fails with ZERO_ERR_CKPT_INVALID if a value is out of its range.
-Result<std::vector<Group>> saved_settings(const Manifest& manifest, const Rule& rule);
+/// Returns the saved groups. `own` is the rule of those that name none. A setting that the
+/// checkpoint lacks gets its default. Fails if a rule is unknown, and with ZERO_ERR_CKPT_INVALID if
+/// a value is out of its range.
+Result<std::vector<Group>> saved_groups(const Manifest& manifest, const Rule& own);
 
 /// Returns the saved loss scale, or `current` if none was saved. Fails with ZERO_ERR_CKPT_INVALID
 /// if it is out of its range.
 Result<LossScale> saved_loss_scale(const Manifest& manifest, const LossScale& current);
 
 /// Fails with ZERO_ERR_CKPT_INVALID unless exactly those parameters have a mu_product for which the
-/// rule has computed one.
-Status check_products(const Manifest& manifest, const Rule& rule);
+/// rule of their group has computed one. `groups` are those of saved_groups().
+Status check_products(const Manifest& manifest, std::span<const Group> groups);
 
 /// Fails with ZERO_ERR_CKPT_INVALID unless the header belongs to a file of this save.
 Status check_metadata(const SafetensorsHeader& header, const Manifest& manifest);

@@ -69,10 +69,15 @@ struct Constant {
 };
 
 struct FormatNumber : Constant<kFormat> {
-  static Status read(Manifest&, int64_t from) {
-    if (from == kFormat) return {};
+  static Status read(Manifest& manifest, int64_t from) {
+    manifest.format = from;
+    if (from == kFormat || from == kFormatOfRules) return {};
     return unsupported("the checkpoint has format ", from, ", but this libzero reads ", kFormat,
-                       from > kFormat ? ": use a newer libzero" : "");
+                       " and ", kFormatOfRules,
+                       from > kFormatOfRules ? ": use a newer libzero" : "");
+  }
+  static void write(JsonWriter& json, const Manifest& manifest) {
+    json.value(manifest.needed_format());
   }
 };
 
@@ -122,10 +127,13 @@ template <>
 struct JsonForm<ManifestExtras>
     : Object<Field<"rank", &ManifestExtras::rank>, Field<"file", &ManifestExtras::file>> {};
 
-using OptimizerFields =
-    Object<Field<"name", &Manifest::rule>, Field<"options", &Manifest::options>,
-           Field<"groups", &Manifest::groups, Lines<Object<Part<"settings", JsonForm<Settings>>>>>,
-           Optional<"slots", &Manifest::slots>>;
+template <>
+struct JsonForm<ManifestGroup> : Object<Optional<"optimizer", &ManifestGroup::rule>,
+                                        Field<"settings", &ManifestGroup::settings>> {};
+
+using OptimizerFields = Object<Field<"name", &Manifest::rule>, Field<"options", &Manifest::options>,
+                               Field<"groups", &Manifest::groups, Lines<JsonForm<ManifestGroup>>>,
+                               Optional<"slots", &Manifest::slots>>;
 
 template <>
 struct JsonForm<Manifest>
@@ -141,6 +149,11 @@ struct JsonForm<Manifest>
                Part<"end", End>> {};
 
 // ---- The file as a whole.
+
+int64_t Manifest::needed_format() const {
+  const auto differs = [](const ManifestGroup& group) { return !group.rule.empty(); };
+  return std::ranges::any_of(groups, differs) ? kFormatOfRules : kFormat;
+}
 
 namespace {
 
@@ -282,6 +295,9 @@ Status check_keys(const Manifest& manifest) {
 /// Fails unless the manifest is consistent as a whole. Sets the members that are not in the file,
 /// and sorts slices.
 Status check_manifest(Manifest& manifest) {
+  if (manifest.format != manifest.needed_format())
+    return invalid("its format is ", manifest.format, ", but its groups need ",
+                   manifest.needed_format());
   if (manifest.world < 1) return invalid("the world is 0");
   ZERO_TRY(check_files(manifest));
   std::unordered_set<std::string_view> names;

@@ -22,7 +22,10 @@ namespace zero {
 inline constexpr uint64_t kLongestManifest = 1u << 28;  // in bytes; several times that when parsed
 inline constexpr uint64_t kLongestExtrasFile = 1u << 25;
 inline constexpr uint64_t kMostExtrasBytes = 1u << 30;  // of all extras files together
+/// The format of the files with tensors, and of a manifest whose groups follow one rule.
 inline constexpr int64_t kFormat = 1;
+/// The format of a manifest whose groups follow different rules, which older libraries refuse.
+inline constexpr int64_t kFormatOfRules = 2;
 
 /// The elements [start, start + count) of a tensor, stored as the tensor `key` of a file.
 struct ManifestSlice {
@@ -69,16 +72,30 @@ using Settings = std::vector<std::pair<std::string, double>>;
 inline constexpr const char* kLossScale = "loss_scale";
 inline constexpr const char* kGoodSteps = "good_steps";
 
+struct ManifestGroup {
+  std::string rule;  // empty: that of the optimizer; in the file only if it is another
+  Settings settings;
+  bool operator==(const ManifestGroup&) const = default;
+};
+
 struct Manifest {
+  /// Returns the oldest format that can hold this manifest, in which it is written.
+  int64_t needed_format() const;
+  /// Returns the name of the rule that a group follows.
+  const std::string& rule_of(const ManifestGroup& group) const {
+    return group.rule.empty() ? rule : group.rule;
+  }
+
+  int64_t format = kFormat;  // in which it was written
   Digest save_id{};
   int64_t step = 0;
   int64_t skipped = 0;
   int32_t world = 1;
   std::string created_by;
-  std::string rule;
+  std::string rule;                // of groups that have none
   std::vector<std::string> slots;  // those that a custom rule declares, or none
   Settings options;  // of the whole optimizer; only kLossScale and kGoodSteps are loaded
-  std::vector<Settings> groups;
+  std::vector<ManifestGroup> groups;
   std::vector<FileRecord> files;
   std::vector<ManifestParam> params;
   std::vector<ManifestBuffer> buffers;  // in the file only if there are any

@@ -120,7 +120,7 @@ void add_slot_jobs(const ManifestSlot& slot, const Job& whole, std::vector<Job>&
 
 Status add_state_jobs(const Optimizer& optim, Window& window, const ManifestParam& saved,
                       const Segment& segment, std::vector<Job>& jobs) {
-  const Rule& rule = *optim.options.rule;
+  const Rule& rule = optim.rule_of(segment);
   const uint32_t live = saved_slots(saved, rule);
   const Section& section = optim.plan.section(segment.section);
   for (int s = 0; s < kSlotCount; s++) {
@@ -286,7 +286,7 @@ Status read_share(const BlockFiles& files, const Manifest& manifest, const Place
   }
   for (const Segment& segment : optim.segments()) {
     const ManifestParam& saved = *places.params[static_cast<size_t>(segment.param)];
-    if (!(saved_slots(saved, *optim.options.rule) >> kMasterSlot & 1))
+    if (!(saved_slots(saved, optim.rule_of(segment)) >> kMasterSlot & 1))
       ZERO_TRY(take_master(optim, windows, segment));
   }
   return {};

@@ -210,7 +210,7 @@ Status Behind::hear(Call& call, const Words& all) {
 void Behind::keep_for_step() {
   if (optim_.image == nullptr) return;
   const OptimizerOptions& options = optim_.options;
-  if (options.custom != nullptr || options.rule->trust != nullptr) return optim_.image->keep_all();
+  if (options.custom != nullptr || optim_.any_rule(has_trust)) return optim_.image->keep_all();
   for (const Image::Bytes part : others_) optim_.image->keep(part.data(), part.size());
   others_.clear();
 }

@@ -24,8 +24,7 @@ constexpr int64_t kSlice = 262144;
 /// Updates one thread's part of the runs.
 class Updater : Pass {
  public:
-  Updater(const Pass& pass, const Runs& runs)
-      : Pass(pass), runs_(runs), steps_(writes_directions(optim)), gradients_(pass) {}
+  Updater(const Pass& pass, const Runs& runs) : Pass(pass), runs_(runs), gradients_(pass) {}
 
   /// Updates the run that begins with this view. Starts at the end, because the last elements were
   /// read most recently.
@@ -62,7 +61,7 @@ class Updater : Pass {
  private:
   /// Returns the addresses of the gradients, or of their sum if they have been summed before.
   Sources::Row sources_of(size_t r) const {
-    if (fused && !steps_) return runs_.sources[r];
+    if (fused && !writes_directions(optim.rule_of(runs_.runs[r].segment))) return runs_.sources[r];
     return {&runs_.runs[r].reduced, 1};
   }
 
@@ -92,17 +91,18 @@ class Updater : Pass {
     if (optim.image != nullptr) [[unlikely]]
       keep(section, run.segment.section, share, own, update.count);
     Scalars of_run = scalars[static_cast<size_t>(run.cls)];
-    if (const Trust* const trust = optim.options.rule->trust) of_run.value[trust->scalar] *= ratio;
-    if (steps_) {
+    const Rule& rule = optim.rule_of(section);
+    if (rule.trust != nullptr) of_run.value[rule.trust->scalar] *= ratio;
+    if (writes_directions(rule)) {
       const auto* const directions = reinterpret_cast<const Real*>(run.reduced) + at;
       kernels().in<Real>().lamb.step(update.param, directions, update.count, of_run);
     } else {
-      for (size_t slot = 0; slot < optim.options.rule->slots.size(); slot++) {
+      for (size_t slot = 0; slot < rule.slots.size(); slot++) {
         update.slots[slot] =
             reinterpret_cast<Real*>(optim.slot(static_cast<int>(slot), run.segment.section, share));
       }
       gradients_.take(section, sources_of(r), at, update);
-      const uint64_t found = kernels().in<Real>().update[optim.options.optimizer](update, of_run);
+      const uint64_t found = kernels().in<Real>().update[rule.number](update, of_run);
       if (fused && found > 0) [[unlikely]] {
         nonfinite_ += run.gaps ? count_in_params(section, share, count) : found;
       }
@@ -138,7 +138,6 @@ class Updater : Pass {
   }
 
   const Runs& runs_;
-  const bool steps_;  // the places of sums hold directions
   TileGradients gradients_;
   uint64_t nonfinite_ = 0;
   int64_t unlooked_ = 0;  // elements since the last check whether the comm is aborted
@@ -160,7 +159,7 @@ PlaceInRuns place_in(const Runs& runs, int64_t element) {
 
 /// Runs the first of two walks, for rules that need two.
 Result<Trusted> walk_first(const Pass& pass, std::vector<uint64_t>& nonfinite) {
-  if (pass.optim.options.rule->trust == nullptr) return Trusted();
+  if (!pass.optim.any_rule(has_trust)) return Trusted();
   const auto stepper = [&](int thread) -> StepView {
     auto updater = std::make_shared<Updater>(pass, pass.memory.runs);
     return [updater, thread, found = &nonfinite[static_cast<size_t>(thread)]](size_t view,
@@ -185,11 +184,11 @@ void count_updated(Optimizer& optim, const Runs& runs, bool fused) {
 }  // namespace
 
 int64_t bytes_updated(const Optimizer& optim, const Section& section, size_t gradients) {
-  const bool steps = writes_directions(optim);
+  const bool steps = writes_directions(optim.rule_of(section));
   const bool keeps = optim.master_of(section) == Master::full;  // then the parameter is not read
   size_t bytes =
       size_of(section.dtype) * (keeps ? 1 : 2) + 2 * optim.slot_size(kMasterSlot, section);
-  bytes += steps ? size_of(section.sum()) : gradients + bytes_of_slots(section, optim.slots_used());
+  bytes += steps ? size_of(section.sum()) : gradients + bytes_of_slots(optim, section);
   return static_cast<int64_t>(bytes);
 }
 
@@ -200,7 +199,7 @@ Result<uint64_t> update_share(Call& call, Optimizer& optim, StepMemory& memory, 
   std::vector<uint64_t> nonfinite(static_cast<size_t>(threads));
   const Pass pass{&call, optim, memory, scalars, fused};
   const Trusted trusted = ZERO_TRY(walk_first(pass, nonfinite));
-  if (optim.options.rule->trust != nullptr) count_measured(optim, memory, fused);
+  if (optim.any_rule(has_trust)) count_measured(optim, memory, fused);
   // Updates begin at the end of the share, because the next forward pass reads those parameters
   // first.
   const int64_t slice = memory.background == nullptr ? runs.elements : kSlice;

@@ -16,8 +16,8 @@ namespace zero {
 /// ratios, the call is collective and can fail, because ranks exchange norms.
 Result<uint64_t> update_share(Call& call, Optimizer& optim, StepMemory& memory, bool fused);
 
-/// Returns the bytes that the update of one element reads and writes. `gradients` is the number of
-/// bytes of its gradients.
+/// Returns the bytes that the update of one element of a section reads and writes. `gradients` is
+/// the number of bytes of its gradients.
 int64_t bytes_updated(const Optimizer& optim, const Section& section, size_t gradients);
 
 /// Rounds this rank's owned parameters that are sent in a shorter type than their own.

@@ -13,7 +13,8 @@ namespace zero {
 namespace {
 
 /// Refuses options that need all gradients before the first update.
-Status check_options(const OptimizerOptions& options) {
+Status check_options(const Optimizer& optim) {
+  const OptimizerOptions& options = optim.options;
   const auto refused = [](const auto&... what) {
     return wrong_state(
         what...,
@@ -26,8 +27,8 @@ Status check_options(const OptimizerOptions& options) {
     return refused("nonfinite is ", options.nonfinite, ", not ZERO_NONFINITE_IGNORE");
   if (options.custom != nullptr)
     return refused(options.rule->name, " is the caller's own function");
-  if (options.rule->trust != nullptr)
-    return refused(options.rule->name, " takes norms of whole tensors");
+  for (const Group& group : optim.groups)
+    if (has_trust(*group.rule)) return refused(group.rule->name, " takes norms of whole tensors");
   return Status();
 }
 
@@ -42,7 +43,7 @@ Status check_begin(const Optimizer& optim, int32_t flags) {
         "ZERO_REDUCE_ACCUMULATE adds up micro-batches before a step, but this call begins one");
   if (optim.frozen() == optim.params.size())
     return wrong_state("every parameter is frozen: there is nothing to train");
-  return check_options(optim.options);
+  return check_options(optim);
 }
 
 /// Does everything that may fail on a single rank. Comms that are not direct do nothing early.

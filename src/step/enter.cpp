@@ -68,8 +68,8 @@ Status check_bound(const Optimizer& optim) {
 /// Checks that the product and the step count of each parameter are consistent, because
 /// zero_state_set sets only one of them at a time.
 Status check_products(const Optimizer& optim) {
-  if (optim.options.rule->next_product == nullptr) return Status();
   for (const auto& [param, slots] : optim.state_sets) {
+    if (optim.rule_of(optim.param(param)).next_product == nullptr) continue;
     const auto& [step, live, unused, product] = optim.progress[static_cast<size_t>(param)];
     if ((step > 0) == (product != 1)) continue;
     return wrong_state("parameter '", optim.param(param).name, "' was set to step ", step,
@@ -250,7 +250,7 @@ Status place_late(Call& call, Optimizer& optim, StepMemory& memory, const Entry&
 /// nothing. Returns false if the previous call was not ready, because this one may not be either.
 bool ends_with_entry(const Optimizer& optim, const StepMemory& memory, const Entry& entry) {
   return memory.ready && entry.fused && memory.runs.elements == 0 && !memory.outbox_used &&
-         optim.options.rule->trust == nullptr;
+         !optim.any_rule(has_trust);
 }
 
 /// Adopts the latest round of any rank. Ranks drop announcements independently, so this rank may

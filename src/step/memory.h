@@ -222,7 +222,6 @@ struct StepMemory : StepLayout, Gradients, Placed {
   uint64_t round = 1;                    // number of the current round of announcements
 
   bool ready = false;        // all ranks became ready in the entry, without another vote
-  uint32_t slots_ready = 0;  // slots of the state at the latest "ready" vote of a step
   uint64_t version = 0;      // changes with this rank's placements
   uint64_t places_made = 0;  // grows with each new Placed
 
@@ -239,9 +238,14 @@ StepMemory& step_memory(Optimizer& optim);
 /// Marks views as out of date.
 inline void drop_views(StepMemory& memory) { memory.made_of.addresses = 0; }
 
-/// Returns true if directions of updates replace the sums of gradients between two walks.
+/// Returns true if a rule scales each tensor's step by norms of the whole tensor.
+inline bool has_trust(const Rule& rule) { return rule.trust != nullptr; }
+
+/// Returns true if the directions of a rule's updates replace the sums of gradients between two
+/// walks.
+inline bool writes_directions(const Rule& rule) { return has_trust(rule) && rule.trust->of_update; }
 inline bool writes_directions(const Optimizer& optim) {
-  return optim.options.rule->trust != nullptr && optim.options.rule->trust->of_update;
+  return optim.any_rule([](const Rule& rule) { return writes_directions(rule); });
 }
 
 /// Returns true if no rank reads gradients of other ranks.

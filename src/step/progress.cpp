@@ -38,12 +38,12 @@ void advance(Optimizer& optim) {
 void count_updates(Optimizer& optim, const StepMemory& memory) {
   int64_t param = 0;
   for (size_t group = 0; group < optim.groups.size(); group++) {
-    const std::span<const double> settings = optim.groups[group].settings;
-    const uint32_t used = optim.options.rule->slots_used(settings);
+    const Group& of = optim.groups[group];
+    const uint32_t used = of.slots_used();
     for (; param < optim.group_end(group); param++) {
       if (memory.is_present(param))
-        launch::advance(optim.progress[static_cast<size_t>(param)], optim.options.optimizer,
-                        settings.data(), used);
+        launch::advance(optim.progress[static_cast<size_t>(param)], of.rule->number,
+                        of.settings.data(), used);
     }
   }
   // Views stay valid, because all parameters of a class advance in the same way.

@@ -67,7 +67,7 @@ bool take_packed(std::string_view& packed, Rows& rows) {
 std::string pack(const Optimizer& optim, const Arguments& arguments) {
   std::string frozen;
   for (const bool trains : optim.trainable()) frozen += trains ? '\0' : '\1';
-  std::vector<double> settings = optim.settings;
+  std::vector<double> settings = optim.initial.settings;
   for (const Group& group : optim.groups)
     settings.insert(settings.end(), group.settings.begin(), group.settings.end());
   Terms terms{.arguments = arguments,
@@ -97,13 +97,14 @@ void adopt_terms(Optimizer& optim, const Terms& terms, const std::string& frozen
         (void)optim.set_trainable(static_cast<int64_t>(i), frozen[i] == 0);
     }
   }
-  const size_t each = optim.settings.size();
-  if (settings.size() != each * (optim.groups.size() + 1)) return;
+  size_t all = optim.initial.settings.size();
+  for (const Group& group : optim.groups) all += group.settings.size();
+  if (settings.size() != all) return;
   const auto take = [&](std::vector<double>& to) {
-    std::ranges::copy(settings.first(each), to.begin());
-    settings = settings.subspan(each);
+    std::ranges::copy(settings.first(to.size()), to.begin());
+    settings = settings.subspan(to.size());
   };
-  take(optim.settings);
+  take(optim.initial.settings);
   for (Group& group : optim.groups) take(group.settings);
 }
 

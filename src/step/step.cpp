@@ -30,9 +30,11 @@ double power_of(const OptimizerOptions& options) {
 /// skipping and norms of gradients need all gradients before any update.
 bool one_pass(const Optimizer& optim, const Walk& walk) {
   const OptimizerOptions& options = optim.options;
-  const Trust* const trust = options.rule->trust;
-  return options.custom == nullptr && (trust == nullptr || trust->of_update) &&
-         walk.can_let_update_sum() && optim.phase != Phase::reduced && power_of(options) == 0 &&
+  const auto needs_sums = [](const Rule& rule) {
+    return has_trust(rule) && !rule.trust->of_update;
+  };
+  return options.custom == nullptr && !optim.any_rule(needs_sums) && walk.can_let_update_sum() &&
+         optim.phase != Phase::reduced && power_of(options) == 0 &&
          options.nonfinite == ZERO_NONFINITE_IGNORE && !options.loss_scale.dynamic();
 }
 
@@ -91,7 +93,6 @@ Status get_ready(Call& call, Optimizer& optim, Walk& walk, Views what, bool gath
   os().reached("ready.before");
   ZERO_TRY(vote_ready(call, optim, std::move(ready)));
   os().reached("ready.after");
-  if (updates) step_memory(optim).slots_ready = optim.slots_used();
   return Status();
 }
 

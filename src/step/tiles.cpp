@@ -10,11 +10,12 @@ std::vector<Scalars> prepare_classes(const Optimizer& optim, const StepMemory& m
   for (const int64_t any : memory.classes) {
     const auto param = static_cast<size_t>(any);
     const std::array<double, kMaxSettings> settings = optim.settings_of(param);
-    scalars.push_back(optim.options.rule->prepare({.settings = settings.data(),
-                                                   .step = optim.progress[param].step + 1,
-                                                   .live_slots = optim.progress[param].live_slots,
-                                                   .factor = factor,
-                                                   .product = optim.progress[param].product}));
+    scalars.push_back(optim.rule_of(optim.param(any))
+                          .prepare({.settings = settings.data(),
+                                    .step = optim.progress[param].step + 1,
+                                    .live_slots = optim.progress[param].live_slots,
+                                    .factor = factor,
+                                    .product = optim.progress[param].product}));
   }
   return scalars;
 }

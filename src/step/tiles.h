@@ -62,10 +62,10 @@ std::byte* load_master(const Optimizer& optim, const Section& section, std::byte
 void store_master(const Optimizer& optim, const Section& section, std::byte* param, std::byte* kept,
                   const std::byte* master, size_t count);
 
-/// Returns the bytes of slots that the update of an element reads and writes. `used` has the slots
-/// in use, as bits.
-inline size_t bytes_of_slots(const Section& section, uint32_t used) {
-  return 2 * static_cast<size_t>(std::popcount(used)) * state_bytes_of(section.dtype);
+/// Returns the bytes of slots that the update of an element of a section reads and writes.
+inline size_t bytes_of_slots(const Optimizer& optim, const Section& section) {
+  return 2 * static_cast<size_t>(std::popcount(optim.slots_used(section))) *
+         state_bytes_of(section.dtype);
 }
 
 /// Copies bytes [at, at + bytes) of this rank's own parameter to every other target.

@@ -48,12 +48,11 @@ Squares total(std::span<const Squares> pieces) {
 /// Measures pieces on one thread, and updates moments if the ratio depends on the update.
 class Measurer : Pass {
  public:
-  explicit Measurer(const Pass& pass)
-      : Pass(pass), of_update_(optim.options.rule->trust->of_update), gradients_(pass) {}
+  explicit Measurer(const Pass& pass) : Pass(pass), gradients_(pass) {}
 
   /// Measures consecutive pieces, given as one. The first has `head` elements.
   void measure(const Piece& all, size_t head, Squares* out) {
-    if (of_update_ && is_plain(all)) return measure_as_one(all, head, out);
+    if (is_of_update(all) && is_plain(all)) return measure_as_one(all, head, out);
     for (size_t done = 0, count = head; done < all.count; done += count, count = kBlock) {
       count = std::min(count, all.count - done);
       std::byte* const sums = all.sums + done * size_of(all.section.sum());
@@ -63,6 +62,10 @@ class Measurer : Pass {
   uint64_t nonfinite() const { return nonfinite_; }
 
  private:
+  bool is_of_update(const Piece& piece) const {
+    return writes_directions(optim.rule_of(piece.section));
+  }
+
   /// Returns true if several pieces can be measured as one. Values that are converted and zeros
   /// that replace an absent gradient have room for only one piece.
   bool is_plain(const Piece& piece) const {
@@ -89,7 +92,8 @@ class Measurer : Pass {
         load_master(optim, piece.section, own, optim.slot(kMasterSlot, view.segment.section, share),
                     room_, piece.count);
     const Scalars& of_view = scalars[static_cast<size_t>(view.cls)];
-    if (of_update_) return update(piece, share, reinterpret_cast<Real*>(param), of_view, head, out);
+    if (is_of_update(piece))
+      return update(piece, share, reinterpret_cast<Real*>(param), of_view, head, out);
     out->param = take(piece, param);
     scale(reinterpret_cast<Real*>(room_), reinterpret_cast<const Real*>(piece.sums), piece.count,
           static_cast<Real>(of_view.factor));
@@ -111,7 +115,7 @@ class Measurer : Pass {
     UpdateRunOf<Real> run{};
     run.param = param;
     run.count = piece.count;
-    for (size_t slot = 0; slot < optim.options.rule->slots.size(); slot++) {
+    for (size_t slot = 0; slot < optim.rule_of(piece.section).slots.size(); slot++) {
       run.slots[slot] =
           reinterpret_cast<Real*>(optim.slot(static_cast<int>(slot), view.segment.section, share));
     }
@@ -122,7 +126,6 @@ class Measurer : Pass {
     if (fused) nonfinite_ += found;
   }
 
-  const bool of_update_;
   TileGradients gradients_;
   uint64_t nonfinite_ = 0;
   alignas(64) std::byte room_[kBlock * sizeof(double)];
@@ -176,7 +179,7 @@ class FirstWalk : Pass {
   /// norms of the parameters in StepMemory::cut.
   Trusted trusted(const std::vector<TensorNorms>& cut) {
     for (size_t v = 0; v < memory.views.size(); v++) {
-      if (trusted_.stepped(v)) continue;
+      if (trusted_.stepped(v) || !has_trust(optim.rule_of(memory.views[v].segment))) continue;
       const size_t place = place_in_cut(memory, memory.views[v].segment.param);
       trusted_.ratios[v] = ratio(v, place < cut.size() ? sums_of(cut[place]) : total(squares(v)));
     }
@@ -201,6 +204,7 @@ class FirstWalk : Pass {
       trusted_.steps[batch->view] = 1;
     };
     walk_pieces(optim, memory, begin, end, [&](const Piece& piece) {
+      if (!has_trust(optim.rule_of(piece.section))) return;
       const bool same = batch && batch->view == piece.view;
       if (same && batch->count < kBatch) {
         batch->count += piece.count;
@@ -233,8 +237,8 @@ class FirstWalk : Pass {
 
   double ratio(size_t view, const Squares& sums) const {
     const auto param = static_cast<size_t>(memory.views[view].segment.param);
-    return optim.options.rule->trust->ratio(optim.settings_of(param), std::sqrt(sums.param),
-                                            std::sqrt(sums.direction));
+    return optim.rule_of(optim.params[param])
+        .trust->ratio(optim.settings_of(param), std::sqrt(sums.param), std::sqrt(sums.direction));
   }
 
   const MakeStepView& stepper_;
@@ -272,14 +276,15 @@ Result<Trusted> trust_ratios(const Pass& pass, const MakeStepView& stepper, uint
 }
 
 void count_measured(Optimizer& optim, const StepMemory& memory, bool fused) {
-  const bool of_update = optim.options.rule->trust->of_update;
-  const uint32_t used = optim.slots_used();
-  count_moved(optim, memory, [&](const Section& section) {
+  count_moved(optim, memory, [&](const Section& section) -> size_t {
+    const Rule& rule = optim.rule_of(section);
+    if (!has_trust(rule)) return 0;
     const bool keeps = optim.master_of(section) == Master::full;
     size_t bytes =
         optim.slot_size(kMasterSlot, section) + (keeps ? 0 : size_of(section.dtype)) +
         (fused ? memory.sources.width * size_of(section.grad_dtype) : size_of(section.sum()));
-    return bytes + (of_update ? size_of(section.sum()) + bytes_of_slots(section, used) : 0);
+    if (!writes_directions(rule)) return bytes;
+    return bytes + size_of(section.sum()) + bytes_of_slots(optim, section);
   });
 }
 

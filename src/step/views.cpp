@@ -102,7 +102,8 @@ std::byte* reduced_place(const Optimizer& optim, const StepMemory& memory, const
   const bool fits =
       own != nullptr && section.grad_dtype == section.sum() && !is_read_elsewhere(optim, memory);
   const bool rounded_alone = optim.world() == 1 && optim.options.wire != DType::none;
-  const bool summed_in_step = in_place && !writes_directions(optim) && !rounded_alone;
+  const bool summed_in_step =
+      in_place && !writes_directions(optim.rule_of(segment)) && !rounded_alone;
   const bool summed_for_step =
       !memory.none &&
       (optim.world() > 1 || find_arena(own, 1, optim.comm.get(), nullptr) != nullptr);
@@ -120,7 +121,7 @@ bool goes_on(const Optimizer& optim, const StepMemory& memory, size_t v) {
   const int64_t distance = next.segment.share - last.segment.share;
   if (next.segment.section != last.segment.section) return false;
   if (next.cls != last.cls || distance < last.segment.count) return false;
-  if (optim.options.rule->trust != nullptr && next.segment.param != last.segment.param)
+  if (has_trust(optim.rule_of(next.segment)) && next.segment.param != last.segment.param)
     return false;  // each tensor has its own ratio
   if (distance > last.segment.count) {
     const Param& param = optim.param(last.segment.param);
@@ -196,9 +197,10 @@ Status add_pulls(const Optimizer& optim, StepMemory& memory, bool sources) {
 /// The result is the same on every rank.
 std::vector<int64_t> cut_params(const Optimizer& optim, const StepMemory& memory) {
   std::vector<int64_t> cut;
-  if (optim.options.rule->trust == nullptr) return cut;
+  if (!optim.any_rule(has_trust)) return cut;
   for (int64_t param = 0; param < optim.plan.params(); param++) {
-    if (memory.is_present(param) && optim.plan.owner(param) == ZERO_OWNER_SPLIT)
+    if (has_trust(optim.rule_of(optim.param(param))) && memory.is_present(param) &&
+        optim.plan.owner(param) == ZERO_OWNER_SPLIT)
       cut.push_back(param);
   }
   return cut;
@@ -229,7 +231,7 @@ bool is_ready(const Optimizer& optim, const StepMemory& memory) {
   return memory.all_present && optim.phase == Phase::open && !stages &&
          memory.backward == nullptr && memory.background == nullptr && memory.queue == nullptr &&
          optim.options.custom == nullptr && optim.saving == nullptr &&
-         optim.alike_params == optim.sealed_params() && memory.slots_ready == optim.slots_used() &&
+         optim.alike_params == optim.sealed_params() && optim.has_slots() &&
          memory.made_of == key_of(optim, memory, true);
 }
 

@@ -27,6 +27,7 @@ struct Registration {
   int32_t owner = 0;
   int64_t order = 0;
   int32_t dtype = ZERO_FLOAT32, grad_dtype = ZERO_FLOAT32;  // of "c"
+  const char* group_rule = nullptr;
 };
 
 class Seat : public Optim {
@@ -46,7 +47,9 @@ class Seat : public Optim {
       params[i].order = given.order;
       if (given.order != 0) params[i].flags |= ZERO_PARAM_ORDER;
     }
-    add(params);
+    auto group = initialized<zero_group_options>();
+    group.optimizer = given.group_rule;
+    EXPECT_OK(zero_register_params(optim(), &group, params.data(), params.size(), nullptr));
   }
   ~Seat() { free(); }
 
@@ -69,6 +72,7 @@ TEST(BadInputOfRanks, a_registration_that_differs_is_named_on_every_rank_and_the
       {"'c'", [](Registration& r) { r.names.pop_back(); }},
       {"'d'", [](Registration& r) { r.names.push_back("d"), r.shapes.push_back({1}); }},
       {"sgd", [](Registration& r) { r.options.optimizer = ZERO_OPTIMIZER_SGD; }},
+      {"group 0 with optimizer lion", [](Registration& r) { r.group_rule = "lion"; }},
       {"partition 1", [](Registration& r) { r.options.partition = ZERO_PARTITION_GREEDY; }},
       {"bucket_bytes 4096", [](Registration& r) { r.options.bucket_bytes = 4096; }},
       {"max_grad_norm", [](Registration& r) { r.options.max_grad_norm = 1; }},

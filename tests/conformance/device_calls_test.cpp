@@ -250,6 +250,10 @@ TEST(DeviceCalls, what_a_device_cannot_do_is_refused_when_it_is_asked_for) {
   refused(options, "predivide_factor");
 
   One one(defaults(), 1);
+  auto group = initialized<zero_group_options>();
+  group.optimizer = "lamb";
+  EXPECT_TRUE(ends(zero_register_params(one.optim(), &group, nullptr, 0, nullptr),
+                   ZERO_ERR_UNSUPPORTED, "optimizer lamb is not supported on a chaos device"));
   EXPECT_TRUE(ends(zero_step_begin(one.optim(), nullptr), ZERO_ERR_UNSUPPORTED, "zero_step_begin"));
   const int64_t param = 0;
   EXPECT_EQ(zero_clip_grad_norm(one.optim(), &param, 1, 1.0, 2.0, nullptr, nullptr),

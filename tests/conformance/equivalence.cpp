@@ -16,8 +16,12 @@ namespace {
 /// The reference uses pow for NAdam and long double for norms, so its last bits differ. Only fp64
 /// parameters show that.
 double slack_of(const Training& training) {
-  const bool differs = training.optimizer == ZERO_OPTIMIZER_NADAM;
-  return differs || takes_whole_tensors(training.optimizer) ? 1e-12 : 0;
+  const auto differs = [](int32_t optimizer) {
+    return optimizer == ZERO_OPTIMIZER_NADAM || takes_whole_tensors(optimizer);
+  };
+  bool any = differs(training.optimizer);
+  for (const GroupRule& group : training.more_groups) any = any || differs(group.optimizer);
+  return any ? 1e-12 : 0;
 }
 
 const std::vector<int64_t> kSizes = {1, 0, 7, 1024, 4097, 16, 33, 2048, 1, 5000, 0, 3, 999};

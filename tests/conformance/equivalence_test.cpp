@@ -60,12 +60,21 @@ enum Axis {
   uneven,
   threads,
   instances,
-  asks
+  asks,
+  groups
 };
 constexpr CommKind kOns[] = {CommKind::local,  CommKind::user,     CommKind::device,
                              CommKind::nccl,   CommKind::gates,    CommKind::hosts,
                              CommKind::staged, CommKind::clustered};
 enum How { in_step, clipped_by_hand, reduced_by_hand, reduced_already };
+const std::vector<GroupRule> kGroups[] = {
+    {},
+    {{ZERO_OPTIMIZER_SGD, {{"lr", 0.1}, {"momentum", 0.9}}},
+     {ZERO_OPTIMIZER_ADAMW, {{"amsgrad", 1}, {"maximize", 1}}},
+     {ZERO_OPTIMIZER_LION, {{"lr", 0.003}, {"weight_decay", 0.1}}}},
+    {{ZERO_OPTIMIZER_LAMB, {{"lr", 0.01}}},
+     {ZERO_OPTIMIZER_SGD, {{"lr", 0.1}}},
+     {ZERO_OPTIMIZER_LARS, {{"momentum", 0.9}, {"trust_coefficient", 0.1}}}}};
 enum Ending { as_called, begun_before, ending_behind };
 constexpr int kAnnounced[] = {0, 3, 1000};
 constexpr int32_t kWires[] = {0, ZERO_BFLOAT16, ZERO_FLOAT16};
@@ -109,7 +118,8 @@ const std::vector<Values>& axes() {
       {"uneven", {"no", "world", "active"}},
       {"threads", {"1", "3"}},
       {"instances", {"one", "several"}},
-      {"asks", no_yes}};
+      {"asks", no_yes},
+      {"groups", {"one", "of other rules", "of rules for tensors"}}};
   return all;
 }
 
@@ -155,8 +165,11 @@ std::vector<Exclusion> make_exclusions() {
       {begun, {micro_batches, {1}}},
       {begun, {announced, {0}}},
       {begun, special},
+      {begun, {groups, {2}}},
       // There is no norm to clip by.
       {{norm, {0}}, {how, {clipped_by_hand}}},
+      // All groups of a custom rule follow it.
+      {{rule, {last - 1, last}}, {groups, {1, 2}}},
       // EVEN would cut its tensors.
       {{rule, {last}}, {partition, {ZERO_PARTITION_EVEN}}},
       // All ranks pass the same gradients.
@@ -179,7 +192,8 @@ std::vector<Exclusion> make_exclusions() {
       {asks_nothing, {world, {3, 4}}},
   };
   for (const Some& there : {on_devices, asks_nothing})
-    for (const Some& refused : {special, joins, begun, Some{divided, {1}}, Some{threads, {1}}})
+    for (const Some& refused :
+         {special, joins, begun, Some{divided, {1}}, Some{threads, {1}}, Some{groups, {2}}})
       all.emplace_back(there, refused);
   return all;
 }
@@ -255,6 +269,7 @@ Training training_of(const Combination& one) {
     run.epoch.push_back(rank % 2 == 0 ? 5 : rank % 3 + 1);
   run.uneven_inputs = static_cast<int32_t>(one[uneven]);
   run.threads = one[threads] == 0 ? 1 : 3;
+  run.more_groups = kGroups[one[groups]];
   if (one[instances] != 0) run.instances = run.world == 4 ? 2 : run.world;
   run.steps = 7;
   return run;

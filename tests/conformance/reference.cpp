@@ -64,6 +64,7 @@ class Alone {
 
   void apply(double factor) {
     if (sum_.empty()) return;
+    if (setting(run_, "maximize", 0) != 0) factor = -factor;
     for (Real& x : sum_) x = x * static_cast<Real>(factor);
     state_.update(run_, values_, sum_);
     updated_ = true;
@@ -132,7 +133,8 @@ class Alone {
     return static_cast<Real>(rounded(run_.wire_dtype, divided) * run_.predivide_factor);
   }
 
-  static Training with_own_settings(Training run, size_t param) {
+  static Training with_own_settings(const Training& all, size_t param) {
+    Training run = follow_group(all, param);
     run.lr_scale = own_lr_scale(run, param).value_or(1);
     const auto decay = own_weight_decay(run, param);
     if (!decay) return run;
@@ -176,7 +178,6 @@ Outcome reference(const Training& run, const std::vector<double>& norms) {
       params.emplace_back(std::in_place_type<Single>, run, i);
     }
   }
-  const bool maximize = setting(run, "maximize", 0) != 0;
   for (int step = 0; step < run.steps; step++) {
     std::vector<std::vector<double>> sums;
     const auto take = [&](const auto& sum) { sums.emplace_back(sum.begin(), sum.end()); };
@@ -196,8 +197,7 @@ Outcome reference(const Training& run, const std::vector<double>& norms) {
       if (clip < 1) factor *= clip;
     }
     out.norms.push_back(norm);
-    for (auto& param : params)
-      std::visit([&](auto& alone) { alone.apply(maximize ? -factor : factor); }, param);
+    for (auto& param : params) std::visit([&](auto& alone) { alone.apply(factor); }, param);
   }
   for (const auto& param : params) {
     const auto stored = std::visit([](const auto& alone) { return alone.stored(); }, param);

@@ -166,6 +166,18 @@ Dtypes dtypes_of(const Training& run, size_t param) {
   return run.dtypes[param % run.dtypes.size()];
 }
 
+size_t group_of(const Training& run, size_t param) {
+  return param * (1 + run.more_groups.size()) / run.sizes.size();
+}
+
+Training follow_group(Training run, size_t param) {
+  const size_t group = group_of(run, param);
+  if (group == 0) return run;
+  run.optimizer = run.more_groups[group - 1].optimizer;
+  run.settings = run.more_groups[group - 1].settings;
+  return run;
+}
+
 std::vector<double> initial(const Training& run, size_t param) {
   return numbers(run.seed * 7919 + param, static_cast<size_t>(run.sizes[param]), run.param_scale,
                  dtypes_of(run, param).param);
@@ -211,8 +223,8 @@ std::optional<double> own_lr_scale(const Training& run, size_t param) {
 }
 
 std::optional<double> own_weight_decay(const Training& run, size_t param) {
-  if (!run.own_settings || param % 4 > 1 || run.optimizer == ZERO_OPTIMIZER_RPROP)
-    return std::nullopt;
+  const bool has_none = follow_group(run, param).optimizer == ZERO_OPTIMIZER_RPROP;
+  if (!run.own_settings || param % 4 > 1 || has_none) return std::nullopt;
   return param % 4 == 0 ? 0.3 : 0.0;
 }
 
@@ -359,6 +371,30 @@ zero_options options_of(const Training& run) {
   return options;
 }
 
+void register_groups(const Training& run, zero_optim* optim,
+                     const std::vector<zero_param>& params) {
+  for (size_t first = 0, end = 0; first < params.size(); first = end) {
+    const size_t group = group_of(run, first);
+    while (end < params.size() && group_of(run, end) == group) end++;
+    auto options = initialized<zero_group_options>();
+    std::vector<const char*> names;
+    std::vector<double> values;
+    if (group > 0) {
+      auto rule = initialized<zero_rule>();
+      must(zero_rule_info(run.more_groups[group - 1].optimizer, &rule), "rule");
+      options.optimizer = rule.name;
+      for (const auto& [name, value] : run.more_groups[group - 1].settings) {
+        names.push_back(name.c_str());
+        values.push_back(value);
+      }
+      options.names = names.data();
+      options.values = values.data();
+      options.setting_count = names.size();
+    }
+    must(zero_register_params(optim, &options, &params[first], end - first, nullptr), "register");
+  }
+}
+
 /// Writes rank 0's initial values. Other ranks get values that the broadcast must replace.
 void fill_params(const Training& run, const Tensors& memory, int rank) {
   for (size_t i = 0; i < run.sizes.size(); i++) {
@@ -415,8 +451,7 @@ Outcome train_all(const Training& run, zero_comm* comm) {
   Optim optim(comm, options, run.settings);
   std::vector<std::string> names;
   const std::vector<zero_param> params = describe(run, memory, names);
-  must(zero_register_params(optim.optim(), nullptr, params.data(), params.size(), nullptr),
-       "register");
+  register_groups(run, optim.optim(), params);
   fill_params(run, memory, optim.rank());
   must(zero_broadcast_params(optim.optim(), 0, memory.stream()), "broadcast");
   optim.set("loss_scale", run.loss_scale);

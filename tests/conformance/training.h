@@ -24,11 +24,19 @@ struct Dtypes {
   int32_t grad = ZERO_FLOAT32;
 };
 
+/// The rule of a group that does not follow that of its optimizer.
+struct GroupRule {
+  int32_t optimizer;
+  Settings settings;
+};
+
 struct Training {
   int world = 1;
   std::vector<int> hosts;  // by rank; empty: all are on one host
   int32_t optimizer = ZERO_OPTIMIZER_ADAMW;
   bool own_rule = false;  // a custom rule with the formulas of ADAMW or LARS
+  /// Parameters are divided evenly over the first group, which follows `optimizer`, and these.
+  std::vector<GroupRule> more_groups;
   int32_t partition = ZERO_PARTITION_EVEN;
   Where where = Where::arenas;
   std::vector<int64_t> sizes;
@@ -99,6 +107,9 @@ bool joined(const Training& run, int rank, int step);
 std::optional<double> own_lr_scale(const Training& run, size_t param);
 std::optional<double> own_weight_decay(const Training& run, size_t param);
 Dtypes dtypes_of(const Training& run, size_t param);
+/// Returns the number of a parameter's group, and the run with the rule and settings of that group.
+size_t group_of(const Training& run, size_t param);
+Training follow_group(Training run, size_t param);
 int32_t manual_owner(const Training& run, size_t param, int deals = 0);
 
 /// Runs one rank's part. If the comm's tensors are on a device, all work is queued on one stream,

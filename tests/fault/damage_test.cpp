@@ -214,11 +214,11 @@ const Lie kLies[] = {
      ZERO_ERR_CKPT_MISMATCH},
     {"a huge count", [](Manifest& m) { m.params[0].shape = {INT64_MAX / 16}; },
      "no slice holds element 15"},
-    {"a setting out of range", [](Manifest& m) { m.groups[0][1].second = 1.5; },
+    {"a setting out of range", [](Manifest& m) { m.groups[0].settings[1].second = 1.5; },
      "setting 'beta1' is 1.5; it must be"},
-    {"an infinite setting", [](Manifest& m) { m.groups[0][0].second = HUGE_VAL; },
+    {"an infinite setting", [](Manifest& m) { m.groups[0].settings[0].second = HUGE_VAL; },
      "setting 'lr' is inf"},
-    {"a setting of the future", [](Manifest& m) { m.groups[0].emplace_back("warp", 9); },
+    {"a setting of the future", [](Manifest& m) { m.groups[0].settings.emplace_back("warp", 9); },
      "a setting 'warp'", ZERO_ERR_CKPT_MISMATCH},
     {"another rule", [](Manifest& m) { m.rule = "sgd"; },
      "the checkpoint is for optimizer 'sgd', but this optimizer is adamw", ZERO_ERR_CKPT_MISMATCH},
@@ -290,7 +290,7 @@ TEST_F(Damage, a_manifest_that_lies_is_refused_although_its_checksum_is_right) {
 
 TEST_F(Damage, a_missing_setting_has_its_default) {
   Manifest changed = manifest();
-  changed.groups[0].erase(changed.groups[0].begin() + 3);  // eps
+  changed.groups[0].settings.erase(changed.groups[0].settings.begin() + 3);  // eps
   put_manifest(changed);
   expect_sound();
 }

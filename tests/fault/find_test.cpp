@@ -98,12 +98,12 @@ TEST_F(Find, what_is_no_checkpoint_is_skipped_with_a_warning_that_names_it) {
 TEST_F(Find, a_newer_format_fails_the_load_and_names_the_directory) {
   const auto manifest = *parse_manifest(read_file(folder_ + "/two/zero.json"));
   std::string bytes = write_manifest(manifest);
-  bytes.replace(bytes.find("\"zero_format\":1"), 15, "\"zero_format\":2");
+  bytes.replace(bytes.find("\"zero_format\":1"), 15, "\"zero_format\":3");
   bytes.resize(bytes.rfind("\"end\":"));
   write_file(folder_ + "/two/zero.json", bytes + manifest_trailer(bytes));
   auto model = solo_model(tiny_model());
   const Status status = model->load(folder_);
-  expect_failure(status, ZERO_ERR_UNSUPPORTED, folder_ + "/two", "format 2");
+  expect_failure(status, ZERO_ERR_UNSUPPORTED, folder_ + "/two", "format 3");
   EXPECT_EQ(told(model->load(folder_ + "/one")), "");
 }
 

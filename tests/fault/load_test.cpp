@@ -294,7 +294,7 @@ TEST(Load, state_that_current_settings_do_not_use_comes_back_too) {
   const std::string saved = save_on(2, spec, scratch / "a", 3);
   spec.settings = {};
   auto model = solo_model(spec);
-  EXPECT_EQ(model->optim().slots_used(), 0u);
+  EXPECT_EQ(model->optim().groups[0].slots_used(), 0u);
   ASSERT_EQ(told(model->load(scratch / "a")), "");
   EXPECT_TRUE(model->state() == saved);
   // In the opposite case, state that the checkpoint does not have is removed.

@@ -274,7 +274,7 @@ TEST_F(Prune, one_that_may_be_the_newest_stops_both) {
   EXPECT_EQ(listed(here).size(), 5u);  // not a regular file: no checkpoint
   fs::remove(here + "/step-6/zero.json");
   std::string newer = read_file(here + "/step-5/zero.json");
-  newer.replace(newer.find("\"zero_format\":1"), 15, "\"zero_format\":2");
+  newer.replace(newer.find("\"zero_format\":1"), 15, "\"zero_format\":3");
   newer.erase(newer.rfind("\"end\":{"));
   write_file(here + "/step-6/zero.json", newer + manifest_trailer(newer));
   size_t count = 0;

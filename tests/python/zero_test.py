@@ -17,7 +17,7 @@ import unittest
 from zero_cases import WRITERS, ZERO, ZERO_RUN, ZeroTest, flip, save, zero
 
 # The manifest of a future format.
-NEWER = b'{"zero_format":2,\n"end":{"bytes":18,"xxh3":"252a4d1afe4fc0c5"}}\n'
+NEWER = b'{"zero_format":3,\n"end":{"bytes":18,"xxh3":"3195b3f50b081b8b"}}\n'
 
 
 class Inspect(ZeroTest):
@@ -268,7 +268,7 @@ class BadInput(ZeroTest):
         pathlib.Path(broken, "zero.json").write_text("{}")
         for path, words in [("/no/such", "there is no such directory"),
                             (empty, "is a complete checkpoint"),
-                            (newer, "has format 2, but this libzero reads 1: use a newer libzero"),
+                            (newer, "has format 3, but this libzero reads 1 and 2: use a newer libzero"),
                             (broken, "does not end like a complete manifest"),
                             ("", "no such directory")]:
             for command in (["inspect"], ["verify"], ["diff", self.checkpoint("1")]):

@@ -17,8 +17,7 @@ namespace {
 
 OptimizerOptions options_of(const ModelSpec& spec) {
   OptimizerOptions options;
-  while (spec.rule != find_rule(options.optimizer)->name) options.optimizer++;
-  options.rule = find_rule(options.optimizer);
+  options.rule = find_rule(std::string_view(spec.rule));
   options.partition = spec.partition;
   options.bucket_bytes = spec.bucket_bytes;
   options.master = spec.master;
@@ -151,7 +150,7 @@ Model::Model(std::shared_ptr<Comm> comm, const ModelSpec& spec)
                        .data = reinterpret_cast<std::byte*>(data_.back().data()),
                        .grad = reinterpret_cast<std::byte*>(grad_.back().data())});
     }
-    auto registered = optim_.register_params(settings_of(spec), added);
+    auto registered = optim_.register_params({optim_.options.rule, settings_of(spec)}, added);
     if (!registered.ok()) std::abort();
   }
   std::vector<Buffer> added;

@@ -38,6 +38,7 @@ TEST_P(LaunchState, scalars_and_progress_of_every_step_are_the_rules_own) {
   Random random(static_cast<uint64_t>(21 + GetParam()));
   const Rule& rule = *find_rule(GetParam());
   std::vector<double> settings;  // one row per class; the first are those of groups
+  const std::vector<int32_t> rules(std::max(kGroups, kClasses), GetParam());
   std::vector<uint32_t> used;
   for (size_t group = 0; group < kGroups; group++) {
     const std::vector<double> more = test::random_settings(random, rule);
@@ -59,7 +60,7 @@ TEST_P(LaunchState, scalars_and_progress_of_every_step_are_the_rules_own) {
     std::vector<int64_t> params;
     for (size_t cls = 0; cls < kClasses; cls++)
       params.push_back(static_cast<int64_t>(random() % kParams));
-    test::emulate(launch::Prepare{.optimizer = GetParam(),
+    test::emulate(launch::Prepare{.optimizers = rules.data(),
                                   .count = kClasses,
                                   .settings = settings.data(),
                                   .params = params.data(),
@@ -75,7 +76,7 @@ TEST_P(LaunchState, scalars_and_progress_of_every_step_are_the_rules_own) {
       ASSERT_EQ(std::memcmp(scalars[cls].flag, own.flag, sizeof own.flag), 0) << cls;
     }
 
-    test::emulate(launch::Advance{.optimizer = GetParam(),
+    test::emulate(launch::Advance{.optimizers = rules.data(),
                                   .count = kParams,
                                   .present = step % 5 == 0 ? nullptr : present.data(),
                                   .groups = groups.data(),

@@ -29,7 +29,7 @@ Manifest sample() {
   m.created_by = "libzero 0.1.0";
   m.rule = "adamw";
   m.options = {{"max_grad_norm", 1.0}, {"grad_norm_type", std::numeric_limits<double>::infinity()}};
-  m.groups = {{{"lr", 1e-3}, {"beta1", 0.9}}, {{"lr", 5e-324}}};
+  m.groups = {{"", {{"lr", 1e-3}, {"beta1", 0.9}}}, {"", {{"lr", 5e-324}}}};
   m.files = {{"model-00001-of-00002.safetensors", 4096 + 40, {1}},
              {"optim-00001-of-00002.safetensors", kBlockBytes + 1, {2, 0xffffffffffffffff}},
              {"optim-00002-of-00002.safetensors", 4096, {4}},
@@ -148,8 +148,8 @@ TEST(Manifest, a_product_of_momenta_is_written_where_there_is_one_and_reads_back
 }
 
 TEST(Manifest, a_product_of_momenta_stands_exactly_where_the_rule_made_one) {
-  const Rule& nadam = *find_rule("nadam");
-  const Rule& adamw = *find_rule("adamw");
+  const std::vector<Group> nadam(2, group_of(*find_rule("nadam")));
+  const std::vector<Group> adamw(2, group_of(*find_rule("adamw")));
   Manifest m = sample();
   m.params.resize(1);
   m.params[0].step = 3;
@@ -164,6 +164,26 @@ TEST(Manifest, a_product_of_momenta_stands_exactly_where_the_rule_made_one) {
   EXPECT_EQ(check_products(m, nadam).code(), ZERO_ERR_CKPT_INVALID);
   m.params[0].mu_product = 1;
   EXPECT_TRUE(check_products(m, nadam).ok());
+}
+
+TEST(Manifest, a_rule_of_a_group_is_written_in_the_second_format_and_reads_back) {
+  Manifest m = sample();
+  m.groups[1].rule = "sgd";
+  m.format = 2;
+  expect_reads_back(m);
+  EXPECT_EQ(m.rule_of(m.groups[0]), "adamw");
+  EXPECT_EQ(m.rule_of(m.groups[1]), "sgd");
+  EXPECT_NE(write_manifest(m).find("\"zero_format\":2,"), std::string::npos);
+  EXPECT_NE(write_manifest(m).find("{\"optimizer\":\"sgd\",\"settings\""), std::string::npos);
+  expect_refused(parse_manifest(edited("'zero_format':1", "'zero_format':2")),
+                 "its format is 2, but its groups need 1");
+  expect_refused(
+      parse_manifest(edited("{'settings':{'lr':'0x0", "{'optimizer':'sgd','settings':{'lr':'0x0")),
+      "its format is 1, but its groups need 2");
+  m.groups[1].rule = "adamv";
+  const auto groups = saved_groups(m, *find_rule("adamw"));
+  ASSERT_FALSE(groups.ok());
+  EXPECT_NE(groups.failure().text().find("there is no optimizer 'adamv'"), std::string::npos);
 }
 
 TEST(Manifest, without_files_groups_or_parameters_reads_back) {
@@ -223,8 +243,8 @@ TEST(Manifest, what_is_added_or_lacks_its_first_byte_is_found) {
 }
 
 TEST(Manifest, another_format_is_unsupported_whatever_else_it_has) {
-  expect_refused(parse_manifest(edited("'zero_format':1,\n'save_id'", "'zero_format':2,\n'id'")),
-                 "format 2, but this libzero reads 1", ZERO_ERR_UNSUPPORTED);
+  expect_refused(parse_manifest(edited("'zero_format':1,\n'save_id'", "'zero_format':3,\n'id'")),
+                 "format 3, but this libzero reads 1 and 2", ZERO_ERR_UNSUPPORTED);
 }
 
 /// The value of a key, and others that are refused with these words.

@@ -22,6 +22,15 @@ Json json_of(const Settings& settings) {
   return out;
 }
 
+/// The key of a group's rule, beside its settings. Only a group with a rule of its own has it.
+constexpr const char* kGroupRule = "optimizer";
+
+Json json_of(const ManifestGroup& group) {
+  Json out = json_of(group.settings);
+  if (!group.rule.empty()) out[kGroupRule] = group.rule;
+  return out;
+}
+
 Json json_of(const ManifestBuffer& tensor) {
   return {{"name", tensor.name}, {"dtype", tensor.dtype}, {"shape", tensor.shape}};
 }
@@ -71,6 +80,17 @@ Settings settings_of(const Json& json) {
   return settings;
 }
 
+/// Reads the settings of a group and, if it has one, the name of its rule, which is the only text.
+ManifestGroup group_of(Json json) {
+  ManifestGroup group;
+  if (const auto rule = json.find(kGroupRule); rule != json.end() && rule->is_string()) {
+    rule->get_to(group.rule);
+    json.erase(rule);
+  }
+  group.settings = settings_of(json);
+  return group;
+}
+
 void read_tensor(ManifestBuffer& tensor, const Json& json) {
   json.at("name").get_to(tensor.name);
   json.at("dtype").get_to(tensor.dtype);
@@ -85,7 +105,7 @@ Manifest read_all(const Json& json) {
   json.at("optimizer").get_to(manifest.rule);
   manifest.slots = json.value("slots", std::vector<std::string>());
   manifest.options = settings_of(json.at("options"));
-  for (const Json& group : json.at("groups")) manifest.groups.push_back(settings_of(group));
+  for (const Json& group : json.at("groups")) manifest.groups.push_back(group_of(group));
   for (const Json& param : json.at("parameters")) {
     ManifestParam& to = manifest.params.emplace_back();
     read_tensor(to, param);
@@ -100,36 +120,40 @@ Manifest read_all(const Json& json) {
 }
 
 /// Checks that every parameter that has been updated has all of its state.
-Status check_whole(const Manifest& manifest, const Rule& rule, std::span<const Group> groups) {
+Status check_whole(const Manifest& manifest, std::span<const Group> groups) {
   Account account({});
   for (const ManifestParam& param : manifest.params) {
-    const uint32_t held = saved_slots(param, rule) & ~(1u << kMasterSlot);
-    if ((held == 0 && param.step == 0) || static_cast<size_t>(param.group) >= groups.size())
-      continue;
-    const uint32_t used = rule.slots_used(groups[static_cast<size_t>(param.group)].settings);
-    for (size_t slot = 0; slot < rule.slots.size(); slot++)
-      if ((used & ~held) >> slot & 1) account.missing(text(param.name, ".", rule.slots[slot]));
+    const Group& group = groups[static_cast<size_t>(param.group)];
+    const uint32_t held = saved_slots(param, *group.rule) & ~(1u << kMasterSlot);
+    if (held == 0 && param.step == 0) continue;
+    for (size_t slot = 0; slot < group.rule->slots.size(); slot++)
+      if ((group.slots_used() & ~held) >> slot & 1)
+        account.missing(text(param.name, ".", group.rule->slots[slot]));
   }
   return account.status();
 }
 
 Status check_rule(const Manifest& manifest) {
   if (manifest.rule.starts_with("custom:")) return {};
-  const Rule* const rule = find_rule(manifest.rule);
-  if (rule == nullptr) return invalid("there is no rule ", shown(manifest.rule));
-  for (const Settings& group : manifest.groups) {
-    for (const auto& [name, unused] : group)
-      if (find_setting(*rule, name) < 0) return no_setting(*rule, name);
+  const Rule* const own = find_rule(manifest.rule);
+  if (own == nullptr) return invalid("there is no rule ", shown(manifest.rule));
+  const std::vector<Group> groups = ZERO_TRY(saved_groups(manifest, *own));
+  for (size_t i = 0; i < groups.size(); i++) {
+    for (const auto& [name, unused] : manifest.groups[i].settings)
+      if (find_setting(*groups[i].rule, name) < 0) return no_setting(*groups[i].rule, name);
   }
-  const std::vector<Group> groups = ZERO_TRY(saved_settings(manifest, *rule));
   for (const ManifestParam& param : manifest.params) {
+    if (static_cast<size_t>(param.group) >= groups.size())
+      return invalid("parameter ", shown(param.name), ": group ", param.group,
+                     " does not exist: there are ", groups.size());
+    const Rule& rule = *groups[static_cast<size_t>(param.group)].rule;
     for (const ManifestSlot& slot : param.slots)
-      if (find_slot(*rule, slot.name) < 0)
-        return invalid("parameter ", shown(param.name), ": ", rule->name, " has no state ",
+      if (find_slot(rule, slot.name) < 0)
+        return invalid("parameter ", shown(param.name), ": ", rule.name, " has no state ",
                        shown(slot.name));
   }
-  ZERO_TRY(check_whole(manifest, *rule, groups));
-  return check_products(manifest, *rule);
+  ZERO_TRY(check_whole(manifest, groups));
+  return check_products(manifest, groups);
 }
 
 }  // namespace

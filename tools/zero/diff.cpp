@@ -30,6 +30,11 @@ void add_settings(Facts& facts, const std::string& of, const Settings& settings)
   for (const auto& [name, value] : settings) facts[text(of, name)] = exact(value);
 }
 
+void add_group(Facts& facts, const std::string& of, const ManifestGroup& group) {
+  if (!group.rule.empty()) facts[of + "optimizer"] = group.rule;
+  add_settings(facts, of, group.settings);
+}
+
 /// Returns everything that two checkpoints must have in common, by name.
 Facts facts_of(const Manifest& manifest) {
   Facts facts{{"optimizer", manifest.rule},
@@ -38,7 +43,7 @@ Facts facts_of(const Manifest& manifest) {
               {"groups", text(manifest.groups.size())}};
   add_settings(facts, "", manifest.options);
   for (size_t i = 0; i < manifest.groups.size(); i++)
-    add_settings(facts, text("group ", i, ": "), manifest.groups[i]);
+    add_group(facts, text("group ", i, ": "), manifest.groups[i]);
   for (const ManifestParam& param : manifest.params) {
     const std::string of = text("parameter ", printable(param.name), ": ");
     facts[of + "group"] = text(param.group);

@@ -31,7 +31,7 @@ Result<Manifest> describe_model(const SafetensorsInput& input, const Request& re
   const Rule* const rule = find_rule(ZERO_TRY(number_of_rule(request.rules[0])));
   Manifest manifest;
   manifest.rule = request.rules[0];
-  Settings& settings = manifest.groups.emplace_back();
+  Settings& settings = manifest.groups.emplace_back().settings;
   for (const Setting& setting : rule->settings)
     settings.emplace_back(setting.name, setting.initial);
   for (const auto& tensor : input.tensors()) {

@@ -32,7 +32,7 @@ Result<Json> describe_all(const Checkpoint& checkpoint) {
   Json files = Json::array();
   for (const FileRecord& file : manifest.files)
     files.push_back({{"name", file.name}, {"bytes", file.bytes}});
-  Json out{{"checkpoint", checkpoint.path()},   {"format", kFormat},
+  Json out{{"checkpoint", checkpoint.path()},   {"format", manifest.format},
            {"created_by", manifest.created_by}, {"save_id", hex(manifest.save_id)},
            {"world", manifest.world},           {"bytes", checkpoint.bytes()}};
   out.update(describe(manifest));
@@ -48,6 +48,11 @@ std::string settings_text(const Settings& settings) {
   for (const auto& [name, value] : settings)
     out += text(out.empty() ? "" : ", ", printable(name), ' ', value);
   return out;
+}
+
+std::string group_text(const ManifestGroup& group) {
+  const std::string settings = settings_text(group.settings);
+  return group.rule.empty() ? settings : text(printable(group.rule), ": ", settings);
 }
 
 std::vector<std::string> split(std::string_view name) {
@@ -128,7 +133,7 @@ void print_words(const Checkpoint& checkpoint, const Json& extras) {
   int64_t elements = 0;
   for (const ManifestParam& param : manifest.params) elements += param.count;
   Rows rows = {{"checkpoint", printable(checkpoint.path())},
-               {"saved by", text(printable(manifest.created_by), ", format ", kFormat)},
+               {"saved by", text(printable(manifest.created_by), ", format ", manifest.format)},
                {"step", text(manifest.step, ", ", manifest.skipped, " skipped")},
                {"world", counted(static_cast<uint64_t>(manifest.world), "rank")},
                {"size", text(bytes_text(static_cast<double>(checkpoint.bytes())), " in ",
@@ -137,7 +142,7 @@ void print_words(const Checkpoint& checkpoint, const Json& extras) {
                {"optimizer", printable(manifest.rule)},
                {"options", settings_text(manifest.options)}};
   for (size_t i = 0; i < manifest.groups.size(); i++)
-    rows.push_back({text("group ", i), settings_text(manifest.groups[i])});
+    rows.push_back({text("group ", i), group_text(manifest.groups[i])});
   print_table(rows);
   print_tensors(manifest);
   print_extras(extras);

@@ -357,6 +357,7 @@ class GroupOptions(Struct):
         ("names", c.POINTER(c.c_char_p)),
         ("values", c.POINTER(c.c_double)),
         ("setting_count", c.c_size_t),
+        ("optimizer", c.c_char_p),
     ]
 
 

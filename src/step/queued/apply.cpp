@@ -21,7 +21,7 @@ Status Walk::prepare_scalars() {
   if (tables.classes == 0) return Status();
   return launch(
       stream(),
-      launch::Prepare{.optimizer = optim_.options.optimizer,
+      launch::Prepare{.optimizers = table<int32_t>(tables.class_rules),
                       .count = tables.classes,
                       .settings = reinterpret_cast<const double*>(queue().settings.data()),
                       .params = table<int64_t>(tables.class_params),
@@ -42,7 +42,7 @@ Status Walk::update(const Part& batch, bool fused) {
       stream(),
       launch::Update{
           .format = format_of(optim_, of, from_gradients && !memory_.none),
-          .optimizer = optim_.options.optimizer,
+          .optimizer = optim_.rule_of(of).number,
           .reduced = !from_gradients,
           .width = from_gradients ? tables.source_width : 1,
           .targets_width = tables.target_width,
@@ -177,7 +177,7 @@ Status Walk::advance(StreamHandle stream, bool fused) {
   const std::byte* const settings = queue().settings.data();
   return launch(
       stream, launch::Advance{
-                  .optimizer = optim_.options.optimizer,
+                  .optimizers = table<int32_t>(tables.group_rules),
                   .world = static_cast<uint32_t>(optim_.places()),  // counts each share once
                   .records = fused ? queue().records_of_all() : nullptr,
                   .count = static_cast<uint32_t>(optim_.params.size()),

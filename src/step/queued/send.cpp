@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/hash.h"
 #include "step/queued/queue.h"
 
 namespace zero::queued {
@@ -10,10 +11,9 @@ namespace {
 
 /// Adds entries that fetch the settings that the caller keeps in device memory to `to`. `own` is
 /// the parameter that uses them and may have its own settings, or null for a group.
-void add_given(const Optimizer& optim, const Group& group, const Param* own, double* to,
-               std::vector<launch::Given>& all) {
+void add_given(const Group& group, const Param* own, double* to, std::vector<launch::Given>& all) {
   for (const auto& [setting, given] : group.given) {
-    const Setting& row = optim.options.rule->settings[setting];
+    const Setting& row = group.rule->settings[setting];
     const std::string_view name = row.name;
     if (own != nullptr && own->weight_decay && name == "weight_decay") continue;
     const double factor = own != nullptr && name == "lr" ? own->lr_scale : 1;
@@ -67,8 +67,9 @@ bool has_changed(const Optimizer& optim, const StepMemory& memory) {
 }  // namespace
 
 uint64_t layout_of(const Optimizer& optim) {
-  static_assert(kMaxSlots <= 8);
-  return optim.layout << 9 | (optim.not_loaded ? 1u << 8 : 0u) | optim.slots_used();
+  std::vector<uint64_t> all = {optim.layout, optim.not_loaded ? 1u : 0u};
+  for (const Group& group : optim.groups) all.push_back(group.slots_used());
+  return hash64(std::as_bytes(std::span(all))) | 1;  // 0 stands for none
 }
 
 Blob settings_of_now(const Optimizer& optim, Frame& frame) {
@@ -82,7 +83,7 @@ Blob settings_of_now(const Optimizer& optim, Frame& frame) {
     std::array<double, kMaxSettings> settings{};
     std::copy(group.settings.begin(), group.settings.end(), settings.begin());
     of_groups.insert(of_groups.end(), settings.begin(), settings.end());
-    used.push_back(optim.options.rule->slots_used(group.settings));
+    used.push_back(group.slots_used());
   }
   Blob blob;
   const size_t of_classes_at = blob.add<double>(of_classes);
@@ -95,11 +96,11 @@ Blob settings_of_now(const Optimizer& optim, Frame& frame) {
   };
   for (size_t cls = 0; cls < frame.tables.params_of_classes.size(); cls++) {
     const Param& param = optim.param(frame.tables.params_of_classes[cls]);
-    add_given(optim, optim.groups[static_cast<size_t>(param.group)], &param,
-              place(of_classes_at, cls), given);
+    add_given(optim.groups[static_cast<size_t>(param.group)], &param, place(of_classes_at, cls),
+              given);
   }
   for (size_t group = 0; group < optim.groups.size(); group++)
-    add_given(optim, optim.groups[group], nullptr, place(frame.group_settings_at, group), given);
+    add_given(optim.groups[group], nullptr, place(frame.group_settings_at, group), given);
   frame.given_at = blob.add<launch::Given>(given);
   frame.given_count = static_cast<uint32_t>(given.size());
   return blob;

@@ -58,7 +58,7 @@ struct Updates {
                          .count = count,
                          .pointers = static_cast<uint32_t>(runs.size()),
                          .cls = run.cls};
-    const auto slots = static_cast<int>(optim.options.rule->slots.size());
+    const auto slots = static_cast<int>(optim.rule_of(section).slots.size());
     for (int slot = 0; slot < slots; slot++)
       added.slots[slot] = optim.slot(slot, run.segment.section, share);
     runs.push_back(added);
@@ -160,12 +160,17 @@ std::vector<SectionMove> staged_gradients(const Optimizer& optim, const StepMemo
 
 void add_classes(const Optimizer& optim, const StepMemory& memory, Blob& blob, Tables& tables) {
   tables.params_of_classes = memory.classes;
-  std::vector<int32_t> groups;
+  std::vector<int32_t> groups, rules_of_groups, rules_of_classes;
   for (const Param& param : optim.params) groups.push_back(param.group);
+  for (const Group& group : optim.groups) rules_of_groups.push_back(group.rule->number);
+  for (const int64_t param : memory.classes)
+    rules_of_classes.push_back(optim.rule_of(optim.param(param)).number);
   std::vector<uint8_t> present;
   for (const bool one : memory.present) present.push_back(one ? 1 : 0);
   tables.class_params = blob.add<int64_t>(memory.classes);
   tables.groups = blob.add<int32_t>(groups);
+  tables.group_rules = blob.add<int32_t>(rules_of_groups);
+  tables.class_rules = blob.add<int32_t>(rules_of_classes);
   tables.present = blob.add<uint8_t>(present);
   tables.classes = static_cast<uint32_t>(memory.classes.size());
   tables.all_present = present.empty();

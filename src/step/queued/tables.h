@@ -85,7 +85,7 @@ struct Tables {
   size_t runs = 0, tiles = 0, sources = 0, reduced = 0, targets = 0;
   size_t sums = 0, pieces = 0, sum_sources = 0, sum_self = 0, sum_incoming = 0;
   size_t moves = 0, move_tiles = 0;
-  size_t class_params = 0, groups = 0, present = 0;
+  size_t class_params = 0, class_rules = 0, groups = 0, group_rules = 0, present = 0;
 
   uint32_t classes = 0;
   std::vector<int64_t> params_of_classes;  // one parameter of each class

@@ -15,6 +15,7 @@
 namespace zero::queued {
 
 /// Fails with ZERO_ERR_UNSUPPORTED if optimizers on the comm's device do not support the options.
+Status check_rule(const Comm& comm, const Rule& rule);
 Status check_options(const Comm& comm, const OptimizerOptions& options);
 
 class Walk final : public zero::Walk {

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// Groups of one optimizer that follow different rules: what they cost, what they may be called, and
+// their checkpoints. That their steps are right is tested with those of all trainings.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "support/comms.h"
+#include "support/expect.h"
+#include "support/optim.h"
+#include "support/scratch.h"
+
+namespace zero::test {
+namespace {
+
+constexpr int64_t kCount = 5000;
+
+struct OfGroup {
+  const char* rule = nullptr;  // null: that of the optimizer
+  Settings settings = {};
+};
+
+const std::vector<OfGroup> kMixed = {
+    {},
+    {"sgd", {{"lr", 0.1}, {"momentum", 0.9}}},
+    {"nadam", {{"lr", 0.01}}},
+    {nullptr, {{"amsgrad", 1}}},
+};
+
+zero_status add_group(zero_optim* optim, const OfGroup& of, const zero_param& param) {
+  auto options = initialized<zero_group_options>();
+  std::vector<const char*> names;
+  std::vector<double> values;
+  for (const auto& [name, value] : of.settings) {
+    names.push_back(name.c_str());
+    values.push_back(value);
+  }
+  options.optimizer = of.rule;
+  options.names = names.data();
+  options.values = values.data();
+  options.setting_count = names.size();
+  return zero_register_params(optim, &options, &param, 1, nullptr);
+}
+
+/// One rank's optimizer, AdamW by default, with one parameter in each group.
+class Groups : public Optim {
+ public:
+  explicit Groups(zero_comm* comm, const std::vector<OfGroup>& groups = kMixed,
+                  int64_t count = kCount, int32_t optimizer = ZERO_OPTIMIZER_ADAMW)
+      : Optim(comm, options_with([&](zero_options& o) { o.optimizer = optimizer; })), size_(count) {
+    for (size_t g = 0; g < groups.size(); g++) {
+      data_.emplace_back(static_cast<size_t>(count), 1.0f);
+      grads_.emplace_back(static_cast<size_t>(count));
+      const std::string name = "p" + std::to_string(g);
+      EXPECT_OK(add_group(optim(), groups[g],
+                          parameter(name.c_str(), size_, data_[g].data(), grads_[g].data())));
+    }
+  }
+  ~Groups() { free(); }
+
+  /// Takes steps with gradients that are the same on every rank, and so in every world.
+  void steps(int first, int count) {
+    for (int step = first; step < first + count; step++) {
+      for (std::vector<float>& grad : grads_)
+        for (size_t i = 0; i < grad.size(); i++)
+          grad[i] = std::sin(static_cast<float>(i % 97) + static_cast<float>(step));
+      EXPECT_OK(Optim::step(ZERO_REDUCE_NONE));
+    }
+  }
+  const std::vector<std::vector<float>>& data() const { return data_; }
+
+ private:
+  const int64_t size_;
+  std::vector<std::vector<float>> data_, grads_;
+};
+
+TEST(GroupRules, a_checkpoint_of_mixed_rules_continues_in_any_world) {
+  const Scratch scratch;
+  std::vector<std::vector<float>> expected;
+  on_ranks(CommKind::local, 1, [&](zero_comm* comm, int) {
+    Groups groups(comm);
+    groups.steps(0, 6);
+    expected = groups.data();
+  });
+  on_ranks(CommKind::local, 3, [&](zero_comm* comm, int) {
+    Groups groups(comm);
+    groups.steps(0, 3);
+    groups.save(scratch / "saved");
+  });
+  const std::string manifest = read_file(scratch / "saved/zero.json");
+  EXPECT_NE(manifest.find("\"zero_format\":2,"), std::string::npos);
+  EXPECT_NE(manifest.find("{\"optimizer\":\"sgd\",\"settings\":{\"lr\""), std::string::npos);
+  on_ranks(CommKind::local, 2, [&](zero_comm* comm, int) {
+    Groups groups(comm);
+    groups.load(scratch / "saved");
+    EXPECT_EQ(groups.setting("momentum", 1), 0.9);
+    groups.steps(3, 3);
+    EXPECT_EQ(groups.data(), expected);
+  });
+}
+
+TEST(GroupRules, a_checkpoint_whose_groups_follow_one_rule_has_the_first_format) {
+  const Scratch scratch;
+  on_ranks(CommKind::local, 1, [&](zero_comm* comm, int) {
+    Groups groups(comm, {{}, {"adamw", {{"amsgrad", 1}}}});
+    groups.steps(0, 1);
+    groups.save(scratch / "saved");
+  });
+  EXPECT_NE(read_file(scratch / "saved/zero.json").find("\"zero_format\":1,"), std::string::npos);
+}
+
+TEST(GroupRules, a_checkpoint_of_other_rules_is_refused_by_the_group) {
+  const Scratch scratch;
+  on_ranks(CommKind::local, 2, [&](zero_comm* comm, int) {
+    Groups saved(comm, {{}, {"sgd"}});
+    saved.steps(0, 1);
+    saved.save(scratch / "saved");
+    Groups other(comm, {{}, {}});
+    const std::string directory = scratch / "saved";
+    EXPECT_TRUE(ends(zero_state_load(other.optim(), directory.c_str(), nullptr),
+                     ZERO_ERR_CKPT_MISMATCH,
+                     "group 1 follows 'sgd' in the checkpoint, but is registered with adamw"));
+  });
+}
+
+/// Returns the state bytes of a large and a small group after a step.
+int64_t state_bytes(const OfGroup& small) {
+  static constexpr int64_t kLarge = 1 << 20, kSmall = 1024;
+  std::vector<float> data(kLarge + kSmall), grad(kLarge + kSmall);
+  int64_t bytes = 0;
+  on_ranks(CommKind::local, 1, [&](zero_comm* comm, int) {
+    Optim optim(comm);
+    optim.add(parameter("large", kLarge, data.data(), grad.data()));
+    EXPECT_OK(
+        add_group(optim.optim(), small, parameter("small", kSmall, &data[kLarge], &grad[kLarge])));
+    EXPECT_OK(optim.step());
+    bytes = optim.statistics().state_bytes;
+  });
+  return bytes;
+}
+
+TEST(GroupRules, a_group_with_more_or_less_state_costs_only_its_own) {
+  constexpr int64_t kPlain = ((1 << 20) + 1024) * 8;
+  EXPECT_EQ(state_bytes({}), kPlain);
+  EXPECT_EQ(state_bytes({nullptr, {{"amsgrad", 1}}}), kPlain + 1024 * 4);
+  EXPECT_EQ(state_bytes({"sgd"}), kPlain - 1024 * 8);
+}
+
+TEST(GroupRules, a_group_that_names_a_rule_begins_with_the_defaults_of_that_rule) {
+  on_ranks(CommKind::local, 1, [](zero_comm* comm, int) {
+    Optim optim(comm, initialized<zero_options>(), {{"lr", 0.5}, {"beta1", 0.25}});
+    float data[3] = {}, more[3] = {};
+    const int64_t size = 3;
+    EXPECT_OK(add_group(optim.optim(), {}, parameter("own", size, data)));
+    EXPECT_OK(add_group(optim.optim(), {"lion"}, parameter("lion", size, more)));
+    EXPECT_EQ(optim.setting("lr", 0), 0.5);
+    EXPECT_EQ(optim.setting("lr", 1), 1e-4);
+    EXPECT_EQ(optim.setting("beta1", 1), 0.9);
+  });
+}
+
+TEST(GroupRules, a_setting_of_all_groups_reaches_those_whose_rule_has_it) {
+  on_ranks(CommKind::local, 1, [](zero_comm* comm, int) {
+    Groups groups(comm);
+    groups.set("lr", 0.25);
+    groups.set("momentum", 0.5);
+    for (int32_t group = 0; group < 4; group++) EXPECT_EQ(groups.setting("lr", group), 0.25);
+    EXPECT_EQ(groups.setting("momentum", 1), 0.5);
+    double value = 0;
+    EXPECT_TRUE(ends(zero_group_get(groups.optim(), 0, "momentum", &value), ZERO_ERR_ARGUMENT,
+                     "adamw has no setting 'momentum'"));
+    EXPECT_TRUE(ends(zero_group_get(groups.optim(), ZERO_ALL_GROUPS, "momentum", &value),
+                     ZERO_ERR_ARGUMENT, "adamw has no setting 'momentum'"));
+    EXPECT_TRUE(ends(zero_group_set(groups.optim(), ZERO_ALL_GROUPS, "alpha", 0.5),
+                     ZERO_ERR_ARGUMENT, "adamw has no setting 'alpha'"));
+    // Out of the range of one of the rules, so no group changes.
+    EXPECT_TRUE(ends(zero_group_set(groups.optim(), ZERO_ALL_GROUPS, "weight_decay", -1),
+                     ZERO_ERR_ARGUMENT, "'weight_decay' is -1"));
+  });
+}
+
+TEST(GroupRules, a_rule_that_a_group_cannot_follow_is_refused_and_nothing_is_added) {
+  on_ranks(CommKind::local, 1, [](zero_comm* comm, int) {
+    Groups groups(comm, {{}});
+    float data[3] = {};
+    const int64_t size = 3;
+    const zero_param param = parameter("more", size, data);
+    EXPECT_TRUE(ends(add_group(groups.optim(), {"adamv"}, param), ZERO_ERR_ARGUMENT,
+                     "there is no optimizer 'adamv'; there are adamw, adam, sgd"));
+    EXPECT_TRUE(ends(add_group(groups.optim(), {"sgd", {{"beta1", 0.5}}}, param), ZERO_ERR_ARGUMENT,
+                     "sgd has no setting 'beta1'"));
+    auto rate = param;
+    rate.flags = ZERO_PARAM_WEIGHT_DECAY;
+    rate.weight_decay = 0.1;
+    EXPECT_TRUE(ends(add_group(groups.optim(), {"rprop"}, rate), ZERO_ERR_ARGUMENT,
+                     "sets weight_decay, which rprop does not have"));
+    int64_t number = -1;
+    EXPECT_EQ(zero_param_index(groups.optim(), "more", &number), ZERO_ERR_ARGUMENT);
+    groups.steps(0, 1);
+  });
+}
+
+}  // namespace
+}  // namespace zero::test

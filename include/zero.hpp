@@ -284,11 +284,15 @@ class Optimizer {
     });
   }
 
-  /// Registers parameters as one group and returns the number of the group.
-  int32_t add(const std::vector<Param> &params, const Settings &settings = {}) {
+  /// Registers parameters as one group and returns the number of the group. `optimizer` is the name
+  /// of the group's own rule, such as "sgd".
+  int32_t add(const std::vector<Param> &params, const Settings &settings = {},
+              const char *optimizer = nullptr) {
     int32_t group = 0;
+    auto options = Defaults<zero_group_options>();
+    options.optimizer = optimizer;
     const std::vector<zero_param> views = detail::views<zero_param>(params);
-    settings.with<zero_group_options>(Defaults<zero_group_options>(), [&](const auto &with) {
+    settings.with<zero_group_options>(options, [&](const auto &with) {
       check(zero_register_params(get(), &with, views.data(), views.size(), &group));
     });
     return group;

@@ -22,6 +22,7 @@ from ._overlap import reduce_flags
 from ._params import Params
 from ._ranks import Arrays
 from ._results import Result, Statistics, fields_of
+from ._rule_info import rule_name
 from ._handles import OptimHandle
 from .comm import Comm
 from .typing import (
@@ -31,6 +32,7 @@ from .typing import (
     Nonfinite,
     Partition,
     Reduction,
+    RuleName,
     Settings,
     UnevenInputs,
 )
@@ -172,10 +174,12 @@ class Optimizer(Gradients, Checkpoints, Closing):
         params: Params,
         *,
         grads: Mapping[str, Array | None] | None = None,
+        optimizer: RuleName | None = None,
         **settings: Unpack[Settings],
     ) -> Group:
         """Add parameters as one group. `settings` override the settings of the optimizer for this
-        group. `params` maps names to arrays, or is a list of Param, (name, data) or (name, data,
+        group. `optimizer` is the name of the group's own rule. Such a group starts with the
+        defaults of that rule, not with the settings of the optimizer. `params` maps names to arrays, or is a list of Param, (name, data) or (name, data,
         grad). `grads` maps names to arrays of the parameter's shape. Every rank must register the
         same names, shapes and dtypes. Local. If the call fails, no parameter is added. This method
         may be called again, even after steps. Raises ArgumentError, which names the parameter and
@@ -184,6 +188,8 @@ class Optimizer(Gradients, Checkpoints, Closing):
         >>> bias = np.zeros(2, np.float32)
         >>> optimizer.register({"b": bias}, weight_decay=0, lr=0.1)
         <Group 1>
+        >>> optimizer.register({"m": np.zeros(4, np.float32)}, optimizer="lion")["lr"]
+        0.0001
         """
         given = _params.params_of(params)
         _params.refuse_unknown(grads, {param.name for param in given})
@@ -195,9 +201,11 @@ class Optimizer(Gradients, Checkpoints, Closing):
             for param in given
         ]
         options = _abi.create(_zero_h.GroupOptions)
-        options.names, options.values, options.setting_count = _values.settings(
-            settings, self._known
-        )
+        known = self._known
+        if optimizer is not None:
+            options.optimizer = rule_name(optimizer).encode()
+            known = _custom.defaults_of(optimizer)
+        options.names, options.values, options.setting_count = _values.settings(settings, known)
         number = c.c_int32()
         lib().zero_register_params(
             self._handle.open(),
@@ -212,7 +220,7 @@ class Optimizer(Gradients, Checkpoints, Closing):
         self._grad_dtypes += [entry.grad_dtype for entry in prepared]
         self._data += [entry.data for entry in prepared]
         self._grads += [entry.grad for entry in prepared]
-        group = Group(self._handle, number.value, self._known)
+        group = Group(self._handle, number.value, known)
         self.groups.append(group)
         return group
 

@@ -365,6 +365,24 @@ class BuildTest(unittest.TestCase):
             with self.assertRaisesRegex(ArgumentError, "beta1"):
                 first["beta1"] = 2
 
+    def test_a_group_follows_its_own_rule(self) -> None:
+        own, other = floats(1, 1), floats(1, 1)
+        grads = {"own": floats(0.5, 0.5), "other": floats(0.5, 0.5)}
+        with Comm.solo() as comm, Optimizer(comm, "lion", lr=0.25, weight_decay=0) as optimizer:
+            optimizer.register({"own": own}, grads={"own": grads["own"]})
+            group = optimizer.register(
+                {"other": other}, grads={"other": grads["other"]}, optimizer="SGD", momentum=0.9
+            )
+            self.assertEqual((group["lr"], group["momentum"]), (1e-3, 0.9))
+            group["lr"] = 0.5
+            optimizer.step()
+            self.assertEqual((list(own), list(other)), ([0.75] * 2, [0.75] * 2))
+            with self.assertRaisesRegex(ArgumentError, "setting 'momentum' is unknown; expected one of lr, beta1"):
+                optimizer.groups[0]["momentum"]
+            wrong: Any = "adamv"
+            with self.assertRaisesRegex(ValueError, "adamw"):
+                optimizer.register({"more": floats(1, 2)}, optimizer=wrong)
+
     def test_unknown_choices_name_what_there_is(self) -> None:
         with Comm.solo() as comm:
             with self.assertRaisesRegex(ValueError, "optimizer 'lanb' is unknown; expected one of"):

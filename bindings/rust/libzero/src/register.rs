@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The methods of Optim that add parameters, in the optimizer's arenas or in the caller's memory.
 use std::ffi::c_void;
+use std::ptr;
 
 use libzero_sys as sys;
 
 use crate::arena::{Arena, Memory};
 use crate::dtype::Dtype;
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Result, c_text, check};
 use crate::optim::{Group, Optim, addresses};
-use crate::options::CSettings;
+use crate::options::{CSettings, Optimizer};
 use crate::params::{CParams, RawParam, Shape};
 use crate::plan::plan_for;
 use crate::slices::{Place, Slot};
@@ -20,6 +21,28 @@ impl Optim {
     /// rank has its own copy. Each rank has its own gradients. Parameters and gradients are zeros
     /// at first, and their layout avoids copies. [Collective](crate#collective-and-local-calls).
     pub fn add(&mut self, shapes: &[Shape], settings: &[(&str, f64)]) -> Result<Group> {
+        self.add_group(shapes, settings, None)
+    }
+
+    /// Does the same as [`add`](Optim::add) for a group with its own rule.
+    ///
+    /// The group starts with the defaults of that rule, not with the settings of the optimizer.
+    /// [Collective](crate#collective-and-local-calls).
+    pub fn add_with(
+        &mut self,
+        optimizer: Optimizer,
+        shapes: &[Shape],
+        settings: &[(&str, f64)],
+    ) -> Result<Group> {
+        self.add_group(shapes, settings, Some(optimizer))
+    }
+
+    fn add_group(
+        &mut self,
+        shapes: &[Shape],
+        settings: &[(&str, f64)],
+        optimizer: Option<Optimizer>,
+    ) -> Result<Group> {
         // SAFETY: The library checks the token.
         let world = check(unsafe { sys::zero_comm_world(self.seat.token()) })?;
         let plan = plan_for(self.seat.token(), shapes, world, &self.options)?;
@@ -37,7 +60,7 @@ impl Optim {
         let memory = |slot: &Slot| (slot.weights.memory, slot.grads.memory);
         let given = shapes.iter().zip(&slots).map(|(shape, slot)| (shape, memory(slot)));
         let params = CParams::new(given, |_| true)?;
-        let group = self.register(&params, settings)?;
+        let group = self.register(&params, settings, optimizer)?;
         drop(params);
         self.slots.extend(slots);
         self.arenas.extend([weights, grads]);
@@ -63,7 +86,7 @@ impl Optim {
     ) -> Result<Group> {
         let given = params.iter().map(|param| (&param.shape, (param.data, param.grad)));
         let c_params = CParams::new(given, |at| params[at].padded)?;
-        let group = self.register(&c_params, settings)?;
+        let group = self.register(&c_params, settings, None)?;
         self.slots.extend(params.iter().map(|_| Slot::elsewhere()));
         Ok(group)
     }
@@ -106,9 +129,19 @@ impl Optim {
         Arena::allocate(&self.seat, len, memory)
     }
 
-    fn register(&mut self, params: &CParams<'_>, settings: &[(&str, f64)]) -> Result<Group> {
+    fn register(
+        &mut self,
+        params: &CParams<'_>,
+        settings: &[(&str, f64)],
+        optimizer: Option<Optimizer>,
+    ) -> Result<Group> {
         let settings = CSettings::new(settings)?;
-        let (options, mut group) = (settings.to_group(), 0);
+        let name = match optimizer {
+            Some(optimizer) => Some(c_text(optimizer.rule()?.name, "optimizer")?),
+            None => None,
+        };
+        let (mut options, mut group) = (settings.to_group(), 0);
+        options.optimizer = name.as_ref().map_or(ptr::null(), |name| name.as_ptr());
         // SAFETY: Names, shapes and settings are valid during the call. The memory is in the
         // optimizer's arenas, or fulfils the conditions of register_raw.
         check(unsafe {

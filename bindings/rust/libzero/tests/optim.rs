@@ -135,6 +135,23 @@ fn settings_are_read_and_written_by_group() {
 }
 
 #[test]
+fn a_group_follows_its_own_rule() {
+    let options = Options { optimizer: Optimizer::Lion, ..Options::default() };
+    let mut optim = Optim::new(&solo(), &options.set("lr", 0.25)).unwrap();
+    optim.add(&[Shape::new("own", &[2])], &[]).unwrap();
+    let group =
+        optim.add_with(Optimizer::Sgd, &[Shape::new("other", &[2])], &[("lr", 0.5)]).unwrap();
+    optim.initialize(0, |weights| weights.split().iter_mut().for_each(|w| w.fill(1.0))).unwrap();
+    for mut grad in optim.lend().unwrap().1.split() {
+        grad.fill(0.5);
+    }
+    optim.step().unwrap();
+    let (weights, _) = optim.lend().unwrap();
+    assert_eq!((&weights[0][..], &weights[1][..]), (&[0.75; 2][..], &[0.75; 2][..]));
+    assert_eq!(optim.get(group, "momentum").unwrap(), 0.0);
+}
+
+#[test]
 fn raw_memory_trains_in_place() {
     let results = run_ranks(2, |comm| {
         let (mut weight, mut other) = (vec![1.0f32; 4], vec![5.0f32; 4]);

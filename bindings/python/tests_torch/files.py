@@ -34,8 +34,9 @@ SETTINGS: dict[str, dict[str, float]] = {
 }
 
 
-def save(directory: str, rule: str, **settings: float) -> None:
-    """Save a checkpoint after some steps. Its parameters have several dtypes and groups, and it has a buffer."""
+def save(directory: str, rule: str, *, second: Any = None, **settings: float) -> None:
+    """Save a checkpoint after some steps. Its parameters have several dtypes and groups, and it has a buffer. The
+    second group follows the rule `second` if that is given."""
     shapes = {
         "a.weight": (30, 7),
         "a.bias": (7,),
@@ -52,7 +53,7 @@ def save(directory: str, rule: str, **settings: float) -> None:
         memory = libzero.allocate(comm, params)
         optimizer = libzero.Optimizer(comm, rule, **settings)
         optimizer.register(memory.params[:2])
-        optimizer.register(memory.params[2:], lr=0.125)
+        optimizer.register(memory.params[2:], lr=0.125, optimizer=second)
         optimizer.register_buffers(
             [libzero.ModelBuffer("seen", memoryview(bytearray(range(8))).cast("q"))]
         )

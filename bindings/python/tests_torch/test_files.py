@@ -60,6 +60,18 @@ class RoundTrip(FilesTest):
                     self.done("import", "--from", name, there, back)
                     self.same(self.path(rule), back)
 
+    def test_groups_of_different_rules_come_back(self) -> None:
+        for first, second in (("adamw", "nadam"), ("nadam", "sgd"), ("lion", "rmsprop")):
+            save(self.path(first), first, second=second)
+            for name in FORMATS:
+                with self.subTest(first=first, second=second, format=name):
+                    there, back = self.path(f"{first}.{name}"), self.path(f"{first}-{name}")
+                    self.done("export", "--to", name, self.path(first), there)
+                    self.done("import", "--from", name, there, back)
+                    self.same(self.path(first), back)
+        groups = torch.load(self.path("adamw.torch"))["optimizer"]["param_groups"]
+        self.assertEqual([group.get("rule") for group in groups], [None, "nadam"])
+
     def test_small_parts_make_no_difference(self) -> None:
         save(self.path("saved"), "adamw")
         for name, most in itertools.product(FORMATS, (8, 40, 72)):

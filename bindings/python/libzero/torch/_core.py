@@ -12,6 +12,7 @@ from torch.autograd.graph import increment_version
 
 from .. import Comm, Group, MismatchError, Optimizer, PeerError, ZeroError
 from .._zero_h import ERR_STATE
+from ..typing import RuleName
 from ._group import agreed
 from ._tensors import Bound
 
@@ -41,8 +42,10 @@ class Core:
         *,
         trained: Optional[Sequence[bool]] = None,
         owners: Optional[Sequence[int]] = None,
+        rule: Optional[RuleName] = None,
     ) -> Optional[Group]:
-        """Register a group, completely or not at all. Returns None for an empty group. `trained`
+        """Register a group, completely or not at all. Returns None for an empty group. `rule` is
+        the name of the group's own rule. `trained`
         selects the parameters to train, regardless of requires_grad. `owners` gives the ranks that
         own the parameters with the partition "manual". Raises the errors of Bound, and
         ArgumentError if settings are out of range or memory overlaps."""
@@ -55,7 +58,7 @@ class Core:
         for param, owner in zip(told, owners or ()):
             param.owner = owner
         options: dict[str, Any] = dict(settings)
-        group = self.optimizer.register(told, **options)
+        group = self.optimizer.register(told, optimizer=rule, **options)
         self.bound += bound
         self._trained += [not param.frozen for param in told]
         return group

@@ -11,12 +11,13 @@ from typing import Any, Optional, cast
 import torch
 
 from ..typing import RuleName
-from ._rules import Choice, Rule, choose, put_settings
+from ._rules import OWN_RULE, Choice, Rule, choose, put_settings
 from ._state import MASTER, scalar_of
 from ._streams import DESCRIPTION, Description
 
 MODEL, OPTIMIZER = "model", "optimizer"
 CUSTOM = "custom:"
+GROUP_RULE = "optimizer"  # in the description of a group that has its own rule
 _REST = ("optimizer", "slots", "step", "skipped", "options")
 
 Document = dict[str, Any]
@@ -48,20 +49,24 @@ def document_of(
     """Return the dictionaries, with `tensor(name)` for each tensor of the stream. If `by_name` is
     set, the keys of the optimizer's parameters are names, as in torch.distributed.checkpoint.
     Otherwise they are numbers."""
-    rule_name = description["optimizer"]
-    rule = None if rule_name.startswith(CUSTOM) else choice_of(rule_name).rule
     held = [*description["parameters"], *description["buffers"]]
     state: dict[Any, Any] = {}
     groups: list[dict[str, Any]] = []
     number = 0
     for index, settings in enumerate(description["groups"]):
+        own = settings.get(GROUP_RULE)
+        rule_name = own if isinstance(own, str) else description["optimizer"]
+        rule = None if rule_name.startswith(CUSTOM) else choice_of(rule_name).rule
         options = _options_of(rule_name, settings)
+        if rule_name is own:
+            options[OWN_RULE] = own
         mine = [param for param in description["parameters"] if param["group"] == index]
         names = [param["name"] for param in mine]
         numbers = range(number, number := number + len(mine))
         keys: Sequence[Any] = names if by_name else numbers
         for key, param in zip(keys, mine):
-            if set(param["state"]) - {MASTER}:
+            # Before its first step, a class of torch would not add its own state to a master weight.
+            if set(param["state"]) - {MASTER} or (param["state"] and param["step"] > 0):
                 state[key] = {
                     **_scalars_of(rule, param),
                     **{slot: tensor(f"{param['name']}.{slot}") for slot in param["state"]},
@@ -88,7 +93,7 @@ def _rest_of(description: Description) -> str:
 
 
 def _options_of(rule_name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    numbers = {name: float(value) for name, value in settings.items()}
+    numbers = {name: float(value) for name, value in settings.items() if name != GROUP_RULE}
     if rule_name.startswith(CUSTOM):
         return numbers
     choice = choice_of(rule_name)

@@ -12,11 +12,11 @@ import torch
 
 from .. import rules
 from ._account import NUMBER, Account, Patterns, account, listed, matches, repeated
-from ._documents import CUSTOM, Found, choice_of
+from ._documents import CUSTOM, GROUP_RULE, Found, choice_of
 from ._layouts import IGNORE, Source, check_dictionary, source_of
 from ._numbers import bytes_of, check_finite, exact_step, kind_of, number_of, plain, start_of, step_of
 from ._orders import Group, Model, order_names
-from ._rules import CLASSES, rule_of, settings_of
+from ._rules import CLASSES, OWN_RULE, rule_of, settings_of
 from ._state import MASTER, needed
 from ._streams import CODES, Description, Entry, RefusedError
 from ._ties import second_names
@@ -25,7 +25,7 @@ from ._ties import second_names
 _MANNERS = {"foreach", "capturable", "fused"}
 # Keys that schedulers of torch.optim add to groups, and names that programs give to groups.
 _SCHEDULES = {"initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum", "swa_lr", "name", "group_name"}
-_NAMES = {"params", "param_names"}
+_NAMES = {"params", "param_names", OWN_RULE}
 _FILL = "--fill starts it as the rule does"
 
 
@@ -94,14 +94,20 @@ class _Import:
         rule = self._rule()
         names = self._names()
         masters = self._masters(names)
+        groups: list[Mapping[str, Any]] = [*self._groups] or [{}]
+        followed = [self._rule_of_group(rule, group) for group in groups]
         settings = [
-            self._settings(rule, number, group) for number, group in enumerate(self._groups or [{}])
+            self._settings(one, number, group)
+            for number, (one, group) in enumerate(zip(followed, groups))
         ]
+        for numbers, one in zip(settings, followed):
+            if one != rule:
+                numbers[GROUP_RULE] = one
         parameters = []
         for index, keys in enumerate(self._keys or [names[0]]):
             for key, name in zip(keys, names[index]):
                 state = dict(self._state.get(key, {}), **masters.get(name, {}))
-                parameters.append(self._parameter(rule, name, index, state))
+                parameters.append(self._parameter(followed[index], name, index, state))
         self._check_left_over(parameters)
         if self._groups:
             self._account.others += second_names(self._model, names, self._wanted.buffers)
@@ -154,15 +160,22 @@ class _Import:
         self._check_classes(chosen)
         return str(chosen)
 
+    def _rule_of_group(self, rule: str, group: Mapping[str, Any]) -> str:
+        own = group.get(OWN_RULE)
+        if own is not None and own not in rules():
+            raise RefusedError(f"there is no rule {own!r}, but {', '.join(rules())}")
+        return rule if own is None else str(own)
+
     def _check_classes(self, chosen: str) -> None:
-        """Check that the same rule updates all groups."""
-        if chosen not in CLASSES:
-            return
+        """Check that the options of each group select the rule that it follows."""
         decoupled = "decoupled_weight_decay"
         for number, group in enumerate(self._groups):
-            if chosen in ("adam", "adamw") and decoupled in group:
+            rule = self._rule_of_group(chosen, group)
+            if rule in ("adam", "adamw") and decoupled in group:
                 name = f"{self._source.prefix}.param_groups.{number}.{decoupled}"
-                self._account.add(account({name: group[decoupled]}, {name: chosen == "adamw"}))
+                self._account.add(account({name: group[decoupled]}, {name: rule == "adamw"}))
+        if chosen not in CLASSES:
+            return
         found, why = rule_of(CLASSES[chosen], [{"differentiable": one.get("differentiable")} for one in self._groups], ())
         if found is None:
             raise RefusedError(f"its optimizer: {why}")

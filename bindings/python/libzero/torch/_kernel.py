@@ -16,7 +16,7 @@ from ..typing import Reduction
 from . import _state
 from ._core import Core
 from ._loaded import entries_of
-from ._rules import Rule, rule_of, settings_of, takes_sparse, tell_changed
+from ._rules import Rule, RuleOf, rule_of, settings_of, takes_sparse, tell_changed
 from ._shard import Closure, Groups, Hand, Shard, copy_options, loss_of, names_of, options_of
 from ._state import Owned, follow_masters
 
@@ -67,6 +67,9 @@ class KernelShard(Shard):
     def core(self) -> Core:
         return self._live.core
 
+    def _rule_of(self, group: Mapping[str, Any]) -> Rule:
+        return self.rule
+
     def compare_group(self, group: dict[str, Any]) -> None:
         def add(trial: Core) -> None:
             self._check(group)
@@ -100,7 +103,7 @@ class KernelShard(Shard):
                 f"{type(self.optim).__name__}.step() has no argument {', '.join(arguments)}"
             )
         loss = loss_of(self.comm, closure)
-        self._live.push(self.rule, groups)
+        self._live.push(self._rule_of, groups)
         copy_options(groups, self.optim.param_groups)
         core = self.core
         core.follow_memory()
@@ -170,18 +173,18 @@ class KernelShard(Shard):
         return {number: core.optimizer.state_get_scalar(number, "step") for number in known}
 
     def owned(self, groups: Groups) -> Owned:
-        return Owned(self.core, self.rule, groups)
+        return Owned(self.core, self._rule_of, groups)
 
     def initial_state(self, groups: Groups) -> dict[int, dict[str, Any]]:
-        return {**_state.initial(self.core, self.rule, groups)}
+        return {**_state.initial(self.core, self._rule_of, groups)}
 
     def expected_state(
         self, groups: Groups, only: Optional[torch.Tensor] = None
     ) -> dict[int, dict[str, Any]]:
-        return {**_state.expected(self.core, self.rule, groups, only)}
+        return {**_state.expected(self.core, self._rule_of, groups, only)}
 
     def gather_state(self, groups: Groups, to: Optional[int]) -> dict[int, dict[str, Any]]:
-        return {**_state.gather(self.core, self.rule, groups, to)}
+        return {**_state.gather(self.core, self._rule_of, groups, to)}
 
     def prepare_load(
         self, groups: Groups, state: Mapping[int, Mapping[str, Any]]
@@ -190,7 +193,7 @@ class KernelShard(Shard):
         if rule is not self.rule:
             other = f"decoupled_weight_decay makes them options of {'' if rule is None else rule.name}"
             raise ValueError(f"the loaded options are not for {self.rule.name}: {reason or other}")
-        entries = entries_of(self.rule, groups, state)
+        entries = entries_of(self._rule_of, groups, state)
         # State cannot be removed, and a failure must change nothing, so the load uses a new
         # optimizer.
         live = self._registered(groups, self.core.trained())
@@ -200,7 +203,7 @@ class KernelShard(Shard):
                 live.core.seal()
                 # The next step detects values that the program has written, as it would without a
                 # load.
-                _state.put(live.core, self.rule, entries, keep_values=True)
+                _state.put(live.core, self._rule_of, groups, entries, keep_values=True)
                 live.core.seal()
             except BaseException:
                 live.core.close()
@@ -234,6 +237,6 @@ class _Live:
             one.takes_sparse = functools.partial(takes_sparse, rule, group)
         self._told.append(settings)
 
-    def push(self, rule: Rule, groups: Groups) -> None:
+    def push(self, rule_of_group: RuleOf, groups: Groups) -> None:
         """Pass changed options in `groups` to libzero, for example after a scheduler step."""
-        tell_changed(rule, self._groups, self._told, groups)
+        tell_changed(rule_of_group, self._groups, self._told, groups)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ._account import NUMBER, Account, account
-from ._rules import CLASSES, Rule
+from ._rules import CLASSES, OWN_RULE, Rule, RuleOf, own_options
 from ._shard import Groups, options_of
 from ._state import MASTER, MOST_STEPS, Entries, Entry, needed
 from ._wrappers import bare
@@ -71,18 +71,28 @@ def loaded_groups(
                 f"{len(mine['params'])} in this optimizer"
             )
     found = Account()
-    found.others += _other_places(own, saved)
-    # Newer versions of torch have more flags. A flag that an older file lacks keeps its value.
-    flags = {name for name, value in defaults.items() if value is None or isinstance(value, bool)}
-    known = {*defaults, *_all_options()}
-    for number, other in enumerate(saved):
+    found.others += [*_other_rules(own, saved), *_other_places(own, saved)]
+    for number, (mine, other) in enumerate(zip(own, saved)):
+        options = {**defaults, **own_options(mine)}
+        known = {*options, *_all_options()}
+        # Newer versions of torch have more flags. A flag that an older file lacks keeps its value.
+        flags = {one for one, value in options.items() if value is None or isinstance(value, bool)}
         has, holds, may = (
             {f"group {number}.{name}": NUMBER for name in names}
-            for names in (known & other.keys(), defaults, flags)
+            for names in (known & other.keys(), options, flags)
         )
         found.add(account(has, holds, may=may))
     _raise_for(found)
     return [{**mine, **copy.deepcopy(options_of(other))} for mine, other in zip(own, saved)]
+
+
+def _other_rules(own: Groups, saved: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the groups that follow different rules on both sides."""
+    return [
+        f"group {number} has the rule {other.get(OWN_RULE)!r}, not {mine.get(OWN_RULE)!r}"
+        for number, (mine, other) in enumerate(zip(own, saved))
+        if mine.get(OWN_RULE) != other.get(OWN_RULE)
+    ]
 
 
 def _all_options() -> set[str]:
@@ -116,7 +126,7 @@ def _raise_for(found: Account) -> None:
 
 
 def entries_of(
-    rule: Rule, groups: Sequence[Mapping[str, Any]], state: Mapping[int, Mapping[str, Any]]
+    rule_of: RuleOf, groups: Sequence[Mapping[str, Any]], state: Mapping[int, Mapping[str, Any]]
 ) -> Entries:
     """Check the "state" of a torch.optim file against `groups`, which have the options of the file,
     and return it. The caller's dictionary is not changed. Raises ValueError if state is missing,
@@ -127,6 +137,7 @@ def entries_of(
     account_of_all = Account()
     for number, given in state.items():
         param, group, name = rows[number]
+        rule = rule_of(group)
         found = {slot: value for slot, value in (given or {}).items() if value is not None}
         if found:
             what = f"state of parameter {number}"

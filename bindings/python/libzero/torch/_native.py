@@ -13,13 +13,14 @@ import torch
 
 from .. import Comm, Group, NonfiniteError, Optimizer, ZeroError
 from .._zero_h import ERR_STATE
+from ..typing import RuleName
 from . import _state
 from ._core import Core
 from ._gradients import Gradients
 from ._group import agreed
 from ._loaded import entries_of
 from ._native_core import NativeCore, Wishes
-from ._rules import put_settings, settings_of, takes_sparse, tell_changed
+from ._rules import OWN_RULE, put_settings, settings_of, takes_sparse, tell_changed
 from ._shard import Closure, Groups, Hand, Shard, copy_options, loss_of, names_of
 from ._state import Owned
 from ._tensors import Bound, Buffers, Homes
@@ -33,10 +34,11 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class _Part:
-    """A group that is being added."""
+    """A group that is being added. `rule` is the name of its own rule, if it has one."""
 
     bound: list[Bound]
     settings: dict[str, float]
+    rule: Optional[RuleName]
 
 
 class NativeShard(Shard):
@@ -81,7 +83,7 @@ class NativeShard(Shard):
                 )
             for part in self._parts_of([group]):
                 names = [one.name for one in part.bound]
-                trial.add([one.param for one in part.bound], names, part.settings)
+                trial.add([one.param for one in part.bound], names, part.settings, rule=part.rule)
 
         self._core.compare(add)
 
@@ -120,9 +122,9 @@ class NativeShard(Shard):
             bound = [_bound(param, name) for param, name in zip(group["params"], names)]
             for one in bound:
                 one.takes_sparse = functools.partial(
-                    takes_sparse, self._wishes.choice.rule, group
+                    takes_sparse, self._wishes.choice.rule_of(group), group
                 )
-            parts.append(_Part(bound, settings_of(self._wishes.choice.rule, group)))
+            parts.append(_Part(bound, settings_of(self._wishes.choice.rule_of(group), group), group.get(OWN_RULE)))
             first += len(bound)
         return parts
 
@@ -132,7 +134,7 @@ class NativeShard(Shard):
         first = len(self._core.bound)
         for part in parts:
             own = [homes[one.param] for one in part.bound]
-            group = self._core.add_bound(part.bound, own, part.settings) if part.bound else None
+            group = self._core.add_bound(part.bound, own, part.settings, part.rule) if part.bound else None
             self._groups.append(group)
             self._told.append(part.settings)
         self._core.seal()
@@ -282,19 +284,18 @@ class NativeShard(Shard):
 
     def _push(self, groups: Groups) -> None:
         """Pass changed options in `groups` to libzero, for example after a scheduler step."""
-        tell_changed(self._wishes.choice.rule, self._groups, self._told, groups)
+        tell_changed(self._wishes.choice.rule_of, self._groups, self._told, groups)
 
     # ---- State ----
 
     def _pull(self, groups: Groups) -> None:
         """Copy the settings in libzero to `groups` after a load."""
-        rule = self._wishes.choice.rule
         for group, told, options in zip(self._groups, self._told, groups):
             if group is None:
                 continue
             for name in told:
                 told[name] = group[name]
-            put_settings(rule, options, told)
+            put_settings(self._wishes.choice.rule_of(options), options, told)
 
     def save(self, groups: Groups, call: Callable[[Optimizer], object]) -> None:
         """Run `call` while libzero's optimizer has the state to be saved. Collective. Raises
@@ -343,20 +344,20 @@ class NativeShard(Shard):
             self._extras[name] = bytes(value)
 
     def owned(self, groups: Groups) -> Owned:
-        return Owned(self._core, self._wishes.choice.rule, groups)
+        return Owned(self._core, self._wishes.choice.rule_of, groups)
 
     def initial_state(self, groups: Groups) -> dict[int, dict[str, Any]]:
-        return {**_state.initial(self._core, self._wishes.choice.rule, groups)}
+        return {**_state.initial(self._core, self._wishes.choice.rule_of, groups)}
 
     def expected_state(
         self, groups: Groups, only: Optional[torch.Tensor] = None
     ) -> dict[int, dict[str, Any]]:
-        return {**_state.expected(self._core, self._wishes.choice.rule, groups, only)}
+        return {**_state.expected(self._core, self._wishes.choice.rule_of, groups, only)}
 
     def gather_state(self, groups: Groups, to: Optional[int]) -> dict[int, dict[str, Any]]:
         self._take_writes()
-        rule = self._wishes.choice.rule
-        entries = {**self._agreeing(lambda: _state.gather(self._core, rule, groups, to))}
+        rule_of = self._wishes.choice.rule_of
+        entries = {**self._agreeing(lambda: _state.gather(self._core, rule_of, groups, to))}
         if self.gradients.reduced:
             # Raise only now. No other rank then waits for a rank that has raised an exception.
             self.writes.refuse_late()
@@ -365,7 +366,7 @@ class NativeShard(Shard):
     def prepare_load(
         self, groups: Groups, state: Mapping[int, Mapping[str, Any]]
     ) -> Callable[[], None]:
-        entries = entries_of(self._wishes.choice.rule, groups, state)
+        entries = entries_of(self._wishes.choice.rule_of, groups, state)
         return lambda: self._load(groups, entries)
 
     def _load(self, groups: Groups, entries: _state.Entries) -> None:
@@ -383,7 +384,7 @@ class NativeShard(Shard):
             self._core.optimizer.loss_scale = before[0].optimizer.loss_scale
             # Values that a program loads into the model, before or after this call, are treated
             # like any other write.
-            _state.put(self._core, self._wishes.choice.rule, entries, keep_values=True)
+            _state.put(self._core, self._wishes.choice.rule_of, groups, entries, keep_values=True)
             self.writes.doubt(number for number, one in entries.items() if _state.MASTER in one)
             self._core.seal()
         except BaseException:

@@ -11,6 +11,7 @@ from typing import Any, Optional
 import torch
 
 from .. import Comm, Group
+from ..typing import RuleName
 from ._core import Core
 from ._rules import Choice
 from ._tensors import Bound
@@ -55,6 +56,7 @@ class NativeCore(Core):
         bound: Sequence[Bound],
         homes: Sequence[Optional[torch.Tensor]],
         settings: Mapping[str, float],
+        rule: Optional[RuleName],
     ) -> Group:
         told = [
             replace(
@@ -66,7 +68,7 @@ class NativeCore(Core):
             for one, home in zip(bound, homes)
         ]
         options: dict[str, Any] = dict(settings)
-        group = self.optimizer.register(told, **options)
+        group = self.optimizer.register(told, optimizer=rule, **options)
         self.bound += bound
         self._trained += [not param.frozen for param in told]
         return group

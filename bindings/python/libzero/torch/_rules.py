@@ -83,6 +83,8 @@ _RULES: dict[type, Rule] = {
     ),
 }
 CLASSES = {cls.__name__.lower(): cls for cls in _RULES}
+# The key with the name of a group's own rule, for groups of Optimizer.
+OWN_RULE = "rule"
 
 # Slots whose initial values are not zeros, each with the torch option that gives the initial value.
 STARTS: Mapping[str, str] = {"sum": "initial_accumulator_value", "step_size": "lr"}
@@ -131,6 +133,10 @@ def rule_of(
     return chosen, ""
 
 
+# Returns the rule of a group.
+RuleOf = Callable[[Mapping[str, Any]], Rule]
+
+
 def takes_sparse(rule: Rule, group: Mapping[str, Any]) -> bool:
     """Return whether torch's class accepts sparse gradients with these options, and then makes the
     same update as for the dense gradient. The update of Adagrad differs if 0 is divided by 0."""
@@ -152,7 +158,7 @@ def settings_of(rule: Rule, group: Mapping[str, Any]) -> dict[str, float]:
 
 
 def tell_changed(
-    rule: Rule,
+    rule_of_group: RuleOf,
     registered: Sequence[Optional[Group]],
     told: Sequence[dict[str, float]],
     groups: Sequence[Mapping[str, Any]],
@@ -161,7 +167,7 @@ def tell_changed(
     contains the settings that libzero has. Raises the errors of settings_of, and ArgumentError for
     a value out of range."""
     for group, known, options in zip(registered, told, groups):
-        for name, value in settings_of(rule, options).items():
+        for name, value in settings_of(rule_of_group(options), options).items():
             if known[name] != value:
                 if group is not None:
                     group[name] = value
@@ -209,14 +215,21 @@ class Choice(NamedTuple):
     update: Union[str, CustomOptimizer]
     template: torch.optim.Optimizer
 
+    def rule_of(self, group: Mapping[str, Any]) -> Rule:
+        """Return the rule of a group, which is its own if it names one."""
+        name = group.get(OWN_RULE)
+        return self.rule if name is None else choose_named(name).rule
+
     def check(self, group: Mapping[str, Any]) -> None:
         """Raise ValueError if the options of a group turn torch's class into another rule."""
-        if isinstance(self.template, RuleOptions):
+        name = group.get(OWN_RULE)
+        chosen = self if name is None else choose_named(name)
+        if isinstance(chosen.template, RuleOptions):
             return
-        found, reason = rule_of(type(self.template), [group], group["params"])
-        if found is not self.rule:
+        found, reason = rule_of(type(chosen.template), [group], group["params"])
+        if found is not chosen.rule:
             raise ValueError(
-                f"a group cannot be updated by {self.rule.name}: "
+                f"a group cannot be updated by {chosen.rule.name}: "
                 f"{reason or 'its decoupled_weight_decay differs'}"
             )
 
@@ -261,6 +274,26 @@ def choose(optimizer: Named, settings: Mapping[str, Any]) -> Choice:
     if found is None:
         raise ValueError(f"{reason}; ZeroRedundancyOptimizer shards optimizers of any class")
     return Choice(found, found.name, template)
+
+
+@functools.lru_cache(maxsize=None)
+def choose_named(name: str) -> Choice:
+    """Return the choice of a rule by its name, with default options."""
+    return choose(cast(RuleName, rule_name(name)), {})
+
+
+def with_own_options(group: Any) -> Any:
+    """Return a group that names its own rule with the default options of that rule. Raises
+    ValueError for an unknown name."""
+    if not isinstance(group, dict) or group.get(OWN_RULE) is None:
+        return group
+    return {**own_options(group), **group, OWN_RULE: choose_named(group[OWN_RULE]).rule.name}
+
+
+def own_options(group: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the default options of the rule that a group names. Returns {} for other groups."""
+    name = group.get(OWN_RULE)
+    return {} if name is None else {**choose_named(name).template.defaults}
 
 
 def _options(

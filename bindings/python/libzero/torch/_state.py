@@ -9,7 +9,7 @@ from typing import Any, Optional
 import torch
 
 from ._core import Core
-from ._rules import STARTS, Rule
+from ._rules import STARTS, Rule, RuleOf
 from ._shard import Groups, options_of
 from ._tensors import Bound
 
@@ -24,7 +24,7 @@ Entries = dict[int, Entry]
 
 
 def gather(
-    core: Core, rule: Rule, groups: Sequence[Mapping[str, Any]], to: Optional[int]
+    core: Core, rule_of: RuleOf, groups: Sequence[Mapping[str, Any]], to: Optional[int]
 ) -> Entries:
     """Return the whole state on rank `to`, or on all ranks if `to` is None. All other ranks return
     {}. Tensors have the shapes of their parameters, and are on the CPU. They are float64 for
@@ -39,13 +39,13 @@ def gather(
             if array is not None:
                 entry[name] = bound.out_of_order(torch.from_numpy(array))
         if here:
-            _complete(core, rule, group_of[number], number, entry, bound.shape)
+            _complete(core, rule_of, group_of[number], number, entry, bound.shape)
         if entry:
             entries[number] = entry
     return entries
 
 
-def owned(core: Core, rule: Rule, group: Mapping[str, Any], number: int) -> Entry:
+def owned(core: Core, rule_of: RuleOf, group: Mapping[str, Any], number: int) -> Entry:
     """Return the state of the part of a parameter that this rank owns. Tensors have the shape of
     the parameter if this rank owns all of it. Otherwise they have one dimension, with elements in
     memory order. Local."""
@@ -61,15 +61,16 @@ def owned(core: Core, rule: Rule, group: Mapping[str, Any], number: int) -> Entr
         ]
         values = torch.cat(parts)
         entry[name] = bound.out_of_order(values.view(bound.view().shape)) if whole else values
-    _complete(core, rule, group, number, entry, bound.shape if whole else (count,))
+    _complete(core, rule_of, group, number, entry, bound.shape if whole else (count,))
     return entry
 
 
-def initial(core: Core, rule: Rule, groups: Sequence[Mapping[str, Any]]) -> Entries:
+def initial(core: Core, rule_of: RuleOf, groups: Sequence[Mapping[str, Any]]) -> Entries:
     """Return the whole state before the first step. Local."""
     entries: Entries = {}
     group_of = [group for group in groups for _ in group["params"]]
     for number, bound in enumerate(core.bound):
+        rule = rule_of(group_of[number])
         if _starts_with_state(rule, bound):
             entries[number] = _initial(rule, group_of[number], bound, bound.shape)
     return entries
@@ -77,7 +78,7 @@ def initial(core: Core, rule: Rule, groups: Sequence[Mapping[str, Any]]) -> Entr
 
 def expected(
     core: Core,
-    rule: Rule,
+    rule_of: RuleOf,
     groups: Sequence[Mapping[str, Any]],
     only: Optional[torch.Tensor] = None,
 ) -> Entries:
@@ -90,7 +91,8 @@ def expected(
         chosen = only is None or bound.param is only
         if not (chosen and bound.trainable and bound.param.requires_grad):
             continue
-        entry = _initial(rule, group_of[number], bound, bound.shape, stepped=True)
+        group = group_of[number]
+        entry = _initial(rule_of(group), group, bound, bound.shape, stepped=True)
         if MASTER in core.optimizer.state_names(number):
             entry[MASTER] = bound.param.detach().to("cpu", torch.float32, copy=True)
         # The loaded value is copied into this tensor, and may be a count that float32 cannot
@@ -108,7 +110,7 @@ def _starts_with_state(rule: Rule, bound: Bound) -> bool:
 
 def _complete(
     core: Core,
-    rule: Rule,
+    rule_of: RuleOf,
     group: Mapping[str, Any],
     number: int,
     entry: Entry,
@@ -116,6 +118,7 @@ def _complete(
 ) -> None:
     """Add the entries of torch's state that the tensors of libzero do not contain. The entry "step"
     comes first."""
+    rule = rule_of(group)
     if not entry.keys() - {MASTER}:
         # torch's classes do not create state in an entry that already has a master weight.
         if entry or _starts_with_state(rule, core.bound[number]):
@@ -164,18 +167,22 @@ def scalar_of(value: float, name: str) -> torch.Tensor:
     return torch.tensor(value, dtype=torch.float32 if short else torch.float64)
 
 
-def put(core: Core, rule: Rule, entries: Entries, *, keep_values: bool = False) -> None:
+def put(
+    core: Core, rule_of: RuleOf, groups: Groups, entries: Entries, *, keep_values: bool = False
+) -> None:
     """Put this state, which is the same on every rank, into a sealed core without state. Local. The
     next collective call detects differences between ranks. With `keep_values`, parameters keep
     their values. Otherwise libzero also writes master weights to the owned elements of
     parameters."""
+    group_of = [group for group in groups for _ in group["params"]]
     for number, entry in entries.items():
         bound = core.bound[number]
+        scalars = rule_of(group_of[number]).scalars
         dtype = torch.float64 if bound.dtype == torch.float64 else torch.float32
         values = bound.in_order(bound.param.data)
         held = values.clone() if keep_values and MASTER in entry else None
         for name, value in entry.items():
-            if name in rule.scalars:
+            if name in scalars:
                 core.optimizer.state_set_scalar(number, name, float(value))
             elif name != MASTER or MASTER in core.optimizer.state_names(number):
                 ordered = bound.in_order(value.to("cpu", dtype)).contiguous()
@@ -189,9 +196,9 @@ class Owned:
     request, and only for reading. To make changes, use the param_groups and load_state_dict() of
     the sharded optimizer."""
 
-    def __init__(self, core: Core, rule: Rule, groups: Groups) -> None:
+    def __init__(self, core: Core, rule_of: RuleOf, groups: Groups) -> None:
         self._groups = groups
-        self.state = OwnedState(core, rule, groups)
+        self.state = OwnedState(core, rule_of, groups)
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -213,9 +220,9 @@ class OwnedState(Mapping[torch.Tensor, dict[str, torch.Tensor]]):
     the shape of the parameter if this rank owns all of it. Otherwise, the tensor has one dimension,
     with the elements of the owned part in memory order."""
 
-    def __init__(self, core: Core, rule: Rule, groups: Groups) -> None:
+    def __init__(self, core: Core, rule_of: RuleOf, groups: Groups) -> None:
         self._core = core
-        self._rule = rule
+        self._rule_of = rule_of
         self._group_of: Sequence[Mapping[str, Any]] = [
             group for group in groups for _ in group["params"]
         ]
@@ -226,7 +233,7 @@ class OwnedState(Mapping[torch.Tensor, dict[str, torch.Tensor]]):
         number = self._numbers[param]
         if number not in self._owned:
             return {}
-        return owned(self._core, self._rule, self._group_of[number], number)
+        return owned(self._core, self._rule_of, self._group_of[number], number)
 
     def __contains__(self, param: object) -> bool:
         return self._numbers.get(param) in self._owned  # type: ignore[call-overload]

@@ -19,7 +19,7 @@ from ._checkpoints import Checkpoints
 from ._group import comm_of, process_group
 from ._native import NativeShard
 from ._native_core import Wishes
-from ._rules import Named, choose
+from ._rules import Named, choose, with_own_options
 from ._scaler import Asked
 from ._shard import Closure, Params, listed_params, unless_refused
 from .typing import Arenas, Options, Partition, Reduction
@@ -52,7 +52,8 @@ class Optimizer(Checkpoints):
     have no names. `optimizer` is the name of a rule, such as "adamw", "sgd" or "lion", a class from
     torch.optim, or a CustomOptimizer. Names and classes are accepted for the rules Adam, AdamW,
     SGD, RMSprop, Adagrad, Adadelta, Adamax, NAdam, RAdam and Rprop, with torch's options as
-    **others. Other rules of libzero, which libzero.rules() lists, have only a name.
+    **others. Other rules of libzero, which libzero.rules() lists, have only a name. The key "rule"
+    of a group is the name of the group's own rule, for example "sgd" in a model that AdamW trains.
 
     `process_group` is a torch process group, or a libzero.Comm, which is used directly. The default
     is torch's default group if torch.distributed is initialized. Otherwise, the default is the
@@ -334,6 +335,17 @@ class Optimizer(Checkpoints):
         1
         """
         return self._sharded().core.optimizer.stats()
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group of parameters, which must be the same on every rank. Its key "rule" is the
+        name of its own rule, and its other options then start with the defaults of that rule.
+        Owners are chosen for the new group only, and existing owners do not change. If this raises
+        an exception, the group is not added.
+
+        >>> bias = torch.nn.Parameter(torch.ones(3))
+        >>> optimizer.add_param_group({"params": [bias], "rule": "lion", "lr": 1e-4})
+        """
+        super().add_param_group(with_own_options(param_group))
 
     @property
     def comm(self) -> Comm:

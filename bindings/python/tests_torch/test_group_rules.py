@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests groups of libzero.torch.Optimizer that follow different rules, in comparison with one optimizer per group."""
+
+from __future__ import annotations
+
+import unittest
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from models import copies, give_gradients, parameters
+
+import libzero.torch
+from support import InAllWorlds, everywhere, results_of, worst
+
+WORLDS = (1, 2, 3)
+Params = Sequence[torch.nn.Parameter]
+
+
+def groups_of(params: Params) -> list[dict[str, Any]]:
+    return [
+        {"params": params[0::3], "betas": (0.8, 0.99)},
+        {"params": params[1::3], "rule": "sgd", "lr": 0.1, "momentum": 0.9},
+        {"params": params[2::3], "rule": "Lion", "lr": 0.01, "weight_decay": 0.1},
+    ]
+
+
+class Apart:
+    """One optimizer of torch for each group, and Lion's formula."""
+
+    def __init__(self, params: Params) -> None:
+        self.params = params
+        self.adamw = torch.optim.AdamW(params[0::3], lr=0.02, betas=(0.8, 0.99))
+        self.sgd = torch.optim.SGD(params[1::3], lr=0.1, momentum=0.9)
+        self.averages = [torch.zeros_like(one) for one in params[2::3]]
+
+    @torch.no_grad()
+    def step(self) -> None:
+        self.adamw.step()
+        self.sgd.step()
+        for param, average in zip(self.params[2::3], self.averages):
+            grad = param.grad
+            assert grad is not None
+            param.mul_(1 - 0.01 * 0.1)
+            param.sub_(0.01 * (0.9 * average + 0.1 * grad).sign())
+            average.mul_(0.99).add_(grad, alpha=0.01)
+
+
+def made(params: Params, **options: Any) -> libzero.torch.Optimizer:
+    return libzero.torch.Optimizer(groups_of(params), "adamw", lr=0.02, **options)
+
+
+def clipped_together(rank: int, world: int) -> Any:
+    """Also continues after a state_dict, and with another group."""
+    mine = parameters(1)
+    others = copies(mine)
+    zero, apart = made(mine), Apart(others)
+    norms = []
+    for step in range(8):
+        if step == 4:
+            zero.consolidate_state_dict(to=None)
+            saved = zero.state_dict()
+            zero.close()
+            zero = made(mine)
+            zero.load_state_dict(saved)
+        give_gradients(step, mine, others)
+        own = zero.clip_grad_norm(1.0)
+        norms.append(abs(own / float(torch.nn.utils.clip_grad_norm_(others, 1.0)) - 1))
+        zero.step()
+        apart.step()
+    rules = [group.get("rule") for group in zero.param_groups]
+    return worst(mine, others), everywhere(mine), max(norms) < 1e-5, rules
+
+
+def options_follow_schedules(rank: int, world: int) -> Any:
+    mine = parameters(1)
+    zero = made(mine)
+    halved = torch.optim.lr_scheduler.LambdaLR(zero, lambda step: 0.5**step)
+    give_gradients(0, mine)
+    zero.step()
+    halved.step()
+    give_gradients(1, mine)
+    zero.step()
+    core = zero._sharded().core.optimizer
+    return [group["lr"] for group in core.groups], core.groups[1]["momentum"]
+
+
+class GroupRulesTest(InAllWorlds):
+    worlds = WORLDS
+    cases = (clipped_together, options_follow_schedules)
+
+    def test_steps_are_those_of_one_optimizer_per_group(self) -> None:
+        for world in WORLDS:
+            for distance, same, norms, rules in results_of(self.found[world], clipped_together):
+                self.assertLess(distance, 1, f"{world} ranks")
+                self.assertTrue(same and norms, f"{world} ranks")
+                self.assertEqual(rules, [None, "sgd", "lion"])
+
+    def test_a_scheduler_changes_every_group(self) -> None:
+        for world in WORLDS:
+            for found in results_of(self.found[world], options_follow_schedules):
+                self.assertEqual(found, ([0.01, 0.05, 0.005], 0.9))
+
+
+class AloneTest(unittest.TestCase):
+    def test_a_group_starts_with_the_defaults_of_its_rule(self) -> None:
+        weight = torch.nn.Parameter(torch.ones(3))
+        with libzero.torch.Optimizer(
+            [{"params": [weight], "rule": "sgd"}], "adamw", lr=0.5
+        ) as zero:
+            self.assertEqual((zero.param_groups[0]["lr"], zero.param_groups[0]["momentum"]), (1e-3, 0))
+            late = torch.nn.Parameter(torch.ones(3))
+            zero.add_param_group({"params": [late], "rule": "RMSprop"})
+            self.assertEqual(zero.param_groups[1]["alpha"], 0.99)
+            weight.grad, late.grad = torch.ones(3), torch.ones(3)
+            zero.step()
+            self.assertAlmostEqual(weight[0].item(), 0.999, places=6)
+
+    def test_a_rule_that_there_is_not_is_named(self) -> None:
+        weight = torch.nn.Parameter(torch.ones(3))
+        with self.assertRaisesRegex(ValueError, "adamv.*adamw"):
+            libzero.torch.Optimizer([{"params": [weight], "rule": "adamv"}])
+
+    def test_a_state_of_other_rules_is_refused_by_the_group(self) -> None:
+        mine = parameters(1)
+        with made(mine) as zero, libzero.torch.Optimizer(
+            [{"params": mine[0::3]}, {"params": mine[1::3]}, {"params": mine[2::3]}], "adamw"
+        ) as other:
+            give_gradients(0, mine)
+            zero.step()
+            zero.consolidate_state_dict()
+            with self.assertRaisesRegex(ValueError, "group 1 has the rule 'sgd', not None"):
+                other.load_state_dict(zero.state_dict())

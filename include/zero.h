@@ -492,9 +492,8 @@ enum { ZERO_CUSTOM_WHOLE_TENSORS = 1 }; /* each call gets a whole parameter     
  * each range of elements that this rank owns and that has a gradient, one range at a time and in
  * any order. The thread inside zero_step or zero_join makes these calls, even with overlap_gather.
  * Frozen parameters, missing gradients and skipped steps cause no call. Ranges depend on the world,
- * the partition and bucket_bytes. With ZERO_CUSTOM_WHOLE_TENSORS each range is a whole tensor. This
- * needs a partition that never cuts a tensor: zero_create returns ZERO_ERR_ARGUMENT for
- * ZERO_PARTITION_EVEN, even in a world of one rank.
+ * the partition and bucket_bytes. With ZERO_CUSTOM_WHOLE_TENSORS each range is a whole tensor, and
+ * ZERO_PARTITION_EVEN divides the parameters of these groups like ZERO_PARTITION_GREEDY.
  *
  * `update` must return, because the other ranks wait for up to timeout_ms per range. It must not
  * touch the memory of parameters and gradients. It may store any value, even NaN. The update fails
@@ -568,6 +567,7 @@ typedef struct zero_group_options {
     const double *values;
     size_t setting_count;
     const char *optimizer; /* the name of its own rule, such as "sgd"    (the optimizer's)        */
+    const zero_custom_optimizer *custom; /* its own function, instead of a name; copied (NULL)    */
 } zero_group_options;
 
 enum {
@@ -601,9 +601,8 @@ typedef struct zero_param {
  * Names, shapes and order must be the same on every rank. Parameters stay registered until
  * zero_free. You may call this again, even after steps. If the call fails, no parameter is added.
  * The message of ZERO_ERR_ARGUMENT gives the parameter and the fault. The call returns
- * ZERO_ERR_UNSUPPORTED if a parameter is not frozen and has a dtype that cannot be trained. It also
- * does so if a GPU does not support the rule of the group, or if the optimizer follows your own
- * function, which all its groups must follow. Local. */
+ * ZERO_ERR_UNSUPPORTED if a parameter is not frozen and has a dtype that cannot be trained, or if a
+ * GPU does not support the rule of the group. Local. */
 ZERO_API zero_status zero_register_params(zero_optim *optim, const zero_group_options *options,
                                           const zero_param *params, size_t count, int32_t *group);
 

@@ -285,12 +285,13 @@ class Optimizer {
   }
 
   /// Registers parameters as one group and returns the number of the group. `optimizer` is the name
-  /// of the group's own rule, such as "sgd".
+  /// of the group's own rule, such as "sgd", and `custom` its own function.
   int32_t add(const std::vector<Param> &params, const Settings &settings = {},
-              const char *optimizer = nullptr) {
+              const char *optimizer = nullptr, const zero_custom_optimizer *custom = nullptr) {
     int32_t group = 0;
     auto options = Defaults<zero_group_options>();
     options.optimizer = optimizer;
+    options.custom = custom;
     const std::vector<zero_param> views = detail::views<zero_param>(params);
     settings.with<zero_group_options>(options, [&](const auto &with) {
       check(zero_register_params(get(), &with, views.data(), views.size(), &group));

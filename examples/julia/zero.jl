@@ -73,6 +73,7 @@ struct zero_group_options
     values::Ptr{Float64}
     setting_count::Csize_t
     optimizer::Ptr{UInt8}
+    custom::Ptr{Cvoid}
 end
 
 struct zero_param

@@ -185,7 +185,11 @@ zero_status zero_partition_plan(const zero_param* params, size_t count, int32_t 
     const std::vector<Param> given = ZERO_TRY(read_params(params, count, false));
     std::vector<PlanParam> added;
     added.reserve(count);
-    for (size_t i = 0; i < count; i++) added.push_back(ZERO_TRY(plan_param(given[i], i)));
+    const CustomRule* const custom = read.options.custom.get();
+    for (size_t i = 0; i < count; i++) {
+      added.push_back(ZERO_TRY(plan_param(given[i], i)));
+      added.back().whole = custom != nullptr && custom->whole_tensors();
+    }
     Plan made(PlanOptions{.world = world / read.options.instances,
                           .rule = read.options.partition,
                           .bucket_bytes = read.options.bucket_bytes});

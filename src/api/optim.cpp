@@ -114,31 +114,29 @@ Status read_rule(const zero_options& read, OptimizerOptions& options) {
   }
   options.custom = ZERO_TRY(read_custom(read.custom));
   options.rule = &options.custom->rule();
-  if (!options.custom->whole_tensors() || read.partition != ZERO_PARTITION_EVEN) return {};
-  return bad_argument(
-      options.rule->name, " updates whole tensors, which ZERO_PARTITION_EVEN splits: use ",
-      "ZERO_PARTITION_GREEDY, ZERO_PARTITION_GREEDY_IN_ORDER or ZERO_PARTITION_MANUAL");
+  return {};
 }
 
-/// Returns the rule of that name for a group of the optimizer.
-Result<const Rule*> find_group_rule(const char* name, const Optimizer& optim) {
-  const Rule* const own = optim.options.rule;
-  if (own->name == std::string_view(name)) return own;
-  const Rule* const rule = find_rule(std::string_view(name));
-  if (rule == nullptr) return no_rule(name);
-  if (optim.options.custom != nullptr)
-    return unsupported("optimizer '", rule->name, "' of a group: this optimizer is ", own->name,
-                       ", which all its groups must follow");
-  if (optim.on_device) ZERO_TRY(queued::check_rule(*optim.comm, *rule));
-  return rule;
+/// Returns the group with the rule that its options name. It begins with the defaults of that rule,
+/// or with the settings of the optimizer if the options name none.
+Result<Group> begin_group(const zero_group_options& read, const Optimizer& optim) {
+  if (read.custom != nullptr && read.optimizer != nullptr)
+    return bad_argument("both optimizer, '", read.optimizer, "', and custom of the group are set");
+  if (read.custom != nullptr) {
+    auto custom = ZERO_TRY(read_custom(read.custom));
+    return group_of(custom->rule(), custom);
+  }
+  const std::string_view name = read.optimizer == nullptr ? "" : read.optimizer;
+  if (read.optimizer == nullptr || (optim.initial.custom && name == optim.initial.rule->name))
+    return optim.initial;
+  const Rule* const rule = find_rule(name);
+  return rule == nullptr ? Result<Group>(no_rule(name)) : group_of(*rule);
 }
 
-/// Reads the rule and the settings of a group. One that names a rule begins with the defaults of
-/// that rule, and the others with the settings of the optimizer.
+/// Reads the rule and the settings of a group.
 Result<Group> read_group(const zero_group_options& read, const Optimizer& optim) {
-  Group group = optim.initial;
-  if (read.optimizer != nullptr)
-    group = group_of(*ZERO_TRY(find_group_rule(read.optimizer, optim)));
+  Group group = ZERO_TRY(begin_group(read, optim));
+  if (optim.on_device) ZERO_TRY(queued::check_rule(*optim.comm, *group.rule));
   ZERO_TRY(
       apply_settings(*group.rule, group.settings, read.names, read.values, read.setting_count));
   return group;

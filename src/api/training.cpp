@@ -45,8 +45,10 @@ Status get_grads(Optimizer& optim, const Range& range, void* values) {
 
 /// Returns true if each parameter has one number of that name, unless a custom rule has such a
 /// slot.
-bool is_scalar(const Optimizer& optim, std::string_view name) {
-  return (name == "step" || name == "mu_product") && find_slot(*optim.options.rule, name) < 0;
+bool is_scalar(const Optimizer& optim, int64_t param, std::string_view name) {
+  if (name != "step" && name != "mu_product") return false;
+  const bool known = optim.check_param(param).ok();
+  return find_slot(known ? optim.rule_of(optim.param(param)) : *optim.options.rule, name) < 0;
 }
 
 Status check_scalar(const char* name, int64_t first, int64_t count, const void* value) {
@@ -207,7 +209,7 @@ zero_status zero_state_info(const zero_optim* optim, int64_t param, int32_t* dty
 zero_status zero_state_get(const zero_optim* optim, int64_t param, const char* name, int64_t first,
                            int64_t count, void* values) {
   return on_optim(optim, [&](Optimizer& found) -> Status {
-    if (name == nullptr || !is_scalar(found, name))
+    if (name == nullptr || !is_scalar(found, param, name))
       return get_state(found, {param, first, count}, name, values);
     ZERO_TRY(check_scalar(name, first, count, values));
     *static_cast<double*>(values) = ZERO_TRY(get_scalar(found, param, name));
@@ -218,7 +220,7 @@ zero_status zero_state_get(const zero_optim* optim, int64_t param, const char* n
 zero_status zero_state_set(zero_optim* optim, int64_t param, const char* name, int64_t first,
                            int64_t count, const void* values) {
   return on_optim(optim, [&](Optimizer& found) -> Status {
-    if (name == nullptr || !is_scalar(found, name))
+    if (name == nullptr || !is_scalar(found, param, name))
       return set_state(found, {param, first, count}, name, values);
     ZERO_TRY(check_scalar(name, first, count, values));
     return set_scalar(found, param, name, *static_cast<const double*>(values));

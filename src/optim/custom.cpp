@@ -43,7 +43,7 @@ Status check_name(const char* what, std::string_view name, std::string_view also
 Result<std::shared_ptr<const CustomRule>> CustomRule::create(Declaration declared, Update update) {
   ZERO_TRY(check_name("name", declared.name, ".-"));
   std::shared_ptr<CustomRule> made(new CustomRule);
-  made->name_ = "custom:" + declared.name;
+  made->name_ = text(kCustomPrefix, declared.name);
   made->whole_tensors_ = declared.whole_tensors;
   made->update_ = std::move(update);
   ZERO_TRY(made->add_slots(std::move(declared.slots)));

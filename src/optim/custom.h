@@ -19,6 +19,8 @@ namespace zero {
 /// The most slots of any rule. Built-in rules have at most kMaxSlots.
 inline constexpr int kMaxStateSlots = 8;
 inline constexpr const char* kMasterName = "master";
+/// Begins the names of custom rules in checkpoints.
+inline constexpr std::string_view kCustomPrefix = "custom:";
 
 /// Copies of elements [first, first + count) of a parameter, which the function updates.
 struct UpdateRange {

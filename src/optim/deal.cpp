@@ -29,7 +29,8 @@ std::vector<PlanParam> Optimizer::plan_params(size_t first) const {
                    .dtype = params[i].dtype,
                    .grad_dtype = params[i].grad_dtype,
                    .rests = false,
-                   .kind = kind_of[static_cast<size_t>(params[i].group)]});
+                   .kind = kind_of[static_cast<size_t>(params[i].group)],
+                   .whole = groups[static_cast<size_t>(params[i].group)].whole_tensors()});
   }
   return out;
 }

@@ -72,15 +72,18 @@ struct GivenSetting {
 
 struct Group {
   const Rule* rule = nullptr;
-  std::vector<double> settings = {};          // in the order of Rule::settings
+  std::shared_ptr<const CustomRule> custom = {};  // owns `rule`, if that is the caller's
+  std::vector<double> settings = {};              // in the order of Rule::settings
   std::map<size_t, GivenSetting> given = {};  // by index; these replace the values in `settings`
 
   uint32_t slots_used() const { return rule->slots_used(settings); }
+  /// Returns true if the rule needs whole tensors, which are then not split over ranks.
+  bool whole_tensors() const { return custom != nullptr && custom->whole_tensors(); }
 };
 
-/// Returns a group with the default settings of a rule.
-inline Group group_of(const Rule& rule) {
-  Group group{.rule = &rule};
+/// Returns a group with the default settings of a rule, which may be that of `custom`.
+inline Group group_of(const Rule& rule, std::shared_ptr<const CustomRule> custom = nullptr) {
+  Group group{.rule = &rule, .custom = std::move(custom)};
   for (const Setting& setting : rule.settings) group.settings.push_back(setting.initial);
   return group;
 }
@@ -223,6 +226,9 @@ class Optimizer {
     return *groups[static_cast<size_t>(section.kind)].rule;
   }
   const Rule& rule_of(const Segment& segment) const { return rule_of(param(segment.param)); }
+  const CustomRule& custom_of(const Param& param) const {
+    return *groups[static_cast<size_t>(param.group)].custom;
+  }
   /// Returns true if test(rule) is true for the rule of any group.
   bool any_rule(const auto& test) const {
     return std::ranges::any_of(groups, [&](const Group& group) { return test(*group.rule); });

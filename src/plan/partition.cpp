@@ -81,7 +81,7 @@ Status Plan::deal(std::span<const PlanParam> params, std::span<const int64_t> gr
   layout_.resize(counts_.size());
   const size_t sections = sections_.size();
   sort_into_sections(params, placed);
-  if (!even()) ZERO_TRY(assign_owners(params, group_ends));
+  ZERO_TRY(assign_owners(params, group_ends));
   const auto check_padded = [&](int64_t begin, int64_t elements) -> Status {
     if (elements <= kMaxElements - begin) return {};
     return bad_argument("parameters ", first, " to ", this->params() - 1, ": laid out for ",
@@ -92,9 +92,9 @@ Status Plan::deal(std::span<const PlanParam> params, std::span<const int64_t> gr
     static_cast<SectionStart&>(section) = end_;
     if (!placed) ZERO_TRY(place_on_grid(section));
     ZERO_TRY(check_padded(0, grid_end_));
-    even() ? ZERO_TRY(lay_out_evenly(section)) : lay_out_by_owner(section);
+    section.whole ? lay_out_by_owner(section) : ZERO_TRY(lay_out_evenly(section));
     ZERO_TRY(check_padded(section.layout, section.layout_elements));
-    if (even()) count_owned(section);
+    if (!section.whole) count_owned(section);
     end_ = end_of(section);
   }
   return {};
@@ -129,6 +129,7 @@ void Plan::sort_into_sections(std::span<const PlanParam> params, bool placed) {
       section.dtype = given(added[i]).dtype;
       section.grad_dtype = given(added[i]).grad_dtype;
       section.kind = given(added[i]).kind;
+      section.whole = given(added[i]).whole || options_.rule != ZERO_PARTITION_EVEN;
       section.first_travel = static_cast<int64_t>(first + i);
     }
     sections_.back().params++;
@@ -200,10 +201,11 @@ void Plan::count_owned(const Section& section) {
   subtract_to(round_up(section.end, kBlock));
 }
 
-/// Sets owners_ and adds to owned_, for whole-tensor rules.
+/// Sets owners_, and adds to owned_ for parameters in whole sections. With EVEN, these are assigned
+/// like those of ZERO_PARTITION_GREEDY.
 Status Plan::assign_owners(std::span<const PlanParam> params, std::span<const int64_t> group_ends) {
   const size_t first = owners_.size();
-  owners_.resize(counts_.size());
+  owners_.resize(counts_.size(), ZERO_OWNER_SPLIT);
   const auto give = [&](size_t index, int32_t rank) {
     owners_[first + index] = rank;
     owned_[at(rank)] += params[index].count;
@@ -227,7 +229,7 @@ Status Plan::assign_owners(std::span<const PlanParam> params, std::span<const in
   auto group = turn.begin();
   for (const int64_t group_end : group_ends) {
     const auto next_group = turn.begin() + group_end;
-    if (options_.rule == ZERO_PARTITION_GREEDY)
+    if (options_.rule != ZERO_PARTITION_GREEDY_IN_ORDER)
       std::stable_sort(group, next_group,
                        [&](size_t a, size_t b) { return params[a].count > params[b].count; });
     group = next_group;
@@ -235,6 +237,7 @@ Status Plan::assign_owners(std::span<const PlanParam> params, std::span<const in
   std::stable_partition(turn.begin(), turn.end(),
                         [&](size_t index) { return !params[index].rests; });
   for (const size_t index : turn) {
+    if (!section_of(static_cast<int64_t>(first + index)).whole) continue;
     const auto [load, rank] = loads.top();
     loads.pop();
     loads.emplace(load + params[index].count, rank);

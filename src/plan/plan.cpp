@@ -23,8 +23,8 @@ bool extends(Segment& last, const Segment& next) {
 Plan::Plan(const PlanOptions& options) : options_(options), owned_(at(options.world), 0) {}
 
 int32_t Plan::owner(int64_t param) const {
-  if (!even()) return owners_[at(param)];
   const Section& section = section_of(param);
+  if (section.whole) return owners_[at(param)];
   if (section.buckets.size() == 0) return 0;
   // A parameter without elements may be after the last block.
   const int64_t begin = std::min(layout(param) - section.layout, section.end - 1);
@@ -36,7 +36,7 @@ int32_t Plan::owner(int64_t param) const {
 
 int64_t Plan::share_elements(size_t number, int32_t rank) const {
   const Section& section = sections_[number];
-  if (!even()) {
+  if (section.whole) {
     std::vector<Segment> owned;
     add_segments(number, rank, owned);
     if (owned.empty()) return 0;
@@ -115,7 +115,7 @@ std::vector<Transfer> Plan::transfers(bool in_place) const {
     const auto add = [&](int64_t chunk, int64_t layout, int64_t share, int32_t owners) {
       out.push_back({chunk, layout, section.share + share, owners, static_cast<int32_t>(number)});
     };
-    const bool packed = !even() && !in_place;
+    const bool packed = section.whole && !in_place;
     const int64_t limit =
         std::max(kBlock, bucket_elements(section) / options_.world / kAlignment * kAlignment);
     for (int64_t index = 0; index < section.buckets.size(); ++index) {

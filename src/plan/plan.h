@@ -10,8 +10,8 @@
 //           nor rule, and never changes, because norms are summed by pieces of it: a piece is the
 //           part of one parameter in one block.
 //   layout  The places of parameters in an arena that travels unpacked. EVEN: as on the grid, cut
-//           into buckets that are padded to world equal chunks. Whole-tensor rules: by owner, each
-//           owner's part padded to the longest.
+//           into buckets that are padded to world equal chunks. Whole tensors, which the other
+//           rules make of all parameters: by owner, each owner's part padded to the longest.
 //   share   The state of one rank: its chunks of the layout, one after the other.
 //
 // Plan::anew() makes new sections. With EVEN they have no room for blocks that moved elsewhere.
@@ -43,6 +43,7 @@ struct PlanParam {
   DType grad_dtype = DType::f32;
   bool rests = false;  // assigned after the others, in separate sections
   int32_t kind = 0;    // parameters of different kinds are in different sections
+  bool whole = false;  // has one owner, even if the rule is EVEN; the same for all of a kind
 };
 
 struct PlanOptions {
@@ -68,11 +69,13 @@ struct SectionStart {
 struct Section : SectionStart {
   int32_t number = 0;
   int32_t kind = 0;
+  bool whole = false;  // each parameter has one owner
   DType dtype = DType::f32;
   DType grad_dtype = DType::f32;
   int64_t first_travel = 0;
   int64_t params = 0;
-  // From `layout`. EVEN: of the last parameter, rounded up to kAlignment; else of the only bucket.
+  // From `layout`. Of the last parameter, rounded up to kAlignment, or if `whole` of the only
+  // bucket.
   int64_t end = 0;
   int64_t layout_elements = 0;
   int64_t share_elements = 0;  // of every rank, including trailing padding
@@ -117,8 +120,7 @@ struct OwnedSegment {
 /// One reduce-scatter or all-gather: `chunk` elements for each rank.
 struct Transfer {
   int64_t chunk;
-  int64_t layout;  // EVEN, and whole tensors in place: the layout position of rank 0's chunk;
-                   // -1: packed only
+  int64_t layout;  // the layout position of rank 0's chunk; -1: whole tensors that are packed
   int64_t share;   // start of each rank's chunk in its share
   int32_t owners;  // the first ranks; chunks of the others are padding
   int32_t section = 0;
@@ -192,7 +194,6 @@ class Plan {
 
  private:
   static constexpr size_t at(int64_t index) { return static_cast<size_t>(index); }
-  bool even() const { return options_.rule == ZERO_PARTITION_EVEN; }
   int64_t bucket_elements(const Section& section) const {
     return options_.bucket_bytes / static_cast<int64_t>(size_of(section.dtype));
   }
@@ -222,9 +223,9 @@ class Plan {
   std::vector<int64_t> counts_;      // by parameter
   std::vector<int64_t> grid_;        // by parameter
   std::vector<int64_t> layout_;      // by parameter
-  std::vector<int32_t> owners_;      // by parameter; whole-tensor rules only
-  std::vector<int64_t> travel_;      // the parameters of each section in falling order; with
-                                     // whole-tensor rules by owner first
+  std::vector<int32_t> owners_;      // by parameter; ZERO_OWNER_SPLIT if its section is not whole
+  std::vector<int64_t> travel_;      // the parameters of each section in falling order; in whole
+                                     // sections by owner first
   std::vector<int64_t> owned_;       // elements by rank; the greedy rules' running totals
   int64_t grid_end_ = 0;             // start of the next section
   bool in_place_ = true;

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/host_device.h"
+#include "zero.h"
 
 namespace zero {
 
@@ -102,6 +103,11 @@ struct Rule {
   double (*next_product)(const StepContext& context) = nullptr;
   const Trust* trust = nullptr;  // nullptr: every element is updated independently
 };
+
+/// Returns true for a rule of the caller.
+inline bool is_custom(const Rule& rule) { return rule.number == ZERO_OPTIMIZER_CUSTOM; }
+/// Returns true for a rule that scales each tensor's step by norms of the whole tensor.
+inline bool has_trust(const Rule& rule) { return rule.trust != nullptr; }
 
 /// Returns the rule of a ZERO_OPTIMIZER_* number, or nullptr.
 const Rule* find_rule(int32_t optimizer);

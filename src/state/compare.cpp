@@ -25,7 +25,7 @@ class Differences {
     if (saved_.rule != rule.name)
       return add("the checkpoint is for optimizer ", shown(saved_.rule), ", but this optimizer is ",
                  rule.name);
-    if (optim_.options.custom != nullptr) compare_declared();
+    compare_declared(saved_.slots, rule);
     compare_groups();
   }
 
@@ -120,16 +120,16 @@ class Differences {
   }
 
   /// Compares what custom rules declare, because different custom rules may have the same name.
-  void compare_declared() {
-    const Rule& rule = *optim_.options.rule;
-    for (const std::string& slot : saved_.slots)
+  void compare_declared(const std::vector<std::string>& saved, const Rule& rule) {
+    if (!is_custom(rule)) return;
+    for (const std::string& slot : saved)
       if (std::ranges::find(rule.slots, slot) == rule.slots.end())
-        add("the checkpoint's ", shown(saved_.rule), " has state ", shown(slot),
+        add("the checkpoint's '", rule.name, "' has state ", shown(slot),
             ", which is not declared");
     for (const char* slot : rule.slots)
-      if (std::ranges::find(saved_.slots, slot) == saved_.slots.end())
-        add("state ", shown(slot), " is declared, but the checkpoint's ", shown(saved_.rule),
-            " does not have it");
+      if (std::ranges::find(saved, slot) == saved.end())
+        add("state ", shown(slot), " is declared, but the checkpoint's '", rule.name,
+            "' does not have it");
   }
 
   void compare_groups() {
@@ -145,6 +145,7 @@ class Differences {
     if (const std::string& rule = saved_.rule_of(saved); rule != registered)
       return add("group ", group, " follows ", shown(rule),
                  " in the checkpoint, but is registered with ", registered);
+    if (!saved.rule.empty()) compare_declared(saved.slots, *optim_.groups[group].rule);
     for (const auto& [name, value] : saved.settings) compare_setting(group, name, value);
   }
 
@@ -203,11 +204,31 @@ Result<Places> match_registered(const Manifest& manifest, const Optimizer& optim
   return places;
 }
 
-Result<std::vector<Group>> saved_groups(const Manifest& manifest, const Rule& own) {
+std::vector<const Rule*> rules_of(const Optimizer& optim) {
+  std::vector<const Rule*> rules;
+  for (const Group& group : optim.groups) rules.push_back(group.rule);
+  return rules;
+}
+
+Result<std::vector<const Rule*>> find_rules(const Manifest& manifest) {
+  std::vector<const Rule*> rules;
+  for (const ManifestGroup& group : manifest.groups) {
+    const std::string& name = manifest.rule_of(group);
+    rules.push_back(find_rule(name));
+    if (rules.back() == nullptr && !name.starts_with(kCustomPrefix)) return no_rule(name);
+  }
+  return rules;
+}
+
+Result<std::vector<Group>> saved_groups(const Manifest& manifest,
+                                        std::span<const Rule* const> rules) {
   std::vector<Group> groups;
   for (const ManifestGroup& saved : manifest.groups) {
-    const Rule* const rule = saved.rule.empty() ? &own : find_rule(saved.rule);
-    if (rule == nullptr) return no_rule(saved.rule);
+    const Rule* const rule = rules[groups.size()];
+    if (rule == nullptr) {
+      groups.emplace_back();
+      continue;
+    }
     Group& group = groups.emplace_back(group_of(*rule));
     for (const auto& [name, value] : saved.settings) {
       const int at = find_setting(*rule, name);
@@ -238,7 +259,9 @@ Result<LossScale> saved_loss_scale(const Manifest& manifest, const LossScale& cu
 
 Status check_products(const Manifest& manifest, std::span<const Group> groups) {
   for (const ManifestParam& param : manifest.params) {
-    const Rule& rule = *groups[static_cast<size_t>(param.group)].rule;
+    const Group& group = groups[static_cast<size_t>(param.group)];
+    if (group.rule == nullptr) continue;
+    const Rule& rule = *group.rule;
     const bool made = rule.next_product != nullptr && param.step > 0;
     if (made == (param.mu_product != 1)) continue;
     return invalid("parameter '", param.name, "' has ", made ? "no" : "a", " mu_product after ",

@@ -167,7 +167,11 @@ Manifest describe_checkpoint(const Optimizer& optim, const Digest& save_id,
                       {kGoodSteps, static_cast<double>(in_range(optim.state.good_steps))}};
   for (const Group& group : optim.groups) {
     ManifestGroup& saved = manifest.groups.emplace_back();
-    if (group.rule != options.rule) saved.rule = group.rule->name;
+    if (group.rule != options.rule) {
+      saved.rule = group.rule->name;
+      if (is_custom(*group.rule))
+        saved.slots.assign(group.rule->slots.begin(), group.rule->slots.end());
+    }
     for (size_t s = 0; s < group.settings.size(); s++)
       saved.settings.emplace_back(group.rule->settings[s].name, group.settings[s]);
   }

@@ -123,7 +123,7 @@ class Load {
     if (path != directory_ && !(is_file_name(name) && path == joined(directory_, name)))
       return internal_error("rank 0 chose '", path, "' for '", directory_, "'");
     places_ = ZERO_TRY(match_registered(manifest(), optim_));
-    groups_ = ZERO_TRY(saved_groups(manifest(), *optim_.options.rule));
+    groups_ = ZERO_TRY(saved_groups(manifest(), rules_of(optim_)));
     loss_scale_ = ZERO_TRY(saved_loss_scale(manifest(), optim_.loss_scale()));
     return check_products(manifest(), groups_);
   }

@@ -28,10 +28,16 @@ struct Places {
 /// buffers.
 Result<Places> match_registered(const Manifest& manifest, const Optimizer& optim);
 
-/// Returns the saved groups. `own` is the rule of those that name none. A setting that the
-/// checkpoint lacks gets its default. Fails if a rule is unknown, and with ZERO_ERR_CKPT_INVALID if
-/// a value is out of its range.
-Result<std::vector<Group>> saved_groups(const Manifest& manifest, const Rule& own);
+/// Return the rules of an optimizer's groups, and those of a checkpoint's groups, which are null
+/// for custom rules. The latter fails if a rule is unknown.
+std::vector<const Rule*> rules_of(const Optimizer& optim);
+Result<std::vector<const Rule*>> find_rules(const Manifest& manifest);
+
+/// Returns the saved groups, which follow `rules`. A setting that the checkpoint lacks gets its
+/// default. A group without a rule is empty. Fails with ZERO_ERR_CKPT_INVALID if a value is out of
+/// its range.
+Result<std::vector<Group>> saved_groups(const Manifest& manifest,
+                                        std::span<const Rule* const> rules);
 
 /// Returns the saved loss scale, or `current` if none was saved. Fails with ZERO_ERR_CKPT_INVALID
 /// if it is out of its range.

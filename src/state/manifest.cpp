@@ -128,8 +128,9 @@ struct JsonForm<ManifestExtras>
     : Object<Field<"rank", &ManifestExtras::rank>, Field<"file", &ManifestExtras::file>> {};
 
 template <>
-struct JsonForm<ManifestGroup> : Object<Optional<"optimizer", &ManifestGroup::rule>,
-                                        Field<"settings", &ManifestGroup::settings>> {};
+struct JsonForm<ManifestGroup>
+    : Object<Optional<"optimizer", &ManifestGroup::rule>, Optional<"slots", &ManifestGroup::slots>,
+             Field<"settings", &ManifestGroup::settings>> {};
 
 using OptimizerFields = Object<Field<"name", &Manifest::rule>, Field<"options", &Manifest::options>,
                                Field<"groups", &Manifest::groups, Lines<JsonForm<ManifestGroup>>>,

@@ -75,6 +75,7 @@ inline constexpr const char* kGoodSteps = "good_steps";
 struct ManifestGroup {
   std::string rule;  // empty: that of the optimizer; in the file only if it is another
   Settings settings;
+  std::vector<std::string> slots = {};  // those that a custom rule of the group declares, or none
   bool operator==(const ManifestGroup&) const = default;
 };
 

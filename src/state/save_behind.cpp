@@ -209,8 +209,7 @@ Status Behind::hear(Call& call, const Words& all) {
 /// or a custom function, because these write outside the walk over the share.
 void Behind::keep_for_step() {
   if (optim_.image == nullptr) return;
-  const OptimizerOptions& options = optim_.options;
-  if (options.custom != nullptr || optim_.any_rule(has_trust)) return optim_.image->keep_all();
+  if (optim_.any_rule(is_custom) || optim_.any_rule(has_trust)) return optim_.image->keep_all();
   for (const Image::Bytes part : others_) optim_.image->keep(part.data(), part.size());
   others_.clear();
 }

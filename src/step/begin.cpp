@@ -25,10 +25,10 @@ Status check_options(const Optimizer& optim) {
   if (options.loss_scale.dynamic()) return refused("the loss scale is dynamic");
   if (options.nonfinite != ZERO_NONFINITE_IGNORE)
     return refused("nonfinite is ", options.nonfinite, ", not ZERO_NONFINITE_IGNORE");
-  if (options.custom != nullptr)
-    return refused(options.rule->name, " is the caller's own function");
-  for (const Group& group : optim.groups)
+  for (const Group& group : optim.groups) {
+    if (is_custom(*group.rule)) return refused(group.rule->name, " is the caller's own function");
     if (has_trust(*group.rule)) return refused(group.rule->name, " takes norms of whole tensors");
+  }
   return Status();
 }
 

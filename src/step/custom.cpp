@@ -18,7 +18,14 @@ constexpr size_t kZoneBytes = 64;
 constexpr int kZoneByte = 0xFD;
 constexpr size_t kMessageBytes = 1024;
 
-size_t slots_of(const Optimizer& optim) { return optim.options.rule->slots.size(); }
+/// Returns true if the caller's function updates a view.
+bool is_shadowed(const Optimizer& optim, const View& view) {
+  return view.cls >= 0 && is_custom(optim.rule_of(view.segment));
+}
+
+size_t slots_of(const Optimizer& optim, const View& view) {
+  return optim.rule_of(view.segment).slots.size();
+}
 
 /// Returns the size of an array with a guard zone on either side, rounded so that the next array is
 /// aligned.
@@ -40,14 +47,14 @@ size_t bytes_of(const Optimizer& optim, const View& view) {
   return size_of(section.sum(), view.segment.count);
 }
 
-/// Calls use(range) for each view with a gradient until use() returns false.
+/// Calls use(range) for each such view until use() returns false.
 template <class Use>
 void for_each_range(const Optimizer& optim, const StepMemory& memory, const Use& use) {
   std::byte* const* arrays = memory.shadow.arrays.data();
-  const size_t slots = slots_of(optim);
   for (size_t v = 0; v < memory.views.size(); v++) {
     const View& view = memory.views[v];
-    if (view.cls < 0) continue;
+    if (!is_shadowed(optim, view)) continue;
+    const size_t slots = slots_of(optim, view);
     if (!use(ShadowRange{.view = view,
                          .section = optim.plan.section(view.segment.section),
                          .targets = memory.targets[v],
@@ -89,7 +96,7 @@ void for_each_array(const Optimizer& optim, const Shadow& shadow, const ShadowRa
   visit(Guarded{"gradient", shadow.gradient, range.bytes});
   visit(Guarded{"values", range.values, range.bytes});
   for (size_t slot = 0; slot < range.slots.size(); slot++)
-    visit(Guarded{optim.options.rule->slots[slot], range.slots[slot], range.bytes});
+    visit(Guarded{optim.rule_of(range.section).slots[slot], range.slots[slot], range.bytes});
 }
 
 void fill(const Optimizer& optim, const Shadow& shadow, const ShadowRange& range) {
@@ -110,29 +117,29 @@ Status update(const Optimizer& optim, const Shadow& shadow, const ShadowRange& r
   const auto& [number, first, count, share, section] = range.view.segment;
   const auto index = static_cast<size_t>(number);
   const auto settings = optim.settings_of(index);
-  const UpdateRange given{
-      .param = number,
-      .name = optim.params[index].name.c_str(),
-      .shape = optim.params[index].shape,
-      .dtype = range.section.sum(),
-      .first = first,
-      .count = count,
-      .values = range.values,
-      .gradient = shadow.gradient,
-      .slots = range.slots,
-      .step = optim.progress[index].step + 1,
-      .settings = std::span(settings).first(optim.options.rule->settings.size()),
-      .message = {reinterpret_cast<char*>(shadow.message), kMessageBytes}};
+  const CustomRule& rule = optim.custom_of(optim.params[index]);
+  const UpdateRange given{.param = number,
+                          .name = optim.params[index].name.c_str(),
+                          .shape = optim.params[index].shape,
+                          .dtype = range.section.sum(),
+                          .first = first,
+                          .count = count,
+                          .values = range.values,
+                          .gradient = shadow.gradient,
+                          .slots = range.slots,
+                          .step = optim.progress[index].step + 1,
+                          .settings = std::span(settings).first(rule.rule().settings.size()),
+                          .message = {reinterpret_cast<char*>(shadow.message), kMessageBytes}};
   Status status;
   {
     const FloatEnvironment environment;  // its destructor undoes changes by the function
-    status = optim.options.custom->update(given);
+    status = rule.update(given);
   }
   for_each_array(optim, shadow, range, [&](const Guarded& array) {
     const char* const where = status.ok() ? array.fault() : nullptr;
     if (where != nullptr)
-      status = {ZERO_ERR_CALLBACK, text(optim.options.rule->name, " wrote ", where, " '",
-                                        array.name, "', which has ", array.bytes, " bytes")};
+      status = {ZERO_ERR_CALLBACK, text(rule.rule().name, " wrote ", where, " '", array.name,
+                                        "', which has ", array.bytes, " bytes")};
   });
   if (status.ok()) return {};
   return std::move(status).within(text("parameter '", given.name, "', the update of elements ",
@@ -143,12 +150,11 @@ Status update(const Optimizer& optim, const Shadow& shadow, const ShadowRange& r
 
 Status make_shadow(Optimizer& optim, StepMemory& memory) {
   Shadow& shadow = memory.shadow;
-  const size_t each = 1 + slots_of(optim);
   size_t longest = 0, total = 0;
   for (const View& view : memory.views) {
-    if (view.cls < 0) continue;
+    if (!is_shadowed(optim, view)) continue;
     longest = std::max(longest, bytes_of(optim, view));
-    total += each * room(bytes_of(optim, view));
+    total += (1 + slots_of(optim, view)) * room(bytes_of(optim, view));
   }
   total += room(kMessageBytes) + room(longest);
   if (shadow.memory.bytes() < total) {
@@ -165,7 +171,7 @@ Status make_shadow(Optimizer& optim, StepMemory& memory) {
   shadow.gradient = take(longest);
   shadow.arrays.clear();
   for (const View& view : memory.views) {
-    for (size_t i = 0; view.cls >= 0 && i < each; i++)
+    for (size_t i = 0; is_shadowed(optim, view) && i <= slots_of(optim, view); i++)
       shadow.arrays.push_back(take(bytes_of(optim, view)));
   }
   return {};

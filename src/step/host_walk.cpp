@@ -44,7 +44,7 @@ class HostWalk final : public Walk {
 
   Status get_ready(bool updates) override {
     if (!updates) return Status();
-    if (optim_.options.custom != nullptr) ZERO_TRY(make_shadow(optim_, memory_));
+    if (optim_.any_rule(is_custom)) ZERO_TRY(make_shadow(optim_, memory_));
     if (memory_.background == nullptr) return Status();
     return memory_.background->watch(optim_, memory_);
   }
@@ -92,7 +92,7 @@ class HostWalk final : public Walk {
       advance(optim_);
       return ZERO_SKIPPED;
     }
-    if (optim_.options.custom != nullptr) ZERO_TRY(update_shadow(call_, optim_, memory_));
+    if (optim_.any_rule(is_custom)) ZERO_TRY(update_shadow(call_, optim_, memory_));
     if (!updates_announced(memory_)) optim_.comm->steps.publishing++;
     return ZERO_OK;
   }
@@ -107,11 +107,8 @@ class HostWalk final : public Walk {
     if (fused) end_round(memory_);
     const TimedSpan watch(optim_.comm->trace, "apply", optim_.counters.apply_seconds);
     os().reached("apply.begin");
-    if (optim_.options.custom != nullptr) {
-      store_shadow(optim_, memory_);
-    } else {
-      nonfinite_ += ZERO_TRY(update_share(call_, optim_, memory_, !sums));
-    }
+    if (optim_.any_rule(is_custom)) store_shadow(optim_, memory_);
+    nonfinite_ += ZERO_TRY(update_share(call_, optim_, memory_, !sums));
     os().reached("apply.done");
     return Status();
   }

@@ -238,9 +238,6 @@ StepMemory& step_memory(Optimizer& optim);
 /// Marks views as out of date.
 inline void drop_views(StepMemory& memory) { memory.made_of.addresses = 0; }
 
-/// Returns true if a rule scales each tensor's step by norms of the whole tensor.
-inline bool has_trust(const Rule& rule) { return rule.trust != nullptr; }
-
 /// Returns true if the directions of a rule's updates replace the sums of gradients between two
 /// walks.
 inline bool writes_directions(const Rule& rule) { return has_trust(rule) && rule.trust->of_update; }

@@ -23,10 +23,11 @@ std::string registration_lines(const Optimizer& optim) {
   const OptimizerOptions& options = optim.options;
   // This line has tabs between its fields, so that an error shows only those that differ.
   std::string lines = options.line + '\n';
-  if (options.custom != nullptr) lines += options.custom->line();
   for (size_t g = 0; g < optim.groups.size(); g++) {
     if (optim.group_end(g) > static_cast<int64_t>(optim.sealed_params()))
-      lines += text("group ", g, " with optimizer ", optim.groups[g].rule->name, '\n');
+      lines += optim.groups[g].custom != nullptr
+                   ? text("group ", g, " with ", optim.groups[g].custom->line())
+                   : text("group ", g, " with optimizer ", optim.groups[g].rule->name, '\n');
   }
   for (size_t i = optim.sealed_params(); i < optim.params.size(); i++) {
     const Param& param = optim.params[i];

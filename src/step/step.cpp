@@ -31,9 +31,9 @@ double power_of(const OptimizerOptions& options) {
 bool one_pass(const Optimizer& optim, const Walk& walk) {
   const OptimizerOptions& options = optim.options;
   const auto needs_sums = [](const Rule& rule) {
-    return has_trust(rule) && !rule.trust->of_update;
+    return is_custom(rule) || (has_trust(rule) && !rule.trust->of_update);
   };
-  return options.custom == nullptr && !optim.any_rule(needs_sums) && walk.can_let_update_sum() &&
+  return !optim.any_rule(needs_sums) && walk.can_let_update_sum() &&
          optim.phase != Phase::reduced && power_of(options) == 0 &&
          options.nonfinite == ZERO_NONFINITE_IGNORE && !options.loss_scale.dynamic();
 }

@@ -9,6 +9,10 @@ std::vector<Scalars> prepare_classes(const Optimizer& optim, const StepMemory& m
   std::vector<Scalars> scalars;
   for (const int64_t any : memory.classes) {
     const auto param = static_cast<size_t>(any);
+    if (is_custom(optim.rule_of(optim.param(any)))) {
+      scalars.emplace_back();  // its function computes its own
+      continue;
+    }
     const std::array<double, kMaxSettings> settings = optim.settings_of(param);
     scalars.push_back(optim.rule_of(optim.param(any))
                           .prepare({.settings = settings.data(),

@@ -110,7 +110,7 @@ bool reduces_in_place(const Optimizer& optim, const StepMemory& memory) {
 }
 
 bool goes_by_owner(const Optimizer& optim, const Travel& travel) {
-  return travel.in_place && optim.plan.options().rule != ZERO_PARTITION_EVEN &&
+  return travel.in_place && section_of(optim, travel.transfer).whole &&
          owned_elements(optim, travel.transfer) <= travel.transfer.chunk * optim.places() / 8 * 7;
 }
 

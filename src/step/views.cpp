@@ -145,14 +145,14 @@ bool goes_on(const Optimizer& optim, const StepMemory& memory, size_t v) {
          all_follow(memory.targets, section.dtype);
 }
 
-/// Joins the views that have a gradient into runs.
+/// Joins the views that have a gradient into runs, except those that custom rules update.
 Runs joined_runs(const Optimizer& optim, const StepMemory& memory) {
   Runs all;
   all.sources.width = memory.sources.width;
   all.targets.width = memory.targets.width;
   for (size_t v = 0; v < memory.views.size(); v++) {
     const Segment& segment = memory.views[v].segment;
-    if (memory.views[v].cls < 0) continue;
+    if (memory.views[v].cls < 0 || is_custom(optim.rule_of(segment))) continue;
     all.elements += segment.count;
     if (!all.runs.empty() && goes_on(optim, memory, v)) {
       Run& run = all.runs.back();
@@ -230,7 +230,7 @@ bool is_ready(const Optimizer& optim, const StepMemory& memory) {
   const bool stages = memory.staging != nullptr && !memory.foreign_grads.empty();
   return memory.all_present && optim.phase == Phase::open && !stages &&
          memory.backward == nullptr && memory.background == nullptr && memory.queue == nullptr &&
-         optim.options.custom == nullptr && optim.saving == nullptr &&
+         !optim.any_rule(is_custom) && optim.saving == nullptr &&
          optim.alike_params == optim.sealed_params() && optim.has_slots() &&
          memory.made_of == key_of(optim, memory, true);
 }

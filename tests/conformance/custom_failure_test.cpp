@@ -286,8 +286,6 @@ TEST(OwnRuleDeclared, a_wrong_declaration_is_refused_and_named) {
       {[](Rule, Custom, Options o) { o.custom = nullptr; }, "custom is NULL"},
       {[](Rule, Custom, Options o) { o.optimizer = ZERO_OPTIMIZER_SGD; }, "not ZERO_OPTIMIZER_CU"},
       {[](Rule, Custom, Options o) { o.optimizer = 99; }, "no ZERO_OPTIMIZER_* has that number"},
-      {[](Rule, Custom c, Options) { c.flags = ZERO_CUSTOM_WHOLE_TENSORS; },
-       "ZERO_PARTITION_GREEDY, ZERO_PARTITION_GREEDY_IN_ORDER or ZERO_PARTITION_MANUAL"},
   };
   const std::shared_ptr<zero_comm> comm = alone();
   for (const Wrong& wrong : wrongs) {

@@ -73,6 +73,8 @@ const std::vector<GroupRule> kGroups[] = {
      {ZERO_OPTIMIZER_ADAMW, {{"amsgrad", 1}, {"maximize", 1}}},
      {ZERO_OPTIMIZER_LION, {{"lr", 0.003}, {"weight_decay", 0.1}}}},
     {{ZERO_OPTIMIZER_LAMB, {{"lr", 0.01}}},
+     {ZERO_OPTIMIZER_LARS, {{"lr", 0.5}, {"weight_decay", 0.1}, {"momentum", 0.9}}, true},
+     {ZERO_OPTIMIZER_ADAMW, {{"lr", 0.01}}, true},
      {ZERO_OPTIMIZER_SGD, {{"lr", 0.1}}},
      {ZERO_OPTIMIZER_LARS, {{"momentum", 0.9}, {"trust_coefficient", 0.1}}}}};
 enum Ending { as_called, begun_before, ending_behind };
@@ -168,10 +170,6 @@ std::vector<Exclusion> make_exclusions() {
       {begun, {groups, {2}}},
       // There is no norm to clip by.
       {{norm, {0}}, {how, {clipped_by_hand}}},
-      // All groups of a custom rule follow it.
-      {{rule, {last - 1, last}}, {groups, {1, 2}}},
-      // EVEN would cut its tensors.
-      {{rule, {last}}, {partition, {ZERO_PARTITION_EVEN}}},
       // All ranks pass the same gradients.
       {{how, {reduced_already}}, {missing, {1}}},
       {{how, {reduced_already}}, joins},

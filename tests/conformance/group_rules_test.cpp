@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "own_rules.h"
 #include "support/comms.h"
 #include "support/expect.h"
 #include "support/optim.h"
@@ -69,6 +70,12 @@ class Groups : public Optim {
       EXPECT_OK(Optim::step(ZERO_REDUCE_NONE));
     }
   }
+  void add_with(const zero_group_options& options, const char* name) {
+    data_.emplace_back(static_cast<size_t>(size_), 1.0f);
+    grads_.emplace_back(static_cast<size_t>(size_));
+    const zero_param param = parameter(name, size_, data_.back().data(), grads_.back().data());
+    EXPECT_OK(zero_register_params(optim(), &options, &param, 1, nullptr));
+  }
   const std::vector<std::vector<float>>& data() const { return data_; }
 
  private:
@@ -123,6 +130,60 @@ TEST(GroupRules, a_checkpoint_of_other_rules_is_refused_by_the_group) {
                      ZERO_ERR_CKPT_MISMATCH,
                      "group 1 follows 'sgd' in the checkpoint, but is registered with adamw"));
   });
+}
+
+/// Subtracts gradients with momentum, and checks that each call has a whole tensor.
+OwnRule own_rule() {
+  return {.name = "momentum",
+          .slots = {"average"},
+          .settings = {},
+          .whole_tensors = true,
+          .update = [](const zero_update& update) {
+            if (update.first != 0 || update.count != kCount) return ZERO_ERR_CALLBACK;
+            auto* const values = static_cast<float*>(update.values);
+            auto* const average = static_cast<float*>(update.slots[0]);
+            const auto* const gradient = static_cast<const float*>(update.gradient);
+            for (int64_t i = 0; i < update.count; i++) {
+              average[i] = 0.5f * average[i] + gradient[i];
+              values[i] -= 0.125f * average[i];
+            }
+            return ZERO_OK;
+          }};
+}
+
+TEST(GroupRules, a_group_with_your_own_function_has_whole_tensors_beside_split_ones) {
+  const Scratch scratch;
+  const OwnRule rule = own_rule();
+  std::vector<std::vector<float>> expected;
+  const auto steps = [&](int world, int first, int count, const std::string& from,
+                         const std::string& to) {
+    on_ranks(CommKind::local, world, [&](zero_comm* comm, int rank) {
+      Groups groups(comm, {{}});
+      Declared declared(rule);
+      auto options = initialized<zero_group_options>();
+      options.custom = &declared.custom();
+      groups.add_with(options, "own");
+      if (!from.empty()) groups.load(from);
+      groups.steps(first, count);
+      if (!to.empty()) groups.save(to);
+      if (rank == 0) expected = groups.data();
+      int split = 0, whole = 0;
+      for (int other = 0; other < world; other++) {
+        const std::vector<int64_t> owned = groups.owned(other);
+        for (size_t i = 0; i < owned.size(); i += 3) (owned[i] == 0 ? split : whole)++;
+      }
+      EXPECT_GE(split, world);
+      EXPECT_EQ(whole, 1);
+    });
+  };
+  steps(1, 0, 6, "", "");
+  const auto alone = expected;
+  steps(3, 0, 3, "", scratch / "saved");
+  const std::string manifest = read_file(scratch / "saved/zero.json");
+  EXPECT_NE(manifest.find("{\"optimizer\":\"custom:momentum\",\"slots\":[\"average\"],"),
+            std::string::npos);
+  steps(2, 3, 3, scratch / "saved", "");
+  EXPECT_EQ(expected, alone);
 }
 
 /// Returns the state bytes of a large and a small group after a step.
@@ -196,6 +257,13 @@ TEST(GroupRules, a_rule_that_a_group_cannot_follow_is_refused_and_nothing_is_add
     rate.weight_decay = 0.1;
     EXPECT_TRUE(ends(add_group(groups.optim(), {"rprop"}, rate), ZERO_ERR_ARGUMENT,
                      "sets weight_decay, which rprop does not have"));
+    const OwnRule rule = own_rule();
+    Declared declared(rule);
+    auto both = initialized<zero_group_options>();
+    both.optimizer = "sgd";
+    both.custom = &declared.custom();
+    EXPECT_TRUE(ends(zero_register_params(groups.optim(), &both, &param, 1, nullptr),
+                     ZERO_ERR_ARGUMENT, "both optimizer, 'sgd', and custom of the group are set"));
     int64_t number = -1;
     EXPECT_EQ(zero_param_index(groups.optim(), "more", &number), ZERO_ERR_ARGUMENT);
     groups.steps(0, 1);

@@ -371,7 +371,12 @@ zero_options options_of(const Training& run) {
   return options;
 }
 
-void register_groups(const Training& run, zero_optim* optim,
+OwnRule own_rule_of(int32_t optimizer) {
+  return optimizer == ZERO_OPTIMIZER_LARS ? own_lars() : own_adamw();
+}
+
+/// The rules must live as long as the optimizer.
+void register_groups(const Training& run, zero_optim* optim, std::vector<OwnRule>& rules,
                      const std::vector<zero_param>& params) {
   for (size_t first = 0, end = 0; first < params.size(); first = end) {
     const size_t group = group_of(run, first);
@@ -379,10 +384,13 @@ void register_groups(const Training& run, zero_optim* optim,
     auto options = initialized<zero_group_options>();
     std::vector<const char*> names;
     std::vector<double> values;
+    std::optional<Declared> declared;
     if (group > 0) {
+      const GroupRule& follows = run.more_groups[group - 1];
       auto rule = initialized<zero_rule>();
-      must(zero_rule_info(run.more_groups[group - 1].optimizer, &rule), "rule");
-      options.optimizer = rule.name;
+      must(zero_rule_info(follows.optimizer, &rule), "rule");
+      if (!follows.own) options.optimizer = rule.name;
+      if (follows.own) options.custom = &declared.emplace(rules[group]).custom();
       for (const auto& [name, value] : run.more_groups[group - 1].settings) {
         names.push_back(name.c_str());
         values.push_back(value);
@@ -443,15 +451,16 @@ double make_step(const Training& run, Optim& optim, const Tensors& memory, int s
 
 Outcome train_all(const Training& run, zero_comm* comm) {
   zero_options options = options_of(run);
-  const OwnRule rule = run.optimizer == ZERO_OPTIMIZER_LARS ? own_lars() : own_adamw();
-  const Declared declared(rule);
+  std::vector<OwnRule> rules = {own_rule_of(run.optimizer)};
+  for (const GroupRule& group : run.more_groups) rules.push_back(own_rule_of(group.optimizer));
+  const Declared declared(rules[0]);
   if (run.own_rule) declared.put_into(options);
   Tensors memory(device_of(comm));
   allocate(run, comm, options, memory);
   Optim optim(comm, options, run.settings);
   std::vector<std::string> names;
   const std::vector<zero_param> params = describe(run, memory, names);
-  register_groups(run, optim.optim(), params);
+  register_groups(run, optim.optim(), rules, params);
   fill_params(run, memory, optim.rank());
   must(zero_broadcast_params(optim.optim(), 0, memory.stream()), "broadcast");
   optim.set("loss_scale", run.loss_scale);

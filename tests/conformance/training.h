@@ -28,6 +28,7 @@ struct Dtypes {
 struct GroupRule {
   int32_t optimizer;
   Settings settings;
+  bool own = false;  // a custom rule with the formulas of `optimizer`, ADAMW or LARS
 };
 
 struct Training {

@@ -150,7 +150,8 @@ Model::Model(std::shared_ptr<Comm> comm, const ModelSpec& spec)
                        .data = reinterpret_cast<std::byte*>(data_.back().data()),
                        .grad = reinterpret_cast<std::byte*>(grad_.back().data())});
     }
-    auto registered = optim_.register_params({optim_.options.rule, settings_of(spec)}, added);
+    auto registered =
+        optim_.register_params({.rule = optim_.options.rule, .settings = settings_of(spec)}, added);
     if (!registered.ok()) std::abort();
   }
   std::vector<Buffer> added;

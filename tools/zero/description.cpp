@@ -22,12 +22,14 @@ Json json_of(const Settings& settings) {
   return out;
 }
 
-/// The key of a group's rule, beside its settings. Only a group with a rule of its own has it.
-constexpr const char* kGroupRule = "optimizer";
+/// The keys of a group's rule and, if that is custom, of its slots, beside its settings. Only a
+/// group with a rule of its own has them.
+constexpr const char *kGroupRule = "optimizer", *kGroupSlots = "slots";
 
 Json json_of(const ManifestGroup& group) {
   Json out = json_of(group.settings);
   if (!group.rule.empty()) out[kGroupRule] = group.rule;
+  if (!group.slots.empty()) out[kGroupSlots] = group.slots;
   return out;
 }
 
@@ -86,6 +88,10 @@ ManifestGroup group_of(Json json) {
   if (const auto rule = json.find(kGroupRule); rule != json.end() && rule->is_string()) {
     rule->get_to(group.rule);
     json.erase(rule);
+    if (const auto slots = json.find(kGroupSlots); slots != json.end() && slots->is_array()) {
+      slots->get_to(group.slots);
+      json.erase(slots);
+    }
   }
   group.settings = settings_of(json);
   return group;
@@ -124,6 +130,7 @@ Status check_whole(const Manifest& manifest, std::span<const Group> groups) {
   Account account({});
   for (const ManifestParam& param : manifest.params) {
     const Group& group = groups[static_cast<size_t>(param.group)];
+    if (group.rule == nullptr) continue;
     const uint32_t held = saved_slots(param, *group.rule) & ~(1u << kMasterSlot);
     if (held == 0 && param.step == 0) continue;
     for (size_t slot = 0; slot < group.rule->slots.size(); slot++)
@@ -134,11 +141,10 @@ Status check_whole(const Manifest& manifest, std::span<const Group> groups) {
 }
 
 Status check_rule(const Manifest& manifest) {
-  if (manifest.rule.starts_with("custom:")) return {};
-  const Rule* const own = find_rule(manifest.rule);
-  if (own == nullptr) return invalid("there is no rule ", shown(manifest.rule));
-  const std::vector<Group> groups = ZERO_TRY(saved_groups(manifest, *own));
+  const std::vector<const Rule*> rules = ZERO_TRY(find_rules(manifest));
+  const std::vector<Group> groups = ZERO_TRY(saved_groups(manifest, rules));
   for (size_t i = 0; i < groups.size(); i++) {
+    if (rules[i] == nullptr) continue;
     for (const auto& [name, unused] : manifest.groups[i].settings)
       if (find_setting(*groups[i].rule, name) < 0) return no_setting(*groups[i].rule, name);
   }
@@ -146,10 +152,10 @@ Status check_rule(const Manifest& manifest) {
     if (static_cast<size_t>(param.group) >= groups.size())
       return invalid("parameter ", shown(param.name), ": group ", param.group,
                      " does not exist: there are ", groups.size());
-    const Rule& rule = *groups[static_cast<size_t>(param.group)].rule;
+    const Rule* const rule = rules[static_cast<size_t>(param.group)];
     for (const ManifestSlot& slot : param.slots)
-      if (find_slot(rule, slot.name) < 0)
-        return invalid("parameter ", shown(param.name), ": ", rule.name, " has no state ",
+      if (rule != nullptr && find_slot(*rule, slot.name) < 0)
+        return invalid("parameter ", shown(param.name), ": ", rule->name, " has no state ",
                        shown(slot.name));
   }
   ZERO_TRY(check_whole(manifest, groups));

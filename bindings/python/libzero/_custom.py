@@ -93,8 +93,8 @@ class CustomOptimizer:
     ZeroError (ZERO_ERR_BUSY).
 
     The boundaries of ranges depend on the number of ranks, the partition and bucket_bytes. If a
-    rule combines several elements, set `whole_tensors`, and choose a partition that never splits
-    tensors ("greedy", "greedy_in_order" or "manual").
+    rule combines several elements, set `whole_tensors`. The partition "even" then divides the
+    parameters of its groups like "greedy".
 
     `slots` gives the names of at most 8 tensors of state per parameter. They are saved and loaded
     like the state of any other rule. `settings` gives the names and defaults of at most 14 settings
@@ -133,6 +133,19 @@ def set_rule(options: Any, rule: Rule) -> None:
     if not isinstance(rule, CustomOptimizer):
         options.optimizer = rules()[rule_name(rule)].number
         return
+    options.optimizer = _zero_h.OPTIMIZER_CUSTOM
+    options.custom = c.pointer(_declared(rule))
+
+
+def set_group_rule(options: Any, rule: Rule) -> None:
+    """Do the same for zero_group_options, which has the name of a rule, and not its number."""
+    if isinstance(rule, CustomOptimizer):
+        options.custom = c.pointer(_declared(rule))
+    else:
+        options.optimizer = rule_name(rule).encode()
+
+
+def _declared(rule: CustomOptimizer) -> Any:
     name = rule.name
     if name is None:
         name = getattr(rule.update, "__name__", type(rule.update).__name__)
@@ -146,8 +159,7 @@ def set_rule(options: Any, rule: Rule) -> None:
     settings = _values.settings(rule.settings, rule.settings)
     custom.setting_names, custom.setting_values, custom.setting_count = settings
     custom.flags = _zero_h.CUSTOM_WHOLE_TENSORS if rule.whole_tensors else 0
-    options.optimizer = _zero_h.OPTIMIZER_CUSTOM
-    options.custom = c.pointer(custom)
+    return custom
 
 
 def enter(options: Any, rule: Rule) -> int:

@@ -358,6 +358,7 @@ class GroupOptions(Struct):
         ("values", c.POINTER(c.c_double)),
         ("setting_count", c.c_size_t),
         ("optimizer", c.c_char_p),
+        ("custom", c.POINTER(CustomOptimizer)),
     ]
 
 

@@ -22,7 +22,6 @@ from ._overlap import reduce_flags
 from ._params import Params
 from ._ranks import Arrays
 from ._results import Result, Statistics, fields_of
-from ._rule_info import rule_name
 from ._handles import OptimHandle
 from .comm import Comm
 from .typing import (
@@ -32,7 +31,6 @@ from .typing import (
     Nonfinite,
     Partition,
     Reduction,
-    RuleName,
     Settings,
     UnevenInputs,
 )
@@ -147,11 +145,11 @@ class Optimizer(Gradients, Checkpoints, Closing):
             instances=instances,
             settings=settings,
         )
-        self._rule = _custom.enter(options, optimizer)
+        self._rules = [_custom.enter(options, optimizer)]
         try:
             lib().zero_create(c.byref(self._handle), comm._handle.open(), c.byref(options))
         except BaseException:
-            _custom.leave(self._rule)
+            _custom.leave(self._rules[0])
             raise
         self._comm = comm
         self._known = _custom.defaults_of(optimizer)
@@ -174,12 +172,12 @@ class Optimizer(Gradients, Checkpoints, Closing):
         params: Params,
         *,
         grads: Mapping[str, Array | None] | None = None,
-        optimizer: RuleName | None = None,
+        optimizer: Rule | None = None,
         **settings: Unpack[Settings],
     ) -> Group:
         """Add parameters as one group. `settings` override the settings of the optimizer for this
-        group. `optimizer` is the name of the group's own rule. Such a group starts with the
-        defaults of that rule, not with the settings of the optimizer. `params` maps names to arrays, or is a list of Param, (name, data) or (name, data,
+        group. `optimizer` is the name of the group's own rule, or a CustomOptimizer. Such a group
+        starts with the defaults of that rule, not with the settings of the optimizer. `params` maps names to arrays, or is a list of Param, (name, data) or (name, data,
         grad). `grads` maps names to arrays of the parameter's shape. Every rank must register the
         same names, shapes and dtypes. Local. If the call fails, no parameter is added. This method
         may be called again, even after steps. Raises ArgumentError, which names the parameter and
@@ -203,17 +201,23 @@ class Optimizer(Gradients, Checkpoints, Closing):
         options = _abi.create(_zero_h.GroupOptions)
         known = self._known
         if optimizer is not None:
-            options.optimizer = rule_name(optimizer).encode()
+            _custom.set_group_rule(options, optimizer)
             known = _custom.defaults_of(optimizer)
         options.names, options.values, options.setting_count = _values.settings(settings, known)
         number = c.c_int32()
-        lib().zero_register_params(
-            self._handle.open(),
-            c.byref(options),
-            _params.c_params(prepared),
-            len(prepared),
-            c.byref(number),
-        )
+        rule = 0 if optimizer is None else _custom.enter(options, optimizer)
+        try:
+            lib().zero_register_params(
+                self._handle.open(),
+                c.byref(options),
+                _params.c_params(prepared),
+                len(prepared),
+                c.byref(number),
+            )
+        except BaseException:
+            _custom.leave(rule)
+            raise
+        self._rules.append(rule)
         self._names += [entry.param.name for entry in prepared]
         self._shapes += [entry.shape for entry in prepared]
         self._dtypes += [entry.dtype for entry in prepared]
@@ -419,7 +423,8 @@ class Optimizer(Gradients, Checkpoints, Closing):
         except ZeroError:
             self._handle.value = token
             raise
-        _custom.leave(self._rule)
+        for number in self._rules:
+            _custom.leave(number)
         self._data, self._grads, self._buffers = [], [], []
         self._announced, self._ending = {}, []
 

@@ -105,6 +105,24 @@ class Rules(unittest.TestCase):
             self.assertEqual(optimizer.state_names("w"), ("momentum",))
 
     @needs_numpy
+    def test_a_group_follows_it_beside_another_rule(self) -> None:
+        def descend(update: Update) -> None:
+            seen.append((update.name, update.shape))
+            for i in range(update.count):
+                update.values[i] -= update.lr * update.gradient[i]
+
+        seen: list[Any] = []
+        rule = CustomOptimizer(descend, whole_tensors=True)
+        own, other = floats(*[1.0] * 6), floats(1, 1)
+        with Comm.solo() as comm, Optimizer(comm, "sgd", lr=0.5) as optimizer:
+            optimizer.register(
+                {"own": own}, grads={"own": floats(*[0.5] * 6)}, optimizer=rule, lr=0.25
+            )
+            optimizer.register({"other": other}, grads={"other": floats(0.5, 0.5)})
+            optimizer.step()
+        self.assertEqual((list(own), list(other)), ([0.875] * 6, [0.75] * 2))
+        self.assertEqual(seen, [("own", (6,))])
+
     def test_it_is_told_about_whole_tensors_in_their_shape(self) -> None:
         def body(comm: Comm) -> None:
             seen: dict[str, Update] = {}
@@ -121,9 +139,7 @@ class Rules(unittest.TestCase):
                 self.assertEqual(caught.exception.name, "ZERO_ERR_BUSY")
 
             rule = CustomOptimizer(look, slots=["a"], settings={"own": 4}, whole_tensors=True)
-            with self.assertRaises(ArgumentError):
-                Optimizer(comm, rule, "even")
-            model = Model(comm, rule, "greedy")
+            model = Model(comm, rule)
             model.step(0)
             owned = [model.optimizer.names[one.param] for one in model.optimizer.owned_ranges()]
             self.assertEqual(sorted(seen), sorted(owned))

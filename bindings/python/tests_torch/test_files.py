@@ -72,6 +72,12 @@ class RoundTrip(FilesTest):
         groups = torch.load(self.path("adamw.torch"))["optimizer"]["param_groups"]
         self.assertEqual([group.get("rule") for group in groups], [None, "nadam"])
 
+    def test_a_group_with_ones_own_function_is_refused_by_its_name(self) -> None:
+        mine: Any = libzero.CustomOptimizer(lambda update: None, name="mine", slots=["mean"])
+        save(self.path("saved"), "adamw", second=mine)
+        for name in FORMATS:
+            self.refused("group 1 .* follows 'custom:mine'", "export", "--to", name, self.path("saved"), self.path(name))
+
     def test_small_parts_make_no_difference(self) -> None:
         save(self.path("saved"), "adamw")
         for name, most in itertools.product(FORMATS, (8, 40, 72)):

@@ -64,16 +64,16 @@ MadeOf made_of(const Optimizer& optim, const StepMemory& memory) {
 }  // namespace
 
 Status check_rule(const Comm& comm, const Rule& rule) {
-  if (!has_trust(rule)) return Status();
-  return unsupported("optimizer ", rule.name, " is not supported on a ", comm.device()->kind(),
-                     " device");
+  if (!has_trust(rule) && !is_custom(rule)) return Status();
+  return unsupported(
+      is_custom(rule) ? std::string("your own update function") : text("optimizer ", rule.name),
+      " is not supported on a ", comm.device()->kind(), " device");
 }
 
 Status check_options(const Comm& comm, const OptimizerOptions& options) {
   const auto cannot = [&](std::string_view what) {
     return unsupported(what, " is not supported on a ", comm.device()->kind(), " device");
   };
-  if (options.custom != nullptr) return cannot("your own update function");
   ZERO_TRY(check_rule(comm, *options.rule));
   if (options.uneven_inputs != ZERO_UNEVEN_OFF) return cannot("uneven_inputs");
   if (options.predivide_factor != 1) return cannot("predivide_factor");

@@ -13,7 +13,7 @@ import torch
 from ..typing import RuleName
 from ._rules import OWN_RULE, Choice, Rule, choose, put_settings
 from ._state import MASTER, scalar_of
-from ._streams import DESCRIPTION, Description
+from ._streams import DESCRIPTION, Description, RefusedError
 
 MODEL, OPTIMIZER = "model", "optimizer"
 CUSTOM = "custom:"
@@ -55,6 +55,11 @@ def document_of(
     number = 0
     for index, settings in enumerate(description["groups"]):
         own = settings.get(GROUP_RULE)
+        if isinstance(own, str) and own.startswith(CUSTOM):
+            raise RefusedError(
+                f"group {index} of the checkpoint follows {own!r} beside {description['optimizer']!r}: "
+                "no file of torch can tell which function that is; keep the checkpoint"
+            )
         rule_name = own if isinstance(own, str) else description["optimizer"]
         rule = None if rule_name.startswith(CUSTOM) else choice_of(rule_name).rule
         options = _options_of(rule_name, settings)

@@ -289,6 +289,7 @@ pub struct zero_group_options {
     pub values: *const f64,
     pub setting_count: usize,
     pub optimizer: *const c_char,
+    pub custom: *const zero_custom_optimizer,
 }
 
 #[repr(C)]
@@ -780,7 +781,7 @@ macro_rules! with_all_structs {
             zero_update { struct_size, param, name, shape, ndim, dtype, first, count, values, gradient, slots, slot_count, step, lr, weight_decay, setting_names, setting_values, setting_count, message, message_bytes }
             zero_custom_optimizer { struct_size, name, update, ctx, slots, slot_count, setting_names, setting_values, setting_count, flags, reserved }
             zero_options { struct_size, optimizer, partition, bucket_bytes, max_grad_norm, grad_norm_type, nonfinite, threads, names, values, setting_count, master, wire_dtype, loss_scale, growth_factor, backoff_factor, growth_interval, uneven_inputs, share_dtype, predivide_factor, custom, overlap_gather, instances }
-            zero_group_options { struct_size, names, values, setting_count, optimizer }
+            zero_group_options { struct_size, names, values, setting_count, optimizer, custom }
             zero_param { struct_size, name, data, grad, shape, ndim, dtype, owner, flags, order, grad_dtype, reserved, lr_scale, weight_decay }
             zero_buffer { struct_size, name, data, shape, ndim, dtype }
             zero_step_options { struct_size, grads, grad_count, reduce_flags, reserved, stream }

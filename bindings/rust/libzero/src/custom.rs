@@ -88,8 +88,8 @@ impl CustomRule {
         self
     }
 
-    /// Passes a whole parameter to each call. This needs a [`Partition`](crate::Partition) that
-    /// never splits a parameter, so it cannot be `Even`.
+    /// Passes a whole parameter to each call. [`Partition::Even`](crate::Partition::Even) then
+    /// divides the parameters like [`Partition::Greedy`](crate::Partition::Greedy).
     pub fn whole_tensors(mut self) -> CustomRule {
         self.whole_tensors = true;
         self

@@ -40,7 +40,7 @@ pub struct Optim {
     // Fields are dropped in this order. The library accepts any order, except that the rule must
     // live longer than the token.
     token: Token,
-    _rule: Option<Declared>,
+    pub(crate) rules: Vec<Declared>,
     pub(crate) slots: Vec<Slot>,
     pub(crate) buffers: Vec<Slot>,
     pub(crate) arenas: Vec<Arena<u8>>,
@@ -89,7 +89,7 @@ impl Optim {
         check(unsafe { sys::zero_create(&mut out, seat.token(), &c_options) })?;
         Ok(Optim {
             token: Token(NonNull::new(out).expect("the library returns a token with ZERO_OK")),
-            _rule: rule,
+            rules: rule.into_iter().collect(),
             slots: Vec::new(),
             buffers: Vec::new(),
             arenas: Vec::new(),

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The methods of Optim that add parameters, in the optimizer's arenas or in the caller's memory.
 use std::ffi::c_void;
-use std::ptr;
 
 use libzero_sys as sys;
 
 use crate::arena::{Arena, Memory};
+use crate::custom::{CustomRule, Declared};
 use crate::dtype::Dtype;
 use crate::error::{Error, Result, c_text, check};
 use crate::optim::{Group, Optim, addresses};
@@ -14,6 +14,13 @@ use crate::params::{CParams, RawParam, Shape};
 use crate::plan::plan_for;
 use crate::slices::{Place, Slot};
 
+/// The rule that a group follows.
+enum GroupRule {
+    OfOptimizer,
+    Named(Optimizer),
+    Custom(Declared),
+}
+
 impl Optim {
     /// Adds parameters as one group and allocates their memory.
     ///
@@ -21,7 +28,7 @@ impl Optim {
     /// rank has its own copy. Each rank has its own gradients. Parameters and gradients are zeros
     /// at first, and their layout avoids copies. [Collective](crate#collective-and-local-calls).
     pub fn add(&mut self, shapes: &[Shape], settings: &[(&str, f64)]) -> Result<Group> {
-        self.add_group(shapes, settings, None)
+        self.add_group(shapes, settings, GroupRule::OfOptimizer)
     }
 
     /// Does the same as [`add`](Optim::add) for a group with its own rule.
@@ -34,14 +41,27 @@ impl Optim {
         shapes: &[Shape],
         settings: &[(&str, f64)],
     ) -> Result<Group> {
-        self.add_group(shapes, settings, Some(optimizer))
+        self.add_group(shapes, settings, GroupRule::Named(optimizer))
+    }
+
+    /// Does the same as [`add`](Optim::add) for a group with your update rule.
+    ///
+    /// The group starts with the defaults of that rule, not with the settings of the optimizer.
+    /// [Collective](crate#collective-and-local-calls).
+    pub fn add_with_rule(
+        &mut self,
+        rule: CustomRule,
+        shapes: &[Shape],
+        settings: &[(&str, f64)],
+    ) -> Result<Group> {
+        self.add_group(shapes, settings, GroupRule::Custom(Declared::new(rule)?))
     }
 
     fn add_group(
         &mut self,
         shapes: &[Shape],
         settings: &[(&str, f64)],
-        optimizer: Option<Optimizer>,
+        rule: GroupRule,
     ) -> Result<Group> {
         // SAFETY: The library checks the token.
         let world = check(unsafe { sys::zero_comm_world(self.seat.token()) })?;
@@ -60,7 +80,7 @@ impl Optim {
         let memory = |slot: &Slot| (slot.weights.memory, slot.grads.memory);
         let given = shapes.iter().zip(&slots).map(|(shape, slot)| (shape, memory(slot)));
         let params = CParams::new(given, |_| true)?;
-        let group = self.register(&params, settings, optimizer)?;
+        let group = self.register(&params, settings, rule)?;
         drop(params);
         self.slots.extend(slots);
         self.arenas.extend([weights, grads]);
@@ -86,7 +106,7 @@ impl Optim {
     ) -> Result<Group> {
         let given = params.iter().map(|param| (&param.shape, (param.data, param.grad)));
         let c_params = CParams::new(given, |at| params[at].padded)?;
-        let group = self.register(&c_params, settings, None)?;
+        let group = self.register(&c_params, settings, GroupRule::OfOptimizer)?;
         self.slots.extend(params.iter().map(|_| Slot::elsewhere()));
         Ok(group)
     }
@@ -133,15 +153,22 @@ impl Optim {
         &mut self,
         params: &CParams<'_>,
         settings: &[(&str, f64)],
-        optimizer: Option<Optimizer>,
+        rule: GroupRule,
     ) -> Result<Group> {
         let settings = CSettings::new(settings)?;
-        let name = match optimizer {
-            Some(optimizer) => Some(c_text(optimizer.rule()?.name, "optimizer")?),
-            None => None,
-        };
         let (mut options, mut group) = (settings.to_group(), 0);
-        options.optimizer = name.as_ref().map_or(ptr::null(), |name| name.as_ptr());
+        let (name, custom);
+        match &rule {
+            GroupRule::OfOptimizer => {}
+            GroupRule::Named(optimizer) => {
+                name = c_text(optimizer.rule()?.name, "optimizer")?;
+                options.optimizer = name.as_ptr();
+            }
+            GroupRule::Custom(declared) => {
+                custom = declared.to_c();
+                options.custom = &custom;
+            }
+        }
         // SAFETY: Names, shapes and settings are valid during the call. The memory is in the
         // optimizer's arenas, or fulfils the conditions of register_raw.
         check(unsafe {
@@ -153,6 +180,9 @@ impl Optim {
                 &mut group,
             )
         })?;
+        if let GroupRule::Custom(declared) = rule {
+            self.rules.push(declared); // C calls it until the token is dropped
+        }
         Ok(Group(group))
     }
 }

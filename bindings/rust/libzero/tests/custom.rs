@@ -95,6 +95,22 @@ fn options(partition: Partition) -> Options {
 }
 
 #[test]
+fn a_group_follows_it_beside_another_rule() {
+    let options = Options { optimizer: Optimizer::Sgd, ..Options::default().set("lr", 0.5) };
+    let mut optim = Optim::new(&common::solo(), &options).unwrap();
+    optim.add(&[Shape::new("other", &[2])], &[]).unwrap();
+    let rule = sgd().whole_tensors();
+    optim.add_with_rule(rule, &[Shape::new("own", &[2])], &[("lr", 0.25)]).unwrap();
+    optim.initialize(0, |weights| weights.split().iter_mut().for_each(|w| w.fill(1.0))).unwrap();
+    for mut grad in optim.lend().unwrap().1.split() {
+        grad.fill(0.5);
+    }
+    optim.step().unwrap();
+    let (weights, _) = optim.lend().unwrap();
+    assert_eq!((&weights[0][..], &weights[1][..]), (&[0.75; 2][..], &[0.875; 2][..]));
+}
+
+#[test]
 fn a_rule_of_rust_has_the_bits_of_the_one_compiled_in() {
     for partition in [Partition::Even, Partition::Greedy] {
         run_ranks(2, |comm| {
@@ -219,6 +235,5 @@ fn wrong_declarations_are_refused() {
     let rule = |name| CustomRule::new(name, |_| Ok(()));
     assert!(refused(rule("a b")).message().contains("'a b'"));
     assert!(refused(rule("a").slot("master")).message().contains("'master'"));
-    assert!(refused(rule("a").whole_tensors()).message().contains("Partition::Greedy"));
     assert!(refused(rule("a").setting("lr", -1.0)).message().contains("'lr' is -1"));
 }

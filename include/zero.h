@@ -527,8 +527,8 @@ typedef struct zero_options {
     double grad_norm_type;         /* p of that norm: any p > 0, or INFINITY         (2)          */
     int32_t nonfinite;             /* ZERO_NONFINITE_*                               (IGNORE)     */
     int32_t threads;               /* for updates on this rank        (its part of the cores)     */
-    const char *const *names;      /* settings for every group, each once: names ...              */
-    const double *values;          /* ... and values                                              */
+    const char *const *names;      /* settings of groups without their own rule, once each: names */
+    const double *values;          /* and values                                                  */
     size_t setting_count;
     int32_t master;                /* ZERO_MASTER_*                                  (FLOAT32)    */
     int32_t wire_dtype;            /* gradients are sent in this type: bf16 or fp16 (unchanged)   */
@@ -642,8 +642,8 @@ ZERO_API zero_status zero_free(zero_optim *optim);
 /* ---- Settings ----------------------------------------------------------------------- */
 
 #define ZERO_ALL_GROUPS (-1)
-/* Set one setting of one group, or of all present and future groups, from the next step on. Groups
- * whose rule does not have it are left out of all groups. Every rank must set the same value;
+/* Set one setting of one group, or with ZERO_ALL_GROUPS of all groups whose rules have it and of
+ * future groups without their own rule, from the next step on. Every rank must set the same value;
  * otherwise a later collective call returns ZERO_ERR_MISMATCH. amsgrad and centered are fixed at
  * registration, and setting them returns ZERO_ERR_STATE. With ZERO_ALL_GROUPS, zero_group_get
  * returns the value that new groups get. Local.
@@ -1046,7 +1046,8 @@ typedef struct zero_plan {
 } zero_plan;
 
 /* Compute how an optimizer with these options would divide these parameters as one group. Also
- * compute a memory layout that can be sent without packing. To use the layout, put parameter i at
+ * compute a memory layout that can be sent without packing, unless groups differ in their rules or
+ * in the state that their settings need. To use the layout, put parameter i at
  * offsets[i] of an arena and its gradient at grad_offsets[i] of another arena, and register the
  * parameter with ZERO_PARAM_PADDED (docs/memory.md explains padding). The call does not read
  * `data`, `grad` and `name`. plan->comm must have `world` ranks. Local. */

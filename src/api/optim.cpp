@@ -126,11 +126,9 @@ Result<Group> begin_group(const zero_group_options& read, const Optimizer& optim
     auto custom = ZERO_TRY(read_custom(read.custom));
     return group_of(custom->rule(), custom);
   }
-  const std::string_view name = read.optimizer == nullptr ? "" : read.optimizer;
-  if (read.optimizer == nullptr || (optim.initial.custom && name == optim.initial.rule->name))
-    return optim.initial;
-  const Rule* const rule = find_rule(name);
-  return rule == nullptr ? Result<Group>(no_rule(name)) : group_of(*rule);
+  if (read.optimizer == nullptr) return optim.initial;
+  const Rule* const rule = find_rule(std::string_view(read.optimizer));
+  return rule == nullptr ? Result<Group>(no_rule(read.optimizer)) : group_of(*rule);
 }
 
 /// Reads the rule and the settings of a group.

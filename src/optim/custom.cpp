@@ -82,6 +82,9 @@ Status CustomRule::add_settings(const std::vector<std::pair<std::string, double>
   own_settings_.reserve(settings.size());  // settings_ points to the characters of the names
   for (const auto& [name, initial] : settings) {
     ZERO_TRY(check_name("setting", name, ""));
+    if (name == "optimizer" || name == "slots")
+      return bad_argument("custom optimizer: setting '", name,
+                          "' has a reserved name, that of a group's rule: choose another");
     if (std::ranges::find(own_settings_, name) != own_settings_.end())
       return bad_argument("custom optimizer: setting '", name, "' is declared twice");
     own_settings_.push_back(name);

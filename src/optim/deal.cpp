@@ -14,12 +14,12 @@ namespace zero {
 
 std::vector<PlanParam> Optimizer::plan_params(size_t first) const {
   // Groups with the same rule and slots are of one kind, which is the number of the first of them.
-  std::map<std::pair<const Rule*, uint32_t>, int32_t> kinds;
+  std::map<std::pair<std::string, uint32_t>, int32_t> kinds;
   std::vector<int32_t> kind_of;
   for (const Group& group : groups) {
     const auto number = static_cast<int32_t>(kind_of.size());
     kind_of.push_back(
-        kinds.emplace(std::pair(group.rule, group.slots_used()), number).first->second);
+        kinds.emplace(std::pair(group.rule_line(), group.slots_used()), number).first->second);
   }
   std::vector<PlanParam> out;
   for (size_t i = first; i < params.size(); i++) {

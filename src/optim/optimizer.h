@@ -77,6 +77,9 @@ struct Group {
   std::map<size_t, GivenSetting> given = {};  // by index; these replace the values in `settings`
 
   uint32_t slots_used() const { return rule->slots_used(settings); }
+  /// Returns what distinguishes the rule from others. Functions that are declared alike are the
+  /// same rule.
+  std::string rule_line() const { return custom != nullptr ? custom->line() : rule->name; }
   /// Returns true if the rule needs whole tensors, which are then not split over ranks.
   bool whole_tensors() const { return custom != nullptr && custom->whole_tensors(); }
 };

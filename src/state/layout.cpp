@@ -167,7 +167,7 @@ Manifest describe_checkpoint(const Optimizer& optim, const Digest& save_id,
                       {kGoodSteps, static_cast<double>(in_range(optim.state.good_steps))}};
   for (const Group& group : optim.groups) {
     ManifestGroup& saved = manifest.groups.emplace_back();
-    if (group.rule != options.rule) {
+    if (group.rule_line() != optim.initial.rule_line()) {
       saved.rule = group.rule->name;
       if (is_custom(*group.rule))
         saved.slots.assign(group.rule->slots.begin(), group.rule->slots.end());

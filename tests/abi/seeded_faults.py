@@ -15,7 +15,7 @@ FAULTS = [
     ("base/text.cpp", "point >= 0xD800 && point <= 0xDFFF", "point >= 0xD800 && point <= 0xD8FF", "status"),
     ("base/container.cpp", "least = std::min(least, limit.left);", "least = limit.left;", "container"),
     ("base/interrupt.cpp", "if (os().gettid() != os().getpid()) return false;", "", "interrupt"),
-    ("optim/deal.cpp", "std::pair(group.rule, group.slots_used())", "std::pair(group.rule, 0u)", "group_rules"),
+    ("optim/deal.cpp", "std::pair(group.rule_line(), group.slots_used())", "std::pair(group.rule_line(), 0u)", "group_rules"),
     ("state/compare.cpp", "rule != registered)", "false)", "group_rules"),
     ("plan/plan.cpp", "return one.share + one.count <= first;", "return one.share + one.count < first;", "plan"),
     ("plan/plan.cpp", "last.param == next.param && last.first + last.count == next.first &&",

@@ -280,6 +280,12 @@ TEST(OwnRuleDeclared, a_wrong_declaration_is_refused_and_named) {
        },
        "setting 'a' is nan"},
       {[](Rule, Custom c, Options) { c.setting_count = 17; }, "17 settings"},
+      {[](Rule, Custom c, Options) {
+         static const char* const names[] = {"optimizer"};
+         c.setting_names = names;
+         c.setting_count = 1;
+       },
+       "setting 'optimizer' has a reserved name"},
       {[](Rule, Custom c, Options) { c.flags = 2; }, "flags 2 are unknown"},
       {[](Rule, Custom c, Options) { c.reserved = 1; }, "reserved is 1, not 0"},
       {[](Rule, Custom c, Options) { c.struct_size = 8; }, "struct_size is 8"},

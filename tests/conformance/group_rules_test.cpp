@@ -83,6 +83,25 @@ class Groups : public Optim {
   std::vector<std::vector<float>> data_, grads_;
 };
 
+/// Subtracts gradients with momentum, and checks that each call has a whole tensor.
+OwnRule own_rule() {
+  return {.name = "momentum",
+          .slots = {"average"},
+          .settings = {},
+          .whole_tensors = true,
+          .update = [](const zero_update& update) {
+            if (update.first != 0 || update.count != kCount) return ZERO_ERR_CALLBACK;
+            auto* const values = static_cast<float*>(update.values);
+            auto* const average = static_cast<float*>(update.slots[0]);
+            const auto* const gradient = static_cast<const float*>(update.gradient);
+            for (int64_t i = 0; i < update.count; i++) {
+              average[i] = 0.5f * average[i] + gradient[i];
+              values[i] -= 0.125f * average[i];
+            }
+            return ZERO_OK;
+          }};
+}
+
 TEST(GroupRules, a_checkpoint_of_mixed_rules_continues_in_any_world) {
   const Scratch scratch;
   std::vector<std::vector<float>> expected;
@@ -118,6 +137,25 @@ TEST(GroupRules, a_checkpoint_whose_groups_follow_one_rule_has_the_first_format)
   EXPECT_NE(read_file(scratch / "saved/zero.json").find("\"zero_format\":1,"), std::string::npos);
 }
 
+TEST(GroupRules, the_same_function_of_an_optimizer_and_its_group_is_one_rule) {
+  const Scratch scratch;
+  const OwnRule rule = own_rule();
+  on_ranks(CommKind::local, 1, [&](zero_comm* comm, int) {
+    Declared of_optimizer(rule), of_group(rule);
+    auto options = initialized<zero_options>();
+    of_optimizer.put_into(options);
+    Optim optim(comm, options);
+    std::vector<float> data(kCount), grad(kCount, 1.0f);
+    auto group = initialized<zero_group_options>();
+    group.custom = &of_group.custom();
+    const zero_param param = parameter("p", kCount, data.data(), grad.data());
+    EXPECT_OK(zero_register_params(optim.optim(), &group, &param, 1, nullptr));
+    EXPECT_OK(optim.step());
+    optim.save(scratch / "saved");
+  });
+  EXPECT_NE(read_file(scratch / "saved/zero.json").find("\"zero_format\":1,"), std::string::npos);
+}
+
 TEST(GroupRules, a_checkpoint_of_other_rules_is_refused_by_the_group) {
   const Scratch scratch;
   on_ranks(CommKind::local, 2, [&](zero_comm* comm, int) {
@@ -130,25 +168,6 @@ TEST(GroupRules, a_checkpoint_of_other_rules_is_refused_by_the_group) {
                      ZERO_ERR_CKPT_MISMATCH,
                      "group 1 follows 'sgd' in the checkpoint, but is registered with adamw"));
   });
-}
-
-/// Subtracts gradients with momentum, and checks that each call has a whole tensor.
-OwnRule own_rule() {
-  return {.name = "momentum",
-          .slots = {"average"},
-          .settings = {},
-          .whole_tensors = true,
-          .update = [](const zero_update& update) {
-            if (update.first != 0 || update.count != kCount) return ZERO_ERR_CALLBACK;
-            auto* const values = static_cast<float*>(update.values);
-            auto* const average = static_cast<float*>(update.slots[0]);
-            const auto* const gradient = static_cast<const float*>(update.gradient);
-            for (int64_t i = 0; i < update.count; i++) {
-              average[i] = 0.5f * average[i] + gradient[i];
-              values[i] -= 0.125f * average[i];
-            }
-            return ZERO_OK;
-          }};
 }
 
 TEST(GroupRules, a_group_with_your_own_function_has_whole_tensors_beside_split_ones) {

@@ -61,7 +61,7 @@ class Optimizer(Gradients, Checkpoints, Closing):
 
     The arguments are the fields of zero_options, and 0 selects the library's default. `optimizer`
     is the name of a ZERO_OPTIMIZER_ constant in lower case, such as "rmsprop", or a
-    CustomOptimizer. **settings, such as lr, apply to every group. For bfloat16 and float16
+    CustomOptimizer. **settings, such as lr, apply to all groups without their own rule. For bfloat16 and float16
     parameters, a step updates float32 master weights, which are part of the state.
 
     wire_dtype        the dtype, "bfloat16" or "float16", to which gradients are rounded before they
@@ -152,7 +152,7 @@ class Optimizer(Gradients, Checkpoints, Closing):
             _custom.leave(self._rules[0])
             raise
         self._comm = comm
-        self._known = _custom.defaults_of(optimizer)
+        self._known = self._known_anywhere = _custom.defaults_of(optimizer)
         self._names: list[str] = []
         self._shapes: list[tuple[int, ...]] = []
         self._dtypes: list[str] = []
@@ -177,9 +177,11 @@ class Optimizer(Gradients, Checkpoints, Closing):
     ) -> Group:
         """Add parameters as one group. `settings` override the settings of the optimizer for this
         group. `optimizer` is the name of the group's own rule, or a CustomOptimizer. Such a group
-        starts with the defaults of that rule, not with the settings of the optimizer. `params` maps names to arrays, or is a list of Param, (name, data) or (name, data,
-        grad). `grads` maps names to arrays of the parameter's shape. Every rank must register the
-        same names, shapes and dtypes. Local. If the call fails, no parameter is added. This method
+        starts with the defaults of that rule, not with the settings of the optimizer.
+
+        `params` maps names to arrays, or is a list of Param, (name, data) or (name, data, grad).
+        `grads` maps names to arrays of the parameter's shape. Every rank must register the same
+        names, shapes and dtypes. Local. If the call fails, no parameter is added. This method
         may be called again, even after steps. Raises ArgumentError, which names the parameter and
         the fault. Raises TypeError or ValueError with the reason if the memory cannot be used.
 
@@ -218,6 +220,7 @@ class Optimizer(Gradients, Checkpoints, Closing):
             _custom.leave(rule)
             raise
         self._rules.append(rule)
+        self._known_anywhere = {**self._known_anywhere, **known}
         self._names += [entry.param.name for entry in prepared]
         self._shapes += [entry.shape for entry in prepared]
         self._dtypes += [entry.dtype for entry in prepared]
@@ -278,14 +281,14 @@ class Optimizer(Gradients, Checkpoints, Closing):
 
     @property
     def settings(self) -> Group:
-        """The settings of all groups, including groups that are added later. Its entry "loss_scale"
-        is the attribute `loss_scale`.
+        """The settings of all groups whose rules have them, and of groups without their own rule
+        that are added later. Its entry "loss_scale" is the attribute `loss_scale`.
 
         >>> optimizer.settings["lr"] = 0.1
         >>> optimizer.settings
         <Group of all>
         """
-        return Group(self._handle, _zero_h.ALL_GROUPS, [*self._known, "loss_scale"])
+        return Group(self._handle, _zero_h.ALL_GROUPS, [*self._known_anywhere, "loss_scale"])
 
     def __setattr__(self, name: str, value: object) -> None:
         """Raise AttributeError for the name of a setting, because settings are not attributes.

@@ -72,6 +72,27 @@ class RoundTrip(FilesTest):
         groups = torch.load(self.path("adamw.torch"))["optimizer"]["param_groups"]
         self.assertEqual([group.get("rule") for group in groups], [None, "nadam"])
 
+    def test_an_optimizer_of_torch_writes_and_reads_groups_of_different_rules(self) -> None:
+        def optimizer() -> Any:
+            torch.manual_seed(3)
+            params = {name: torch.nn.Parameter(torch.randn(5)) for name in ("a", "b")}
+            groups = [{"params": [("a", params["a"])]}, {"params": [("b", params["b"])], "rule": "sgd", "momentum": 0.9}]
+            return params, libzero.torch.Optimizer(groups, "adamw")
+
+        params, made = optimizer()
+        for param in params.values():
+            param.grad = torch.ones(5)
+        made.step()
+        made.save(self.path("saved"))
+        self.done("export", "--to", "torch", self.path("saved"), self.path("theirs"))
+        read = torch.load(self.path("theirs"))
+        made.load_state_dict(read["optimizer"])
+        made.consolidate_state_dict()
+        torch.save({**read, "optimizer": made.state_dict()}, self.path("ours"))
+        self.done("import", "--from", "torch", self.path("ours"), self.path("back"))
+        self.same(self.path("saved"), self.path("back"))
+        made.close()
+
     def test_a_group_with_ones_own_function_is_refused_by_its_name(self) -> None:
         mine: Any = libzero.CustomOptimizer(lambda update: None, name="mine", slots=["mean"])
         save(self.path("saved"), "adamw", second=mine)

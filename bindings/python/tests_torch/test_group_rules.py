@@ -85,9 +85,22 @@ def options_follow_schedules(rank: int, world: int) -> Any:
     return [group["lr"] for group in core.groups], core.groups[1]["momentum"]
 
 
+def originals(rank: int, world: int) -> str:
+    try:
+        groups = [{"params": parameters(1), "rule": "sgd"}]
+        libzero.torch.ZeroRedundancyOptimizer(groups, torch.optim.AdamW)
+    except ValueError as error:
+        return str(error)
+    return "taken"
+
+
 class GroupRulesTest(InAllWorlds):
     worlds = WORLDS
-    cases = (clipped_together, options_follow_schedules)
+    cases = (clipped_together, options_follow_schedules, originals)
+
+    def test_the_originals_refuse_the_rule_of_a_group(self) -> None:
+        for said in self.of(originals):
+            self.assertIn("'rule' of a group is only for libzero.torch.Optimizer", said)
 
     def test_steps_are_those_of_one_optimizer_per_group(self) -> None:
         for world in WORLDS:
@@ -115,6 +128,21 @@ class AloneTest(unittest.TestCase):
             weight.grad, late.grad = torch.ones(3), torch.ones(3)
             zero.step()
             self.assertAlmostEqual(weight[0].item(), 0.999, places=6)
+
+    def test_a_group_has_only_the_options_of_its_rule(self) -> None:
+        mine = parameters(1)
+        with made(mine) as zero:
+            self.assertNotIn("betas", zero.param_groups[1])
+            self.assertNotIn("momentum", zero.param_groups[0])
+            self.assertEqual(zero.param_groups[2]["betas"], (0.9, 0.99))
+
+    def test_the_rule_of_a_group_cannot_change(self) -> None:
+        mine = parameters(1)
+        with made(mine) as zero:
+            give_gradients(0, mine)
+            zero.param_groups[1]["rule"] = "lion"
+            with self.assertRaisesRegex(ValueError, "group 1 has the rule 'lion', but was added with 'sgd'"):
+                zero.step()
 
     def test_a_rule_that_there_is_not_is_named(self) -> None:
         weight = torch.nn.Parameter(torch.ones(3))

@@ -14,7 +14,8 @@
 
 namespace zero::queued {
 
-/// Fails with ZERO_ERR_UNSUPPORTED if optimizers on the comm's device do not support the options.
+/// Fail with ZERO_ERR_UNSUPPORTED if optimizers on the comm's device do not support the rule of a
+/// group, or the options.
 Status check_rule(const Comm& comm, const Rule& rule);
 Status check_options(const Comm& comm, const OptimizerOptions& options);
 

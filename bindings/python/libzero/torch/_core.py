@@ -44,11 +44,11 @@ class Core:
         owners: Optional[Sequence[int]] = None,
         rule: Optional[RuleName] = None,
     ) -> Optional[Group]:
-        """Register a group, completely or not at all. Returns None for an empty group. `rule` is
-        the name of the group's own rule. `trained`
+        """Register a group, completely or not at all. Returns None for an empty group. `trained`
         selects the parameters to train, regardless of requires_grad. `owners` gives the ranks that
-        own the parameters with the partition "manual". Raises the errors of Bound, and
-        ArgumentError if settings are out of range or memory overlaps."""
+        own the parameters with the partition "manual". `rule` is the name of the group's own rule.
+        Raises the errors of Bound, and ArgumentError if settings are out of range or memory
+        overlaps."""
         bound = [Bound(param, name) for param, name in zip(params, names)]
         if not bound:
             return None

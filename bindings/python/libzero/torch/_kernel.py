@@ -10,13 +10,13 @@ from typing import Any, Optional
 
 import torch
 
-from .. import Comm, Group, ZeroError
+from .. import Comm, Group, ZeroError, rules
 from .._zero_h import ERR_STATE
 from ..typing import Reduction
 from . import _state
 from ._core import Core
 from ._loaded import entries_of
-from ._rules import Rule, RuleOf, rule_of, settings_of, takes_sparse, tell_changed
+from ._rules import OWN_RULE, Rule, RuleOf, rule_of, settings_of, takes_sparse, tell_changed
 from ._shard import Closure, Groups, Hand, Shard, copy_options, loss_of, names_of, options_of
 from ._state import Owned, follow_masters
 
@@ -230,6 +230,8 @@ class _Live:
         settings: dict[str, float],
         trained: Optional[Sequence[bool]] = None,
     ) -> None:
+        if group.get(OWN_RULE) in rules():
+            raise ValueError(f"the key {OWN_RULE!r} of a group is only for libzero.torch.Optimizer")
         names = names_of(group, len(self.core.bound), self.core.names)
         first = len(self.core.bound)
         self._groups.append(self.core.add(group["params"], names, settings, trained=trained))

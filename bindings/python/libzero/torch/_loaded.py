@@ -73,7 +73,7 @@ def loaded_groups(
     found = Account()
     found.others += [*_other_rules(own, saved), *_other_places(own, saved)]
     for number, (mine, other) in enumerate(zip(own, saved)):
-        options = {**defaults, **own_options(mine)}
+        options = own_options(mine) or defaults
         known = {*options, *_all_options()}
         # Newer versions of torch have more flags. A flag that an older file lacks keeps its value.
         flags = {one for one, value in options.items() if value is None or isinstance(value, bool)}

@@ -67,6 +67,7 @@ class NativeShard(Shard):
         self.writes = Writes(self._core, self._wishes.options)
         self._groups: list[Optional[Group]] = []
         self._told: list[dict[str, float]] = []
+        self._own_rules: list[Optional[RuleName]] = []
 
     @property
     def core(self) -> Core:
@@ -93,7 +94,7 @@ class NativeShard(Shard):
 
     def _add(self, groups: Groups) -> None:
         """Add groups. All groups of one call share one layout, so that they are sent without
-        packing on every comm."""
+        packing on every comm if they have the same rule and the same slots."""
         with agreed(self.comm, "its parameters"):
             parts = self._parts_of(groups)
         bound = [one for part in parts for one in part.bound]
@@ -137,6 +138,7 @@ class NativeShard(Shard):
             group = self._core.add_bound(part.bound, own, part.settings, part.rule) if part.bound else None
             self._groups.append(group)
             self._told.append(part.settings)
+            self._own_rules.append(part.rule)
         self._core.seal()
         self.writes.watch(first)
         self.gradients.watch([homes[one.param] for part in parts for one in part.bound])
@@ -283,7 +285,14 @@ class NativeShard(Shard):
         return sorted({*written, *self._core.moved})
 
     def _push(self, groups: Groups) -> None:
-        """Pass changed options in `groups` to libzero, for example after a scheduler step."""
+        """Pass changed options in `groups` to libzero, for example after a scheduler step. Raises
+        ValueError if a program has changed the rule of a group."""
+        for number, (own, group) in enumerate(zip(self._own_rules, groups)):
+            if group.get(OWN_RULE) != own:
+                raise ValueError(
+                    f"group {number} has the rule {group.get(OWN_RULE)!r}, but was added with {own!r}, "
+                    "which cannot change"
+                )
         tell_changed(self._wishes.choice.rule_of, self._groups, self._told, groups)
 
     # ---- State ----
@@ -372,7 +381,7 @@ class NativeShard(Shard):
     def _load(self, groups: Groups, entries: _state.Entries) -> None:
         # State cannot be removed, and a failure must change nothing, so the load uses a new
         # optimizer.
-        before = self._core, self.gradients, self._groups, self._told, self.writes
+        before = self._core, self.gradients, self._groups, self._told, self.writes, self._own_rules
         self.drop()
         self._core.follow_memory()
         self._begin()
@@ -389,7 +398,7 @@ class NativeShard(Shard):
             self._core.seal()
         except BaseException:
             self._close()
-            self._core, self.gradients, self._groups, self._told, self.writes = before
+            self._core, self.gradients, self._groups, self._told, self.writes, self._own_rules = before
             raise
         before[1].close()
         before[0].close()

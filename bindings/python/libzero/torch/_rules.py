@@ -290,6 +290,17 @@ def with_own_options(group: Any) -> Any:
     return {**own_options(group), **group, OWN_RULE: choose_named(group[OWN_RULE]).rule.name}
 
 
+def drop_other_options(
+    group: dict[str, Any], given: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> None:
+    """Remove the options that torch has added to a group which names its own rule, because they
+    belong to the rule of the optimizer."""
+    own = own_options(group)
+    for name in defaults:
+        if own and name not in own and name not in given:
+            group.pop(name, None)
+
+
 def own_options(group: Mapping[str, Any]) -> dict[str, Any]:
     """Return the default options of the rule that a group names. Returns {} for other groups."""
     name = group.get(OWN_RULE)

@@ -19,7 +19,7 @@ from ._checkpoints import Checkpoints
 from ._group import comm_of, process_group
 from ._native import NativeShard
 from ._native_core import Wishes
-from ._rules import Named, choose, with_own_options
+from ._rules import Named, choose, drop_other_options, with_own_options
 from ._scaler import Asked
 from ._shard import Closure, Params, listed_params, unless_refused
 from .typing import Arenas, Options, Partition, Reduction
@@ -346,6 +346,7 @@ class Optimizer(Checkpoints):
         >>> optimizer.add_param_group({"params": [bias], "rule": "lion", "lr": 1e-4})
         """
         super().add_param_group(with_own_options(param_group))
+        drop_other_options(self.param_groups[-1], param_group, self.defaults)
 
     @property
     def comm(self) -> Comm:

@@ -33,8 +33,8 @@ impl Optim {
 
     /// Does the same as [`add`](Optim::add) for a group with its own rule.
     ///
-    /// The group starts with the defaults of that rule, not with the settings of the optimizer.
-    /// [Collective](crate#collective-and-local-calls).
+    /// The group starts with the defaults of that rule, not with the settings of the optimizer. Its
+    /// layout may need copies. [Collective](crate#collective-and-local-calls).
     pub fn add_with(
         &mut self,
         optimizer: Optimizer,
@@ -46,8 +46,8 @@ impl Optim {
 
     /// Does the same as [`add`](Optim::add) for a group with your update rule.
     ///
-    /// The group starts with the defaults of that rule, not with the settings of the optimizer.
-    /// [Collective](crate#collective-and-local-calls).
+    /// The group starts with the defaults of that rule, not with the settings of the optimizer. Its
+    /// layout may need copies. [Collective](crate#collective-and-local-calls).
     pub fn add_with_rule(
         &mut self,
         rule: CustomRule,

@@ -46,6 +46,7 @@ class Reach {
     add(launch.state, 1, "the state");
   }
   void operator()(const Prepare& launch) {
+    add(launch.optimizers, launch.count, "rules of classes");
     add(launch.settings, static_cast<size_t>(launch.count) * kMaxSettings, "settings");
     add(launch.params, launch.count, "parameters of classes");
     for (uint32_t i = 0; i < launch.count; i++)
@@ -65,6 +66,7 @@ class Reach {
     add(launch.present, launch.count, "which gradients there are");
     add(launch.groups, launch.count, "groups");
     for (uint32_t i = 0; i < launch.count; i++) {
+      add(launch.optimizers + launch.groups[i], 1, "rules of groups");
       add(launch.used + launch.groups[i], 1, "slots that are used");
       add(launch.settings + static_cast<size_t>(launch.groups[i]) * kMaxSettings, kMaxSettings,
           "settings");

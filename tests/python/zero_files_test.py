@@ -356,7 +356,7 @@ class ExportAndImport(ZeroTest):
             (with_state(step=1.5), "'step' is '1.5', not an integer from 0"),
             (with_state(skipped=2**63), "'skipped' is '9223372036854775808', not an integer from 0"),
             (with_state(parameters=[{**described["parameters"][0], "group": 2**32}]), "'group' is '4294967296', not"),
-            (with_state(optimizer="sgdd"), "there is no rule 'sgdd'"),
+            (with_state(optimizer="sgdd"), "there is no optimizer 'sgdd'"),
             (with_state(groups=[{"lr": -1}]), "setting 'lr' is -1"),
             (with_state(groups=[{"rate": 1}]), "'rate'"),
             (with_state(parameters=[{**described["parameters"][0], "state": ["sum"]}]), "sgd has no state 'sum'"),

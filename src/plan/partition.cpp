@@ -206,6 +206,9 @@ void Plan::count_owned(const Section& section) {
 Status Plan::assign_owners(std::span<const PlanParam> params, std::span<const int64_t> group_ends) {
   const size_t first = owners_.size();
   owners_.resize(counts_.size(), ZERO_OWNER_SPLIT);
+  const auto is_whole = [&](size_t index) {
+    return section_of(static_cast<int64_t>(first + index)).whole;
+  };
   const auto give = [&](size_t index, int32_t rank) {
     owners_[first + index] = rank;
     owned_[at(rank)] += params[index].count;
@@ -221,11 +224,12 @@ Status Plan::assign_owners(std::span<const PlanParam> params, std::span<const in
     return {};
   }
 
+  std::vector<size_t> turn(params.size());
+  std::iota(turn.begin(), turn.end(), size_t{0});
+  if (std::ranges::none_of(turn, is_whole)) return {};
   using Load = std::pair<int64_t, int32_t>;  // (elements, rank): orders by load, then by rank
   std::priority_queue<Load, std::vector<Load>, std::greater<>> loads;
   for (int32_t rank = 0; rank < options_.world; ++rank) loads.emplace(owned_[at(rank)], rank);
-  std::vector<size_t> turn(params.size());
-  std::iota(turn.begin(), turn.end(), size_t{0});
   auto group = turn.begin();
   for (const int64_t group_end : group_ends) {
     const auto next_group = turn.begin() + group_end;
@@ -237,7 +241,7 @@ Status Plan::assign_owners(std::span<const PlanParam> params, std::span<const in
   std::stable_partition(turn.begin(), turn.end(),
                         [&](size_t index) { return !params[index].rests; });
   for (const size_t index : turn) {
-    if (!section_of(static_cast<int64_t>(first + index)).whole) continue;
+    if (!is_whole(index)) continue;
     const auto [load, rank] = loads.top();
     loads.pop();
     loads.emplace(load + params[index].count, rank);

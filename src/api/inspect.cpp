@@ -185,7 +185,7 @@ zero_status zero_partition_plan(const zero_param* params, size_t count, int32_t 
     const std::vector<Param> given = ZERO_TRY(read_params(params, count, false));
     std::vector<PlanParam> added;
     added.reserve(count);
-    const CustomRule* const custom = read.options.custom.get();
+    const CustomRule* const custom = read.options.custom_rule.get();
     for (size_t i = 0; i < count; i++) {
       added.push_back(ZERO_TRY(plan_param(given[i], i)));
       added.back().whole = custom != nullptr && custom->whole_tensors();

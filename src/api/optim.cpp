@@ -112,8 +112,8 @@ Status read_rule(const zero_options& read, OptimizerOptions& options) {
     return bad_argument("custom is set, but optimizer is ", read.optimizer, " (",
                         options.rule->name, "), not ZERO_OPTIMIZER_CUSTOM");
   }
-  options.custom = ZERO_TRY(read_custom(read.custom));
-  options.rule = &options.custom->rule();
+  options.custom_rule = ZERO_TRY(read_custom(read.custom));
+  options.rule = &options.custom_rule->rule();
   return {};
 }
 
@@ -167,7 +167,7 @@ Status set_loss_scale(Optimizer& optim, int32_t group, double scale) {
 
 Status set_loss_scale_from(Optimizer& optim, int32_t group, const GivenSetting& given) {
   ZERO_TRY(check_all_groups(group));
-  if (optim.options.loss_scale.dynamic())
+  if (optim.options.scales_loss())
     return wrong_state("the loss scale is dynamic: it is already on the device");
   ZERO_TRY(optim.check_open());
   optim.loss_scale_from = given;

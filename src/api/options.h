@@ -135,8 +135,6 @@ struct ReadOptions {
   std::vector<double> settings;
 };
 
-/// Reads all options except the rule, which must have been read. Zeros leave their defaults.
-Status read_options(const zero_options& given, OptimizerOptions& options);
 Result<ReadOptions> read_optim_options(const zero_options* given, int32_t world);
 Result<std::vector<Param>> read_params(const zero_param* params, size_t count, bool with_names);
 

@@ -8,7 +8,7 @@
 namespace zero {
 
 DType shared_dtype(DType dtype, const OptimizerOptions& options) {
-  return dtype == DType::f32 && options.share != DType::none ? options.share : dtype;
+  return dtype == DType::f32 && options.share_dtype != 0 ? options.share() : dtype;
 }
 
 Master master_of(DType dtype, const OptimizerOptions& options) {

@@ -14,13 +14,14 @@ Optimizer::Optimizer(std::shared_ptr<Comm> seat, const OptimizerOptions& given,
       on_device(comm->device() != nullptr),
       object(comm->next_object()),
       options(given),
-      initial{.rule = given.rule, .custom = given.custom, .settings = std::move(initial_settings)},
+      initial{
+          .rule = given.rule, .custom = given.custom_rule, .settings = std::move(initial_settings)},
       pool(std::move(workers)),
       plan(PlanOptions{.world = comm->world() / given.instances,
                        .rule = given.partition,
                        .bucket_bytes = given.bucket_bytes}),
       contributors(comm->world()) {
-  if (options.loss_scale.dynamic()) state.loss_scale = options.loss_scale.initial;
+  if (options.scales_loss()) state.loss_scale = options.loss_scale;
   loss_scale_given = state.loss_scale;
 }
 

@@ -256,9 +256,9 @@ class Optimizer {
   DType shared(const Section& section) const { return shared_dtype(section.dtype, options); }
   bool has_masters() const;
   Rounding rounding_of(const Section& section) const {
-    const bool travels_as_it_is = options.wire == DType::none || section.grad_dtype == options.wire;
+    const bool travels_as_it_is = options.wire_dtype == 0 || section.grad_dtype == options.wire();
     if (travels_as_it_is || section.dtype == DType::f64) return {};
-    return {options.wire, static_cast<float>(options.predivide_factor)};
+    return {options.wire(), static_cast<float>(options.predivide_factor)};
   }
   /// Sets the master weights of this rank's share, in the sections from `first_section` on, to the
   /// present values of the parameters.

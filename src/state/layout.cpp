@@ -158,7 +158,7 @@ Manifest describe_checkpoint(const Optimizer& optim, const Digest& save_id,
   manifest.world = world;
   manifest.created_by = creator();
   manifest.rule = options.rule->name;
-  if (options.custom != nullptr)
+  if (options.custom_rule != nullptr)
     manifest.slots.assign(options.rule->slots.begin(), options.rule->slots.end());
   manifest.options = {{"max_grad_norm", options.max_grad_norm},
                       {"grad_norm_type", options.grad_norm_type},

@@ -183,7 +183,7 @@ class Load {
     // A setting that the caller keeps in device memory stays there.
     for (size_t i = 0; i < groups_.size() && !keep_settings_; i++)
       optim_.groups[i].settings = std::move(groups_[i].settings);
-    if (optim_.options.loss_scale.dynamic()) optim_.set_loss_scale(loss_scale_);
+    if (optim_.options.scales_loss()) optim_.set_loss_scale(loss_scale_);
     optim_.state.steps = manifest().step;
     optim_.extras = std::move(own_extras_);
     optim_.loaded_extras = std::move(loading_);

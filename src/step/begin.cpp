@@ -22,7 +22,7 @@ Status check_options(const Optimizer& optim) {
         "zero_step_begin");
   };
   if (options.max_grad_norm > 0) return refused("max_grad_norm is ", options.max_grad_norm);
-  if (options.loss_scale.dynamic()) return refused("the loss scale is dynamic");
+  if (options.scales_loss()) return refused("the loss scale is dynamic");
   if (options.nonfinite != ZERO_NONFINITE_IGNORE)
     return refused("nonfinite is ", options.nonfinite, ", not ZERO_NONFINITE_IGNORE");
   for (const Group& group : optim.groups) {

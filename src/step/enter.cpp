@@ -295,7 +295,7 @@ Status enter_grads(Call& call, Optimizer& optim, StepMemory& memory, const Entry
       !optim.comm->direct() || !all_present || memory.accumulates ||
       (alone && (entry.keeps || writes_directions(optim))) ||
       (entry.sums && (!sums_fit_gradients(optim) || is_read_elsewhere(optim, memory) ||
-                      (optim.world() == 1 && optim.options.wire != DType::none)));
+                      (optim.world() == 1 && optim.options.wire_dtype != 0)));
   if (needs_reduced) ZERO_TRY(allocate_sums(call, optim, memory, memory.reduced));
   if (adds_apart(optim, memory)) ZERO_TRY(allocate_sums(call, optim, memory, memory.incoming));
   return Status();

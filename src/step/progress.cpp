@@ -26,10 +26,10 @@ void decide(Optimizer& optim, launch::Decide by) {
 }
 
 void advance(Optimizer& optim) {
-  const LossScaleOptions& scale = optim.options.loss_scale;
-  launch::advance_state({.growth_factor = scale.growth_factor,
-                         .backoff_factor = scale.backoff_factor,
-                         .growth_interval = scale.dynamic() ? scale.growth_interval : 0,
+  const OptimizerOptions& options = optim.options;
+  launch::advance_state({.growth_factor = options.growth_factor,
+                         .backoff_factor = options.backoff_factor,
+                         .growth_interval = options.scales_loss() ? options.growth_interval : 0,
                          .state = &optim.state});
   optim.last_step = code_of(optim.state);
   optim.phase = Phase::open;

@@ -35,7 +35,7 @@ bool one_pass(const Optimizer& optim, const Walk& walk) {
   };
   return !optim.any_rule(needs_sums) && walk.can_let_update_sum() &&
          optim.phase != Phase::reduced && power_of(options) == 0 &&
-         options.nonfinite == ZERO_NONFINITE_IGNORE && !options.loss_scale.dynamic();
+         options.nonfinite == ZERO_NONFINITE_IGNORE && !options.scales_loss();
 }
 
 /// Restores the StepLayout at the end of its lifetime unless keep() was called, because a call that
@@ -153,13 +153,12 @@ Status decide(const Optimizer& optim, StepMemory& memory, Walk& walk) {
   const OptimizerOptions& options = optim.options;
   const double p = power_of(options);
   if (p != 0) ZERO_TRY(know_norm(memory, walk, p));
-  return walk.decide(
-      {.p = p,
-       .max_grad_norm = options.max_grad_norm,
-       .skips = options.nonfinite == ZERO_NONFINITE_SKIP || options.loss_scale.dynamic(),
-       .refuses = options.nonfinite == ZERO_NONFINITE_ERROR,
-       .again = true},
-      By::records);
+  return walk.decide({.p = p,
+                      .max_grad_norm = options.max_grad_norm,
+                      .skips = options.nonfinite == ZERO_NONFINITE_SKIP || options.scales_loss(),
+                      .refuses = options.nonfinite == ZERO_NONFINITE_ERROR,
+                      .again = true},
+                     By::records);
 }
 
 // ---- A step.

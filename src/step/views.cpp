@@ -101,7 +101,7 @@ std::byte* reduced_place(const Optimizer& optim, const StepMemory& memory, const
     return sums->sums() + section.sum_at(segment.share);
   const bool fits =
       own != nullptr && section.grad_dtype == section.sum() && !is_read_elsewhere(optim, memory);
-  const bool rounded_alone = optim.world() == 1 && optim.options.wire != DType::none;
+  const bool rounded_alone = optim.world() == 1 && optim.options.wire_dtype != 0;
   const bool summed_in_step =
       in_place && !writes_directions(optim.rule_of(segment)) && !rounded_alone;
   const bool summed_for_step =

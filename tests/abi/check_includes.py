@@ -29,6 +29,8 @@ ONLY = {
 # Headers that each instruction set includes once.
 MANY_TIMES = {"kernels/loops.h", "kernels/narrow_types.h", "kernels/reductions.h", "kernels/updates.h"}
 PRECOMPILED = "base/precompiled.h"  # no file includes it
+# The optimizer's own options are a zero_options, which has no pointers to the caller's memory once it is read.
+KEPT = {("optim/options.h", "zero_options"), ("optim/options.cpp", "zero_options")}
 
 
 def without_comments(text: str) -> str:
@@ -59,6 +61,8 @@ def faults_of(path: str, text: str, structs: set[str]) -> list[str]:
                     faults.append(f"includes {included}, which only {allowed} may")
     if folder != "api":
         for name in sorted(set(re.findall(r"\bzero_\w+\b", without_comments(text))) & structs):
+            if (path, name) in KEPT:
+                continue
             faults.append(f"uses {name}: structs and handles of zero.h belong to src/api")
     if path.endswith(".h") and path not in MANY_TIMES | {PRECOMPILED} and "#pragma once" not in text:
         faults.append("has no #pragma once")

@@ -124,7 +124,7 @@ FAULTS = [
      "for (const Buffer& buffer : optim_.buffers) image_->keep(buffer.data, buffer.bytes());", "", "save_behind"),
     ("state/extras.cpp", "extras.size() >= kMostExtras", "extras.size() > kMostExtras", "extras"),
     ("api/handles.cpp", "token != token_of(type, entry.generation, place)", "false", "bad_input"),
-    ("api/options_table.cpp", "factor > 0 && factor <= 1", "factor > 0", "bad_input scale"),
+    ("optim/options.cpp", "factor > 0 && factor <= 1", "factor > 0", "bad_input scale"),
 ]
 
 

@@ -117,7 +117,7 @@ uint64_t update_on_host(const Case& of, Arrays& arrays, const Scalars& scalars) 
     scalar_kernels().split_remainder(halves, arrays.kept[0].as<uint16_t>(), room.data(), count);
   } else if (format.master != Master::param) {
     OptimizerOptions options;
-    options.share = format.share;
+    options.share_dtype = static_cast<int32_t>(format.share);
     write_values(format.param, options, arrays.param.data(), static_cast<const float*>(master),
                  count);
   }

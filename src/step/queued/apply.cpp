@@ -172,7 +172,7 @@ Status Walk::publish(bool fused) {
 }
 
 Status Walk::advance(StreamHandle stream, bool fused) {
-  const LossScaleOptions& scale = optim_.options.loss_scale;
+  const OptimizerOptions& options = optim_.options;
   const Tables& tables = queue().tables;
   const std::byte* const settings = queue().settings.data();
   return launch(
@@ -186,9 +186,9 @@ Status Walk::advance(StreamHandle stream, bool fused) {
                   .used = reinterpret_cast<const uint32_t*>(settings + queue().groups_used_at),
                   .settings = reinterpret_cast<const double*>(settings + queue().group_settings_at),
                   .progress = reinterpret_cast<ParamProgress*>(queue().progress.data()),
-                  .growth_factor = scale.growth_factor,
-                  .backoff_factor = scale.backoff_factor,
-                  .growth_interval = scale.dynamic() ? scale.growth_interval : 0,
+                  .growth_factor = options.growth_factor,
+                  .backoff_factor = options.backoff_factor,
+                  .growth_interval = options.scales_loss() ? options.growth_interval : 0,
                   .state = queue().device_state()});
 }
 

@@ -158,7 +158,7 @@ bool may_have_skipped(const Optimizer& optim, const StepMemory& memory) {
   const OptimizerOptions& options = optim.options;
   if (memory.apart) return false;  // classes do not depend on progress
   return memory.queue != nullptr && memory.queue->in_flight &&
-         (options.nonfinite != ZERO_NONFINITE_IGNORE || options.loss_scale.dynamic());
+         (options.nonfinite != ZERO_NONFINITE_IGNORE || options.scales_loss());
 }
 
 Status settle(Optimizer& optim) {

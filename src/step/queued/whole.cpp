@@ -84,7 +84,7 @@ Status Walk::take_masters(size_t first_section) {
 
 /// Rounds the parameters of this rank's share to the type in which they are sent.
 Status Walk::round_share() {
-  Kind rounds{DType::f32, optim_.options.share};
+  Kind rounds{DType::f32, optim_.options.share()};
   for (const Segment& segment : optim_.segments()) {
     const Section& section = optim_.plan.section(segment.section);
     if (optim_.shared(section) == section.dtype) continue;

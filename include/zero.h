@@ -452,6 +452,15 @@ enum {
     ZERO_MASTER_NONE = 2       /* no master weights: each step loses the bits cut off by rounding */
 };
 
+/* The type in which the state of a group is stored, apart from master weights. Updates compute in
+ * fp32. They round state in bf16 at random, up with a probability of the distance to the number
+ * below, so that slow averages do not stop. The random bits depend only on the step of a parameter
+ * and the position of an element, so results are the same with any number of ranks. */
+enum {
+    ZERO_STATE_DTYPE_FULL = 0,    /* fp64 for fp64 parameters, and fp32 for all others            */
+    ZERO_STATE_DTYPE_BFLOAT16 = 1 /* bf16; not for fp64 parameters or your own function           */
+};
+
 /* Modes for ranks that have different numbers of batches; see zero_join. */
 enum {
     ZERO_UNEVEN_OFF = 0,    /* every rank makes every call                                        */
@@ -568,6 +577,8 @@ typedef struct zero_group_options {
     size_t setting_count;
     const char *optimizer; /* the name of its own rule, such as "sgd"    (the optimizer's)        */
     const zero_custom_optimizer *custom; /* its own function, instead of a name; copied (NULL)    */
+    int32_t state_dtype;   /* ZERO_STATE_DTYPE_*                                     (FULL)       */
+    int32_t reserved;      /* zero                                                                */
 } zero_group_options;
 
 enum {

@@ -74,6 +74,8 @@ struct zero_group_options
     setting_count::Csize_t
     optimizer::Ptr{UInt8}
     custom::Ptr{Cvoid}
+    state_dtype::Int32
+    reserved::Int32
 end
 
 struct zero_param

@@ -131,10 +131,24 @@ Result<Group> begin_group(const zero_group_options& read, const Optimizer& optim
   return rule == nullptr ? Result<Group>(no_rule(read.optimizer)) : group_of(*rule);
 }
 
+Result<SlotFormat> read_slot_format(const zero_group_options& read, const Rule& rule) {
+  if (read.reserved != 0)
+    return bad_argument("zero_group_options.reserved is ", read.reserved, ", not 0");
+  const auto format = static_cast<SlotFormat>(read.state_dtype);
+  if (format == SlotFormat::full) return format;
+  if (format != SlotFormat::bf16)
+    return bad_argument("state_dtype is ", read.state_dtype,
+                        "; no ZERO_STATE_DTYPE_* has that number");
+  if (!is_custom(rule)) return format;
+  return unsupported("state_dtype is ZERO_STATE_DTYPE_BFLOAT16, but '", rule.name,
+                     "' is your own function, whose state is not rounded");
+}
+
 /// Reads the rule and the settings of a group.
 Result<Group> read_group(const zero_group_options& read, const Optimizer& optim) {
   Group group = ZERO_TRY(begin_group(read, optim));
   if (optim.on_device) ZERO_TRY(queued::check_rule(*optim.comm, *group.rule));
+  group.slot_format = ZERO_TRY(read_slot_format(read, *group.rule));
   ZERO_TRY(
       apply_settings(*group.rule, group.settings, read.names, read.values, read.setting_count));
   return group;

@@ -25,12 +25,12 @@ constexpr uint32_t kThreads = 256;
 template <class Of>
 constexpr int kUpdateBlocks = kSlotsAlways<Of> < 3 ? 2 : 1;
 
-template <class Of, class Real>
+template <class Of, class Real, SlotFormat format>
 __global__ void __launch_bounds__(kThreads, kUpdateBlocks<Of>) update_kernel(const Update launch) {
   if (!is_made(*launch.state)) return;
   uint32_t found = 0;
   for (uint32_t tile = blockIdx.x; tile < launch.count; tile += gridDim.x)
-    update_tile<Of, Real>(launch, tile, threadIdx.x, kThreads, found);
+    update_tile<Of, Real, format>(launch, tile, threadIdx.x, kThreads, found);
   if (found != 0 && launch.nonfinite != nullptr) AddShared()(*launch.nonfinite, found);
 }
 
@@ -113,12 +113,15 @@ Work work(void (*kernel)(Record), uint32_t count, uint32_t each, uint32_t thread
   return {reinterpret_cast<const void*>(kernel), count, each, threads};
 }
 
-template <class Real>
-Work work_in(const Update& launch) {
+Work work_of_update(const Update& launch) {
   Work found;
   with_rule(launch.optimizer, [&](auto rule) {
     using Of = decltype(rule);
-    if constexpr (kUpdatesElements<Of>) found = work(update_kernel<Of, Real>, launch.count, 1);
+    if constexpr (kUpdatesElements<Of>) {
+      with_arithmetic(launch.format, [&](auto real, auto slots) {
+        found = work(update_kernel<Of, decltype(real), slots()>, launch.count, 1);
+      });
+    }
   });
   return found;
 }
@@ -140,7 +143,7 @@ Work work_in(DType sum, const Record& launch) {
 }
 
 struct WorkOf {
-  Work operator()(const Update& launch) const { return work_in(launch.format.sum, launch); }
+  Work operator()(const Update& launch) const { return work_of_update(launch); }
   Work operator()(const Reduce& launch) const { return work_in(launch.format.sum, launch); }
   Work operator()(const Clamp& launch) const { return work_in(launch.sum, launch); }
   Work operator()(const Moves& launch) const { return work(move_kernel, launch.count, 1); }
@@ -164,8 +167,11 @@ void for_each_kernel(const Visit& visit) {
   visit(Advance());
   visit(Decide());
   for (const DType sum : {DType::f32, DType::f64}) {
-    for (int32_t rule = 0; rule < kRuleCount; rule++)
+    for (int32_t rule = 0; rule < kRuleCount; rule++) {
       visit(Update{.format = {.sum = sum}, .optimizer = rule});
+      if (sum == DType::f32)
+        visit(Update{.format = {.slots = SlotFormat::bf16}, .optimizer = rule});
+    }
     for (const uint32_t width : {1, 2}) visit(Reduce{.format = {.sum = sum}, .width = width});
     visit(Clamp{.sum = sum});
   }

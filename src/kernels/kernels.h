@@ -24,6 +24,9 @@ enum class Isa { scalar, neon, avx2, avx512 };
 /// a parameter that is rounded after each update, which loses the cut-off bits.
 enum class Master : int32_t { param, full, remainder, rounded };
 
+/// How the slots of a rule are stored: as the arithmetic uses them, or as bf16.
+enum class SlotFormat : int32_t { full = ZERO_STATE_DTYPE_FULL, bf16 = ZERO_STATE_DTYPE_BFLOAT16 };
+
 /// One contiguous run of elements that share their scalars. Real, the type of its arithmetic, is
 /// float or double.
 template <class Real>
@@ -104,6 +107,9 @@ struct KernelTable {
   Arithmetic<float> singles;
   Arithmetic<double> doubles;
   Conversions bf16, f16;
+  /// Rounds to bf16 as stochastic.h does. `position` is that of the first element.
+  void (*round_at_random)(uint16_t* to, const float* from, size_t count, uint32_t key,
+                          uint32_t position);
 
   /// Join and split master weights. A bf16 parameter is its fp32 master weight rounded half away
   /// from zero. With its remainder of 16 bits it gives the whole master weight again, but every NaN

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/launch_sums.h"
+#include "kernels/stochastic.h"
 #include "rules/list.h"
 
 namespace zero::launch {
@@ -119,57 +120,94 @@ struct Asked {
   Bits sources[together], param = {}, remainder = {}, slots[kSlotsOf<Of>] = {};
 };
 
+template <class Real, SlotFormat format>
+using SlotWord = std::conditional_t<format == SlotFormat::bf16, uint16_t, WordOf<Real>>;
+
 /// Issues all loads before it waits for any of them.
-template <class Real, class Of, uint32_t together>
+template <class Real, SlotFormat format, class Of, uint32_t together>
 ZERO_ELEMENT void ask(Asked<Of, together>& asked, const Update& launch, const RunRow& run,
                       const Summing<together>& how, unsigned slots, const Group& group) {
   load_values<Real>(asked.param, asked.remainder, launch.format, run, group);
   for (int s = 0; s < kSlotsOf<Of>; s++) {
     if (slots >> s & 1)
-      load_words<kGroup<Real>, WordOf<Real>, Use::once>(asked.slots[s], run.slots[s], group);
+      load_words<kGroup<Real>, SlotWord<Real, format>, Use::once>(asked.slots[s], run.slots[s],
+                                                                  group);
   }
   load_sources<Real>(asked.sources, how.first, how, group);
 }
 
+template <class Real, SlotFormat format>
+ZERO_ELEMENT Real slot_at(const Bits& bits, int j) {
+  if constexpr (format == SlotFormat::bf16)
+    return Bf16{word_at<uint16_t>(bits, j)}.value();
+  else
+    return real_of<Real>(word_at<WordOf<Real>>(bits, j));
+}
+
+/// Sets element j of a group of slots, whose position on the grid is `position`.
+template <SlotFormat format, class Real>
+ZERO_ELEMENT void set_slot(Bits& bits, int j, Real value, uint32_t key, uint32_t position) {
+  if constexpr (format == SlotFormat::bf16)
+    set_word(bits, j, rounded_at_random(value, key, position));
+  else
+    set_word(bits, j, word_of(value));
+}
+
 /// Updates a group and returns how many of its sums are not finite.
-template <class Of, class Real, uint32_t together>
+template <class Of, class Real, SlotFormat format, uint32_t together>
 ZERO_ELEMENT uint32_t update_group(const Update& launch, const RunRow& run,
                                    const Summing<together>& how,
                                    const RoundedScalars<Real>& scalars, const bool* flag,
-                                   const Group& group) {
-  using Word = WordOf<Real>;
+                                   int64_t step, const Group& group) {
   constexpr int n = kGroup<Real>;
   const unsigned used = Of::used(flag);
   Asked<Of, together> asked;
   if (group.whole) {  // a separate copy of the code, with adjacent loads
-    ask<Real>(asked, launch, run, how, used, {group.first, 1, n, true});
+    ask<Real, format>(asked, launch, run, how, used, {group.first, 1, n, true});
   } else {
-    ask<Real>(asked, launch, run, how, used, {group.first, group.stride, group.count, false});
+    ask<Real, format>(asked, launch, run, how, used,
+                      {group.first, group.stride, group.count, false});
   }
 
   Real sum[n], values[n];
   read_values(values, asked.param, asked.remainder, launch.format, group);
   sum_group(sum, asked.sources, how, group);
+  if constexpr (format == SlotFormat::bf16) {
+    for (Bits& slot : asked.slots) slot = packed(slot, group.whole);
+  }
   uint32_t found = 0;
   for (int j = 0; j < n; j++) {
     found += is_nonfinite(sum[j]);  // missing elements are 0
     Real slot[kSlotsOf<Of>];
-    for (int s = 0; s < kSlotsOf<Of>; s++)
-      slot[s] = real_of<Real>(word_at<Word>(asked.slots[s], j));
+    for (int s = 0; s < kSlotsOf<Of>; s++) slot[s] = slot_at<Real, format>(asked.slots[s], j);
     Of::update(values[j], sum[j] * scalars.factor, slot, scalars.value, flag);
-    for (int s = 0; s < kSlotsOf<Of>; s++) set_word(asked.slots[s], j, word_of(slot[s]));
+    const auto position = static_cast<uint32_t>(run.grid + group.first + j * group.stride);
+    for (int s = 0; s < kSlotsOf<Of>; s++)
+      set_slot<format>(asked.slots[s], j, slot[s], rounding_key(step, s), position);
   }
 
   store_values(values, launch, run, group);
   for (int s = 0; s < kSlotsOf<Of>; s++) {
-    if (used >> s & 1) store_words<n, Word, Use::once>(run.slots[s], asked.slots[s], group);
+    if (used >> s & 1)
+      store_words<n, SlotWord<Real, format>, Use::once>(run.slots[s], asked.slots[s], group);
   }
   return found;
 }
 
+/// Calls body(Real, format) with constants for the arithmetic and the slots of an update.
+template <class Body>
+void with_arithmetic(const Format& of, const Body& body) {
+  if (of.sum == DType::f64)
+    body(double{}, std::integral_constant<SlotFormat, SlotFormat::full>());
+  else if (of.slots == SlotFormat::bf16)
+    body(float{}, std::integral_constant<SlotFormat, SlotFormat::bf16>());
+  else
+    body(float{}, std::integral_constant<SlotFormat, SlotFormat::full>());
+}
+
 /// Updates one thread's part of a tile, and adds to `found` how many of its sums are not finite.
 /// That takes one register; a return value would take two.
-template <class Of, class Real>
+template <class Of, class Real, SlotFormat format>
 ZERO_HOST_DEVICE inline void update_tile(const Update& launch, uint32_t number, uint32_t thread,
                                          uint32_t threads, uint32_t& found) {
   const Tile tile = launch.tiles[number];
@@ -185,7 +223,8 @@ ZERO_HOST_DEVICE inline void update_tile(const Update& launch, uint32_t number, 
   }
   const bool aligned = is_aligned<Of>(launch, run, how, Of::used(shared.flag));
   for_each_group<Real>(tile.number, run.count, aligned, thread, threads, [&](const Group& group) {
-    found += update_group<Of>(launch, run, how, scalars, shared.flag, group);
+    found +=
+        update_group<Of, Real, format>(launch, run, how, scalars, shared.flag, shared.step, group);
   });
 }
 

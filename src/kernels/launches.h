@@ -33,6 +33,7 @@ struct Format {
                       // sum is multiplied by it
   DType share = DType::none;  // values of f32 parameters are rounded to this type
   Master master = Master::param;
+  SlotFormat slots = SlotFormat::full;
 };
 
 /// Elements that are consecutive in every array and share their scalars. Sources and targets are in
@@ -43,6 +44,7 @@ struct RunRow {
   std::byte* kept;              // master or remainder; null if there is none
   std::byte* slots[kMaxSlots];  // null if the settings use none
   int64_t count;
+  int64_t grid;       // position on the grid of the first element, if slots are rounded
   uint32_t pointers;  // index of its first source, divided by the width; the same for targets
   int32_t cls;        // index into the scalars
 };

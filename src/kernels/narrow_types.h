@@ -142,6 +142,18 @@ static void round_through(float* to, const float* from, size_t count) {
   in_batches<round_batch<Half>>(to, from, count);
 }
 
+static void round_at_random(uint16_t* __restrict to, const float* __restrict from, size_t count,
+                            uint32_t key, uint32_t position) {
+  size_t i = 0;
+  for (; i + kBatch <= count; i += kBatch) {
+    ZERO_ROLLED
+    for (size_t k = 0; k < kBatch; ++k)
+      to[i + k] = rounded_at_random(from[i + k], key, position + static_cast<uint32_t>(i + k));
+  }
+  for (; i < count; ++i)
+    to[i] = rounded_at_random(from[i], key, position + static_cast<uint32_t>(i));
+}
+
 // ---- bf16 parameters with remainders
 
 static void join_remainder(float* __restrict master, const uint16_t* __restrict param,

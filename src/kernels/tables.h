@@ -11,6 +11,7 @@
 #include "kernels/bits.h"
 #include "kernels/kernels.h"
 #include "kernels/narrow_element.h"
+#include "kernels/stochastic.h"
 #include "rules/list.h"
 
 namespace zero {

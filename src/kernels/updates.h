@@ -214,6 +214,7 @@ static constexpr KernelTable table(const char* name) {
           .doubles = arithmetic<double>(),
           .bf16 = conversions<Bf16>(),
           .f16 = conversions<F16>(),
+          .round_at_random = round_at_random,
           .join_remainder = join_remainder,
           .split_remainder = split_remainder};
 }

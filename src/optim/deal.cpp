@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "base/log.h"
@@ -13,13 +14,14 @@
 namespace zero {
 
 std::vector<PlanParam> Optimizer::plan_params(size_t first) const {
-  // Groups with the same rule and slots are of one kind, which is the number of the first of them.
-  std::map<std::pair<std::string, uint32_t>, int32_t> kinds;
+  // Groups with the same rule, slots and format are of one kind, which is the number of the first.
+  std::map<std::tuple<std::string, uint32_t, SlotFormat>, int32_t> kinds;
   std::vector<int32_t> kind_of;
   for (const Group& group : groups) {
     const auto number = static_cast<int32_t>(kind_of.size());
     kind_of.push_back(
-        kinds.emplace(std::pair(group.rule_line(), group.slots_used()), number).first->second);
+        kinds.emplace(std::tuple(group.rule_line(), group.slots_used(), group.slot_format), number)
+            .first->second);
   }
   std::vector<PlanParam> out;
   for (size_t i = first; i < params.size(); i++) {

@@ -226,7 +226,8 @@ std::byte* Optimizer::slot_in(const Plan& of, std::span<const SectionState> stat
 }
 
 size_t Optimizer::slot_size(int slot, const Section& section) const {
-  return slot == kMasterSlot ? master_bytes(master_of(section)) : state_bytes_of(section.dtype);
+  return slot == kMasterSlot ? master_bytes(master_of(section))
+                             : state_bytes_of(section.dtype, slot_format(section));
 }
 
 uint32_t Optimizer::slots_used(const SectionState& state) const {

@@ -41,9 +41,14 @@ struct Rounding {
   bool any() const { return to != DType::none; }
 };
 
+/// Returns the type of the slots of a rule for parameters of this type.
+constexpr DType slot_dtype(DType dtype, SlotFormat format) {
+  return format == SlotFormat::bf16 ? DType::bf16 : sum_dtype(dtype);
+}
+
 /// Returns the bytes of one element in a slot of the rule, or 0 for types that cannot be trained.
-constexpr size_t state_bytes_of(DType dtype) {
-  return is_floating(dtype) ? size_of(sum_dtype(dtype)) : 0;
+constexpr size_t state_bytes_of(DType dtype, SlotFormat format = SlotFormat::full) {
+  return is_floating(dtype) ? size_of(slot_dtype(dtype, format)) : 0;
 }
 
 /// The slot after those of the rule. It holds master weights or their remainders.
@@ -75,6 +80,7 @@ struct Group {
   std::shared_ptr<const CustomRule> custom = {};  // owns `rule`, if that is the caller's
   std::vector<double> settings = {};              // in the order of Rule::settings
   std::map<size_t, GivenSetting> given = {};  // by index; these replace the values in `settings`
+  SlotFormat slot_format = SlotFormat::full;
 
   uint32_t slots_used() const { return rule->slots_used(settings); }
   /// Returns what distinguishes the rule from others. Functions that are declared alike are the
@@ -229,6 +235,10 @@ class Optimizer {
     return *groups[static_cast<size_t>(section.kind)].rule;
   }
   const Rule& rule_of(const Segment& segment) const { return rule_of(param(segment.param)); }
+  /// All slots of a section have the same format.
+  SlotFormat slot_format(const Section& section) const {
+    return groups[static_cast<size_t>(section.kind)].slot_format;
+  }
   const CustomRule& custom_of(const Param& param) const {
     return *groups[static_cast<size_t>(param.group)].custom;
   }
@@ -384,7 +394,7 @@ class Optimizer {
     int64_t index;  // of the parameter or buffer
     Kind kind;
   };
-  Status add_param(const Param& added, const Rule& rule);
+  Status add_param(const Param& added, const Group& group);
   Status check_own_setting(const Param& added, const Rule& rule, const char* name,
                            double value) const;
   void freeze(size_t param, bool frozen);

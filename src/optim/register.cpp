@@ -111,7 +111,8 @@ void Optimizer::hold_arenas(size_t first_param, size_t first_buffer) {
     hold_arena(buffers[i].data, buffers[i].count);
 }
 
-Status Optimizer::add_param(const Param& added, const Rule& rule) {
+Status Optimizer::add_param(const Param& added, const Group& group) {
+  const Rule& rule = *group.rule;
   Param param = added;
   const auto index = static_cast<int64_t>(params.size());
   param.count = ZERO_TRY(count_elements("parameter", param.name, param.shape));
@@ -120,6 +121,9 @@ Status Optimizer::add_param(const Param& added, const Rule& rule) {
     ZERO_TRY(check_own_setting(param, rule, "lr_scale", param.lr_scale));
   if (param.weight_decay)
     ZERO_TRY(check_own_setting(param, rule, "weight_decay", *param.weight_decay));
+  if (group.slot_format != SlotFormat::full && param.dtype == DType::f64)
+    return unsupported("parameter '", param.name, "' is ", dtype_name(param.dtype),
+                       ": its state cannot be bfloat16");
   ZERO_TRY(check_memory_of(param));
   param.group = static_cast<int32_t>(groups.size());
   if ((param.flags & ZERO_PARAM_ORDER) == 0) param.order = index;
@@ -163,7 +167,7 @@ Result<int32_t> Optimizer::register_params(Group group, std::span<const Param> a
   if (added.empty()) return bad_argument("there are no parameters to register");
   const size_t before = params.size();
   Undo undo(*this);
-  for (const Param& param : added) ZERO_TRY(add_param(param, *group.rule));
+  for (const Param& param : added) ZERO_TRY(add_param(param, group));
   hold_arenas(before, buffers.size());
   progress.resize(params.size());
   trainable_.resize(params.size(), true);

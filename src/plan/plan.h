@@ -152,6 +152,8 @@ class Plan {
   /// Return the positions of a parameter's first element.
   int64_t grid(int64_t param) const { return grid_[at(param)]; }
   int64_t layout(int64_t param) const { return layout_[at(param)]; }
+  /// Returns the position on the grid of a segment's first element.
+  int64_t grid_of(const Segment& segment) const { return grid(segment.param) + segment.first; }
 
   const std::vector<Section>& sections() const { return sections_; }
   const Section& section(int32_t number) const { return sections_[at(number)]; }

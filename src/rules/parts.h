@@ -52,6 +52,7 @@ struct In : StepContext {
   ZERO_HOST_DEVICE Scalars scalars() const {
     const In& in = *this;
     Scalars scalars;
+    scalars.step = step;
     scalars.factor = in["maximize"] != 0 ? -factor : factor;
     if constexpr (requires { scalars.value[Of::lr]; }) scalars.value[Of::lr] = in["lr"];
     if constexpr (requires { scalars.value[Of::eps]; }) scalars.value[Of::eps] = in["eps"];

@@ -56,6 +56,7 @@ struct Scalars {
   double factor = 1;  // multiplies the sum over ranks; negative when the rule maximizes
   double value[kScalars] = {};
   bool flag[kMaxFlags] = {};
+  int64_t step = 1;  // of the parameters, counting from 1
 };
 
 /// Scalars, rounded once to the type of a run's arithmetic.

@@ -46,6 +46,25 @@ Status write_rounded(const Optimizer& optim, Windows& windows, const Segment& pa
   return in_chunks(part, most_at_once(optim, windows, part), write);
 }
 
+/// Returns true if the tensor is state that is stored in 16 bits.
+bool is_half(const Optimizer& optim, const StateTensor& tensor) {
+  return size_of(stored_dtype(optim, tensor.param, tensor.slot)) == 2;
+}
+
+/// Rounds values to nearest, and writes them into a slot that is stored in 16 bits.
+Status write_halves(const Optimizer& optim, Windows& windows, const StateTensor& tensor,
+                    const Segment& part, const std::byte* values) {
+  const auto write = [&](const Segment& segment, int64_t before) -> Status {
+    std::byte* const to = optim.slot(tensor.slot, segment);
+    auto* const room = halves(ZERO_TRY(windows.values.room(to)));
+    kernel_table(best_isa())
+        .bf16.narrow(room, reinterpret_cast<const float*>(values) + before,
+                     static_cast<size_t>(segment.count));
+    return windows.values.store(to, static_cast<size_t>(segment.count) * sizeof(uint16_t));
+  };
+  return in_chunks(part, most_at_once(optim, windows, part), write);
+}
+
 /// Copies values into a part that this rank owns.
 Status copy_in(const Optimizer& optim, Windows& windows, const StateTensor& tensor,
                const Segment& part, const std::byte* values) {
@@ -63,6 +82,7 @@ Status copy_in(const Optimizer& optim, Windows& windows, const StateTensor& tens
       return Status();
     });
   std::byte* const to = optim.slot(tensor.slot, part);
+  if (is_half(optim, tensor)) return write_halves(optim, windows, tensor, part, values);
   ZERO_TRY(windows.values.write(to, values, count * size_of(sum_dtype(dtype))));
   if (tensor.slot != kMasterSlot) return {};
   return write_rounded(optim, windows, part, values);
@@ -215,12 +235,14 @@ Status copy_out(const Optimizer& optim, Windows& windows, const StateTensor& ten
   const DType dtype = param_of(optim, part.param).dtype;
   const auto count = static_cast<size_t>(part.count);
   const std::byte* const own = own_copy(optim, part);
-  if (tensor.slot == kParameterItself && size_of(dtype) == 2)
-    return windows.values.show_all(own, count * 2, [&](std::span<const std::byte> halves) {
-      read_values(dtype, reinterpret_cast<float*>(out), halves.data(), halves.size() / 2);
+  const auto widen = [&](DType from, const std::byte* values) {
+    return windows.values.show_all(values, count * 2, [&](std::span<const std::byte> halves) {
+      read_values(from, reinterpret_cast<float*>(out), halves.data(), halves.size() / 2);
       out += halves.size() * 2;
       return Status();
     });
+  };
+  if (tensor.slot == kParameterItself && size_of(dtype) == 2) return widen(dtype, own);
   if (tensor.slot == kParameterItself) return windows.values.read(out, own, count * size_of(dtype));
   if (keeps_remainders(optim, tensor.param, tensor.slot))
     return join_masters(optim, windows, part, [&](std::span<const float> masters) {
@@ -229,6 +251,7 @@ Status copy_out(const Optimizer& optim, Windows& windows, const StateTensor& ten
       return Status();
     });
   const std::byte* const from = optim.slot(tensor.slot, part);
+  if (is_half(optim, tensor)) return widen(DType::bf16, from);
   return windows.values.read(out, from, count * size_of(sum_dtype(dtype)));
 }
 

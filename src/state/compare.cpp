@@ -145,6 +145,13 @@ class Differences {
     if (const std::string& rule = saved_.rule_of(saved); rule != registered)
       return add("group ", group, " follows ", shown(rule),
                  " in the checkpoint, but is registered with ", registered);
+    if (saved.slot_format != optim_.groups[group].slot_format) {
+      const auto name = [](SlotFormat format) {
+        return format == SlotFormat::bf16 ? "bfloat16" : "full";
+      };
+      add("group ", group, " has state_dtype ", name(saved.slot_format),
+          " in the checkpoint, but is registered with ", name(optim_.groups[group].slot_format));
+    }
     if (!saved.rule.empty()) compare_declared(saved.slots, *optim_.groups[group].rule);
     for (const auto& [name, value] : saved.settings) compare_setting(group, name, value);
   }

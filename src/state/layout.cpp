@@ -63,6 +63,12 @@ uint32_t stored_slots(const Optimizer& optim, int64_t param) {
   return optim.progress[index].live_slots | (master ? 1u << kMasterSlot : 0);
 }
 
+DType stored_dtype(const Optimizer& optim, int64_t param, int slot) {
+  const DType dtype = optim.param(param).dtype;
+  return slot == kMasterSlot ? sum_dtype(dtype)
+                             : slot_dtype(dtype, optim.slot_format(optim.plan.section_of(param)));
+}
+
 Result<std::vector<int32_t>> param_writers(std::span<const int64_t> counts, int32_t world) {
   std::vector<PlanParam> params;
   for (const int64_t count : counts) params.push_back({.count = count});
@@ -130,7 +136,7 @@ std::vector<StoredTensor> optim_tensors(const Optimizer& optim, int32_t rank) {
       if (!(stored >> slot & 1)) continue;
       std::string key = text(param.name, ".", slot_name(optim.rule_of(param), slot));
       if (!alone) key += text("@", piece.first);
-      tensors.push_back({std::move(key), sum_dtype(param.dtype), slot, piece,
+      tensors.push_back({std::move(key), stored_dtype(optim, piece.param, slot), slot, piece,
                          piece.count == param.count ? param.shape : std::vector{piece.count}});
     }
   }
@@ -172,6 +178,7 @@ Manifest describe_checkpoint(const Optimizer& optim, const Digest& save_id,
       if (is_custom(*group.rule))
         saved.slots.assign(group.rule->slots.begin(), group.rule->slots.end());
     }
+    saved.slot_format = group.slot_format;
     for (size_t s = 0; s < group.settings.size(); s++)
       saved.settings.emplace_back(group.rule->settings[s].name, group.settings[s]);
   }

@@ -47,6 +47,8 @@ std::vector<std::pair<std::string, std::string>> shard_metadata(const Digest& sa
 /// Returns the slots of a parameter that hold values, as bits: those of the rule and kMasterSlot.
 /// Master weights are always stored as fp32.
 uint32_t stored_slots(const Optimizer& optim, int64_t param);
+/// Returns the type in which files hold a slot of a parameter.
+DType stored_dtype(const Optimizer& optim, int64_t param, int slot);
 
 /// Return the tensors that `rank` writes to its model file and to its optim file, in file order.
 /// Rank 0 writes the buffers.

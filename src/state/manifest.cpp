@@ -128,8 +128,19 @@ struct JsonForm<ManifestExtras>
     : Object<Field<"rank", &ManifestExtras::rank>, Field<"file", &ManifestExtras::file>> {};
 
 template <>
+struct JsonForm<SlotFormat> {
+  static Status read(SlotFormat& to, std::string_view from) {
+    to = SlotFormat::bf16;
+    if (from == dtype_name(DType::bf16)) return {};
+    return unsupported("is ", shown(from), ", which this libzero does not know");
+  }
+  static void write(JsonWriter& json, SlotFormat) { json.value(dtype_name(DType::bf16)); }
+};
+
+template <>
 struct JsonForm<ManifestGroup>
     : Object<Optional<"optimizer", &ManifestGroup::rule>, Optional<"slots", &ManifestGroup::slots>,
+             Optional<"state_dtype", &ManifestGroup::slot_format>,
              Field<"settings", &ManifestGroup::settings>> {};
 
 using OptimizerFields = Object<Field<"name", &Manifest::rule>, Field<"options", &Manifest::options>,
@@ -151,8 +162,17 @@ struct JsonForm<Manifest>
 
 // ---- The file as a whole.
 
+DType Manifest::dtype_of(const ManifestParam& param, const ManifestSlot& slot) const {
+  const DType full = dtype_of_code(param.dtype);
+  return slot.name == kMasterName
+             ? sum_dtype(full)
+             : slot_dtype(full, groups[static_cast<size_t>(param.group)].slot_format);
+}
+
 int64_t Manifest::needed_format() const {
-  const auto differs = [](const ManifestGroup& group) { return !group.rule.empty(); };
+  const auto differs = [](const ManifestGroup& group) {
+    return !group.rule.empty() || group.slot_format != SlotFormat::full;
+  };
   return std::ranges::any_of(groups, differs) ? kFormatOfRules : kFormat;
 }
 

@@ -13,6 +13,7 @@
 #include "base/dtype.h"
 #include "base/hash.h"
 #include "base/status.h"
+#include "kernels/kernels.h"
 #include "plan/plan.h"
 #include "state/blocks.h"
 #include "state/file_names.h"
@@ -24,7 +25,8 @@ inline constexpr uint64_t kLongestExtrasFile = 1u << 25;
 inline constexpr uint64_t kMostExtrasBytes = 1u << 30;  // of all extras files together
 /// The format of the files with tensors, and of a manifest whose groups follow one rule.
 inline constexpr int64_t kFormat = 1;
-/// The format of a manifest whose groups follow different rules, which older libraries refuse.
+/// The format of a manifest whose groups follow different rules, or whose state is not stored as
+/// updates use it. Older libraries refuse it.
 inline constexpr int64_t kFormatOfRules = 2;
 
 /// The elements [start, start + count) of a tensor, stored as the tensor `key` of a file.
@@ -76,6 +78,7 @@ struct ManifestGroup {
   std::string rule;  // empty: that of the optimizer; in the file only if it is another
   Settings settings;
   std::vector<std::string> slots = {};  // those that a custom rule of the group declares, or none
+  SlotFormat slot_format = SlotFormat::full;  // in the file only if it is another
   bool operator==(const ManifestGroup&) const = default;
 };
 
@@ -86,6 +89,8 @@ struct Manifest {
   const std::string& rule_of(const ManifestGroup& group) const {
     return group.rule.empty() ? rule : group.rule;
   }
+  /// Returns the type in which a slot of a parameter is stored.
+  DType dtype_of(const ManifestParam& param, const ManifestSlot& slot) const;
 
   int64_t format = kFormat;  // in which it was written
   Digest save_id{};
@@ -122,10 +127,10 @@ void for_each_tensor(const Manifest& manifest, const Visit& visit) {
   };
   for (const ManifestParam& param : manifest.params) {
     whole(param);
-    const std::string_view state = dtype_code(sum_dtype(dtype_of_code(param.dtype)));
     for (const ManifestSlot& slot : param.slots) {
+      const std::string_view dtype = dtype_code(manifest.dtype_of(param, slot));
       for (const ManifestSlice& slice : slot.slices)
-        visit(ManifestTensor{slice.file, slice.key, state, slice.count, param.count, &param.shape});
+        visit(ManifestTensor{slice.file, slice.key, dtype, slice.count, param.count, &param.shape});
     }
   }
   for (const ManifestBuffer& buffer : manifest.buffers) whole(buffer);

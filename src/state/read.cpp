@@ -127,7 +127,7 @@ Status add_state_jobs(const Optimizer& optim, Window& window, const ManifestPara
     if (s >= static_cast<int>(rule.slots.size()) && s != kMasterSlot) continue;
     Job whole{};
     whole.part = segment;
-    whole.element_bytes = size_of(sum_dtype(section.dtype));
+    whole.element_bytes = size_of(stored_dtype(optim, segment.param, s));
     whole.to = optim.slot(s, segment);
     whole.splits = keeps_remainders(optim, segment.param, s);
     if (!(live >> s & 1)) {

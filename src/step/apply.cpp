@@ -68,7 +68,8 @@ class Updater : Pass {
   int64_t tile_length(size_t r, const Section& section) const {
     const auto sources = sources_of(r);
     const auto targets = runs_.targets[r];
-    if (gradients_.converts(section) || optim.master_of(section) != Master::param)
+    if (gradients_.converts(section) || optim.master_of(section) != Master::param ||
+        TileSlots::converts(optim, section))
       return kShortTile;
     const bool zeros = std::ranges::find(sources, nullptr) != sources.end();
     const bool copies = targets.size() > 1 && targets[1] != nullptr;
@@ -97,15 +98,14 @@ class Updater : Pass {
       const auto* const directions = reinterpret_cast<const Real*>(run.reduced) + at;
       kernels().in<Real>().lamb.step(update.param, directions, update.count, of_run);
     } else {
-      for (size_t slot = 0; slot < rule.slots.size(); slot++) {
-        update.slots[slot] =
-            reinterpret_cast<Real*>(optim.slot(static_cast<int>(slot), run.segment.section, share));
-      }
+      TileSlots slots(optim, section);
+      slots.load(update, share);
       gradients_.take(section, sources_of(r), at, update);
       const uint64_t found = kernels().in<Real>().update[rule.number](update, of_run);
       if (fused && found > 0) [[unlikely]] {
         nonfinite_ += run.gaps ? count_in_params(section, share, count) : found;
       }
+      slots.store(update, share, optim.plan.grid_of(run.segment) + at, of_run.step);
     }
     store_master(optim, section, own, kept, master, update.count);
     copy_to_others(targets, done, update.count * size_of(section.dtype));

@@ -48,7 +48,7 @@ class Reducer {
 /// segment.
 template <class Piece>
 void for_each_piece(const Plan& plan, const Segment& segment, const Piece& piece) {
-  const int64_t begin = plan.grid(segment.param) + segment.first;
+  const int64_t begin = plan.grid_of(segment);
   int64_t done = 0;
   while (done < segment.count) {
     const int64_t to_block_end = kBlock - (begin + done) % kBlock;

@@ -19,15 +19,19 @@ std::string registered_shape(std::span<const int64_t> shape) {
   return text("[", sizes, "]");
 }
 
+std::string group_line(size_t number, const Group& group) {
+  if (group.custom != nullptr) return text("group ", number, " with ", group.custom->line());
+  return text("group ", number, " with optimizer ", group.rule->name,
+              group.slot_format == SlotFormat::bf16 ? " and state in bfloat16\n" : "\n");
+}
+
 std::string registration_lines(const Optimizer& optim) {
   const OptimizerOptions& options = optim.options;
   // This line has tabs between its fields, so that an error shows only those that differ.
   std::string lines = options.line + '\n';
   for (size_t g = 0; g < optim.groups.size(); g++) {
     if (optim.group_end(g) > static_cast<int64_t>(optim.sealed_params()))
-      lines += optim.groups[g].custom != nullptr
-                   ? text("group ", g, " with ", optim.groups[g].custom->line())
-                   : text("group ", g, " with optimizer ", optim.groups[g].rule->name, '\n');
+      lines += group_line(g, optim.groups[g]);
   }
   for (size_t i = optim.sealed_params(); i < optim.params.size(); i++) {
     const Param& param = optim.params[i];

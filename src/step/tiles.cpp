@@ -2,6 +2,9 @@
 #include "step/tiles.h"
 
 #include <algorithm>
+#include <type_traits>
+
+#include "kernels/stochastic.h"
 
 namespace zero {
 std::vector<Scalars> prepare_classes(const Optimizer& optim, const StepMemory& memory,
@@ -71,6 +74,39 @@ uint64_t TileGradients::nonfinite(const Section& section, int64_t begin, int64_t
   }
   return reducer.record().nonfinite;
 }
+
+template <class Real>
+void TileSlots::load(UpdateRunOf<Real>& run, int64_t share) {
+  for (size_t slot = 0; slot < slots_; slot++) {
+    std::byte* const stored = at(slot, share);
+    run.slots[slot] = reinterpret_cast<Real*>(stored);
+    if constexpr (std::is_same_v<Real, float>) {
+      if (stored == nullptr || !converts(optim_, section_)) continue;
+      run.slots[slot] = room_[slot];
+      kernels().bf16.widen(room_[slot], reinterpret_cast<const uint16_t*>(stored), run.count);
+    }
+  }
+}
+
+template <class Real>
+void TileSlots::store(const UpdateRunOf<Real>& run, int64_t share, int64_t grid,
+                      int64_t step) const {
+  if constexpr (std::is_same_v<Real, float>) {
+    if (!converts(optim_, section_)) return;
+    for (size_t slot = 0; slot < slots_; slot++) {
+      auto* const stored = reinterpret_cast<uint16_t*>(at(slot, share));
+      if (stored == nullptr) continue;
+      kernels().round_at_random(stored, room_[slot], run.count,
+                                rounding_key(step, static_cast<int>(slot)),
+                                static_cast<uint32_t>(grid));
+    }
+  }
+}
+
+template void TileSlots::load(UpdateRunOf<float>&, int64_t);
+template void TileSlots::load(UpdateRunOf<double>&, int64_t);
+template void TileSlots::store(const UpdateRunOf<float>&, int64_t, int64_t, int64_t) const;
+template void TileSlots::store(const UpdateRunOf<double>&, int64_t, int64_t, int64_t) const;
 
 std::byte* load_master(const Optimizer& optim, const Section& section, std::byte* param,
                        std::byte* kept, std::byte* room, size_t count) {

@@ -54,6 +54,35 @@ class TileGradients : Pass {
   alignas(64) std::byte scratch_[kBlock * sizeof(float)];
 };
 
+/// Provides the slots of one tile at a time to one thread, in the type of its arithmetic. A tile of
+/// slots that are stored in another format must have at most kBlock elements.
+class TileSlots {
+ public:
+  TileSlots(const Optimizer& optim, const Section& section)
+      : optim_(optim), section_(section), slots_(optim.rule_of(section).slots.size()) {}
+
+  static bool converts(const Optimizer& optim, const Section& section) {
+    return optim.slot_format(section) != SlotFormat::full;
+  }
+
+  /// Sets the slots of `run` to those from position `share` of the share on.
+  template <class Real>
+  void load(UpdateRunOf<Real>& run, int64_t share);
+  /// Stores them after an update. `grid` is the position of the first element on the grid.
+  template <class Real>
+  void store(const UpdateRunOf<Real>& run, int64_t share, int64_t grid, int64_t step) const;
+
+ private:
+  std::byte* at(size_t slot, int64_t share) const {
+    return optim_.slot(static_cast<int>(slot), section_.number, share);
+  }
+
+  const Optimizer& optim_;
+  const Section& section_;
+  const size_t slots_;
+  alignas(64) float room_[kMaxSlots][kBlock];
+};
+
 /// Returns the address of the values to update. These are the parameter itself, the master weights
 /// at `kept`, or master weights that it computes in `room`.
 std::byte* load_master(const Optimizer& optim, const Section& section, std::byte* param,
@@ -65,7 +94,7 @@ void store_master(const Optimizer& optim, const Section& section, std::byte* par
 /// Returns the bytes of slots that the update of an element of a section reads and writes.
 inline size_t bytes_of_slots(const Optimizer& optim, const Section& section) {
   return 2 * static_cast<size_t>(std::popcount(optim.slots_used(section))) *
-         state_bytes_of(section.dtype);
+         state_bytes_of(section.dtype, optim.slot_format(section));
 }
 
 /// Copies bytes [at, at + bytes) of this rank's own parameter to every other target.

@@ -70,7 +70,8 @@ class Measurer : Pass {
   /// that replace an absent gradient have room for only one piece.
   bool is_plain(const Piece& piece) const {
     const Master master = optim.master_of(piece.section);
-    if (gradients_.converts(piece.section) || (master != Master::param && master != Master::full))
+    if (gradients_.converts(piece.section) || TileSlots::converts(optim, piece.section) ||
+        (master != Master::param && master != Master::full))
       return false;
     if (!fused) return true;
     const auto sources = memory.sources[piece.view];
@@ -115,15 +116,15 @@ class Measurer : Pass {
     UpdateRunOf<Real> run{};
     run.param = param;
     run.count = piece.count;
-    for (size_t slot = 0; slot < optim.rule_of(piece.section).slots.size(); slot++) {
-      run.slots[slot] =
-          reinterpret_cast<Real*>(optim.slot(static_cast<int>(slot), view.segment.section, share));
-    }
+    TileSlots slots(optim, piece.section);
+    slots.load(run, share);
     const auto sources = fused ? memory.sources[piece.view] : Sources::Row(&view.reduced, 1);
     gradients_.take(piece.section, sources, static_cast<int64_t>(piece.first), run);
     const uint64_t found = kernels().in<Real>().lamb.measure(
         run, reinterpret_cast<Real*>(piece.sums), of_view, head, kBlock, out);
     if (fused) nonfinite_ += found;
+    slots.store(run, share, optim.plan.grid_of(view.segment) + static_cast<int64_t>(piece.first),
+                of_view.step);
   }
 
   TileGradients gradients_;
@@ -222,7 +223,7 @@ class FirstWalk : Pass {
   /// Returns where the squares of this piece and those after it are stored.
   Squares* squares_of(const Piece& piece) {
     const Segment& segment = memory.views[piece.view].segment;
-    const int64_t at = (optim.plan.grid(segment.param) + segment.first) % kBlock;
+    const int64_t at = optim.plan.grid_of(segment) % kBlock;
     const auto number = static_cast<size_t>((at + static_cast<int64_t>(piece.first)) / kBlock);
     return &squares_[firsts_[piece.view] + number];
   }

@@ -11,6 +11,7 @@
 #include "step/one_copy.h"
 #include "step/queued/queue.h"
 #include "step/tables.h"
+#include "step/tiles.h"
 
 namespace zero {
 namespace {
@@ -131,6 +132,9 @@ bool goes_on(const Optimizer& optim, const StepMemory& memory, size_t v) {
       return false;
     }
   }
+  if (TileSlots::converts(optim, optim.plan.section(next.segment.section)) &&
+      optim.plan.grid_of(next.segment) - optim.plan.grid_of(last.segment) != distance)
+    return false;  // the random bits of its elements follow from the position of the first one
   const auto follows = [distance](DType dtype) {
     return [bytes = size_of(dtype, distance)](const std::byte* before, const std::byte* after) {
       return before == nullptr ? after == nullptr : after == before + bytes;

@@ -382,6 +382,7 @@ void register_groups(const Training& run, zero_optim* optim, std::vector<OwnRule
     const size_t group = group_of(run, first);
     while (end < params.size() && group_of(run, end) == group) end++;
     auto options = initialized<zero_group_options>();
+    options.state_dtype = run.state_dtype;
     std::vector<const char*> names;
     std::vector<double> values;
     std::optional<Declared> declared;

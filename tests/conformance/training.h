@@ -46,6 +46,7 @@ struct Training {
   int32_t wire_dtype = 0;
   double predivide_factor = 1;
   int32_t share_dtype = 0;
+  int32_t state_dtype = ZERO_STATE_DTYPE_FULL;  // of all groups
   Settings settings;
   double max_grad_norm = 0;
   double norm_type = 2;

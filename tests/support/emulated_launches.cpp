@@ -37,12 +37,12 @@ void reduce_all(const Reduce& launch) {
   launch.width == 1 ? reduce<Real, 1>(launch) : reduce<Real, kTogether<Real>>(launch);
 }
 
-template <class Of, class Real>
+template <class Of, class Real, SlotFormat format>
 void update(const Update& launch) {
   uint32_t found = 0;
   for (uint32_t tile = 0; tile < launch.count; tile++) {
     for (uint32_t thread = 0; thread < kThreads; thread++)
-      update_tile<Of, Real>(launch, tile, thread, kThreads, found);
+      update_tile<Of, Real, format>(launch, tile, thread, kThreads, found);
   }
   if (found != 0 && launch.nonfinite != nullptr) AddShared()(*launch.nonfinite, found);
 }
@@ -70,8 +70,11 @@ struct Emulation {
     if (launch.count == 0 || !is_made(*launch.state)) return;
     with_rule(launch.optimizer, [&](auto rule) {
       using Of = decltype(rule);
-      if constexpr (kUpdatesElements<Of>)
-        launch.format.sum == DType::f64 ? update<Of, double>(launch) : update<Of, float>(launch);
+      if constexpr (kUpdatesElements<Of>) {
+        with_arithmetic(launch.format, [&](auto real, auto slots) {
+          update<Of, decltype(real), slots()>(launch);
+        });
+      }
     });
   }
   void operator()(const Advance& launch) const {

@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "kernels/clamp.h"
+#include "kernels/stochastic.h"
 #include "launch_cases.h"
 #include "optim/optimizer.h"
 #include "rules/list.h"
@@ -41,6 +42,11 @@ struct Case {
   bool reduced;
 };
 
+bool is_half(const Format& format) { return format.slots == SlotFormat::bf16; }
+
+/// The position of a run on the grid, where the lower half of the position overflows in a run.
+constexpr int64_t kGrid = (int64_t{1} << 32) - 16;
+
 Arrays make_arrays(Random& random, const Case& of, size_t count, size_t shift) {
   const Format& format = of.format;
   const Rule& rule = *find_rule(of.optimizer);
@@ -53,7 +59,8 @@ Arrays make_arrays(Random& random, const Case& of, size_t count, size_t shift) {
       arrays.kept[0].as<uint16_t>()[i] = static_cast<uint16_t>(random());
   }
   for (size_t slot = 0; slot < rule.slots.size(); slot++)
-    arrays.slots.emplace_back(random, format.sum, count, shift, of.kind, slot > 0);
+    arrays.slots.emplace_back(random, is_half(format) ? DType::bf16 : format.sum, count, shift,
+                              of.kind, slot > 0);
   for (uint32_t i = 0; i < of.width; i++) {
     arrays.sources.emplace_back(random, of.reduced ? format.sum : format.grad, count, shift,
                                 of.kind);
@@ -110,9 +117,21 @@ uint64_t update_on_host(const Case& of, Arrays& arrays, const Scalars& scalars) 
   run.param = static_cast<Real*>(master);
   run.grad = sums.data();
   run.count = count;
-  for (size_t slot = 0; slot < arrays.slots.size(); slot++)
+  std::vector<float> slots[kMaxSlots];
+  for (size_t slot = 0; slot < arrays.slots.size(); slot++) {
     run.slots[slot] = arrays.slots[slot].as<Real>();
+    if (!is_half(format)) continue;
+    slots[slot].resize(count);
+    scalar_kernels().bf16.widen(slots[slot].data(), arrays.slots[slot].as<uint16_t>(), count);
+    run.slots[slot] = reinterpret_cast<Real*>(slots[slot].data());
+  }
   const uint64_t found = scalar_kernels().in<Real>().update[of.optimizer](run, scalars);
+  for (size_t slot = 0; slot < arrays.slots.size() && is_half(format); slot++) {
+    for (size_t i = 0; i < count; i++)
+      arrays.slots[slot].as<uint16_t>()[i] =
+          rounded_at_random(slots[slot][i], rounding_key(scalars.step, static_cast<int>(slot)),
+                            static_cast<uint32_t>(kGrid + static_cast<int64_t>(i)));
+  }
   if (format.master == Master::remainder) {
     scalar_kernels().split_remainder(halves, arrays.kept[0].as<uint16_t>(), room.data(), count);
   } else if (format.master != Master::param) {
@@ -143,6 +162,7 @@ uint64_t update_by_launch(const Case& of, std::vector<Arrays>& all,
     for (size_t slot = 0; slot < arrays.slots.size(); slot++)
       run.slots[slot] = first_of(arrays.slots[slot], place);
     run.count = test::count_before(place) + static_cast<int64_t>(arrays.param.count());
+    run.grid = kGrid - test::count_before(place);
     run.pointers = static_cast<uint32_t>(i);
     run.cls = static_cast<int32_t>(i);
     runs.push_back(run);
@@ -223,12 +243,17 @@ void check(Random& random, const Case& of) {
 std::vector<Format> all_formats() {
   std::vector<Format> formats;
   const auto add = [&](DType param, Master kept, DType share = DType::none) {
-    for (const DType grad : test::kFloats)
-      formats.push_back({.param = param,
-                         .grad = grad,
-                         .sum = param == DType::f64 ? DType::f64 : DType::f32,
-                         .share = share,
-                         .master = kept});
+    for (const SlotFormat slots : {SlotFormat::full, SlotFormat::bf16}) {
+      for (const DType grad : test::kFloats) {
+        if (param == DType::f64 && slots != SlotFormat::full) continue;
+        formats.push_back({.param = param,
+                           .grad = grad,
+                           .sum = param == DType::f64 ? DType::f64 : DType::f32,
+                           .share = share,
+                           .master = kept,
+                           .slots = slots});
+      }
+    }
   };
   add(DType::f32, Master::param);
   add(DType::f64, Master::param);
@@ -261,7 +286,8 @@ TEST_P(LaunchUpdate, gives_the_bits_of_the_host_in_every_format) {
     SCOPED_TRACE(text("parameters of ", dtype_name(format.param), ", gradients of ",
                       dtype_name(format.grad), ", kept ", static_cast<int>(format.master),
                       ", rounded to ", dtype_name(of.format.rounded), ", width ", of.width,
-                      ", kind ", static_cast<int>(of.kind)));
+                      ", kind ", static_cast<int>(of.kind),
+                      is_half(format) ? ", slots of bf16" : ""));
     check(random, of);
     if (HasFailure()) return;
   }

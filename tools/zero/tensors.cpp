@@ -26,10 +26,11 @@ std::vector<WholeTensor> tensors_of(const Manifest& manifest, bool with_state) {
   std::vector<WholeTensor> tensors;
   for (const ManifestParam& param : manifest.params) {
     tensors.push_back(whole(param));
-    const std::string_view state = dtype_code(sum_dtype(dtype_of_code(param.dtype)));
-    for (size_t i = 0; with_state && i < param.slots.size(); i++)
-      tensors.push_back({param.name, param.slots[i].name, state, &param.shape, param.count,
-                         param.slots[i].slices});
+    for (size_t i = 0; with_state && i < param.slots.size(); i++) {
+      const ManifestSlot& slot = param.slots[i];
+      tensors.push_back({param.name, slot.name, dtype_code(manifest.dtype_of(param, slot)),
+                         &param.shape, param.count, slot.slices});
+    }
   }
   for (const ManifestBuffer& buffer : manifest.buffers) tensors.push_back(whole(buffer));
   std::ranges::sort(tensors, {},

@@ -83,6 +83,8 @@ NONFINITE_ERROR = 2
 MASTER_FLOAT32 = 0
 MASTER_REMAINDER = 1
 MASTER_NONE = 2
+STATE_DTYPE_FULL = 0
+STATE_DTYPE_BFLOAT16 = 1
 UNEVEN_OFF = 0
 UNEVEN_WORLD = 1
 UNEVEN_ACTIVE = 2
@@ -163,6 +165,8 @@ Nonfinite = Literal["ignore", "skip", "error"]
 NONFINITES: dict[str, int] = {"ignore": 0, "skip": 1, "error": 2}
 Master = Literal["float32", "remainder", "none"]
 MASTERS: dict[str, int] = {"float32": 0, "remainder": 1, "none": 2}
+State_dtype = Literal["full", "bfloat16"]
+STATE_DTYPES: dict[str, int] = {"full": 0, "bfloat16": 1}
 UnevenInputs = Literal["off", "world", "active", "error"]
 UNEVENS: dict[str, int] = {"off": 0, "world": 1, "active": 2, "error": 3}
 Reduction = Literal["mean", "sum", "none"]
@@ -359,6 +363,8 @@ class GroupOptions(Struct):
         ("setting_count", c.c_size_t),
         ("optimizer", c.c_char_p),
         ("custom", c.POINTER(CustomOptimizer)),
+        ("state_dtype", c.c_int32),
+        ("reserved", c.c_int32),
     ]
 
 

@@ -56,6 +56,7 @@ struct Updates {
                          .kept = optim.slot(kMasterSlot, run.segment.section, share),
                          .slots = {},
                          .count = count,
+                         .grid = optim.plan.grid_of(run.segment) + skipped,
                          .pointers = static_cast<uint32_t>(runs.size()),
                          .cls = run.cls};
     const auto slots = static_cast<int>(optim.rule_of(section).slots.size());
@@ -196,7 +197,8 @@ launch::Format format_of(const Optimizer& optim, const Section& section, bool ro
           .rounded = rounding.to,
           .divisor = rounding.divisor,
           .share = shared == section.dtype ? DType::none : shared,
-          .master = optim.master_of(section)};
+          .master = optim.master_of(section),
+          .slots = optim.slot_format(section)};
 }
 
 Tables make_tables(const Optimizer& optim, const StepMemory& memory) {

@@ -105,7 +105,8 @@ class Reach {
     elements(run.param, format.param, tile, run.count, "a parameter");
     const DType kept = format.master == Master::remainder ? DType::bf16 : format.sum;
     elements(run.kept, kept, tile, run.count, "what is kept beside a parameter");
-    for (std::byte* const slot : run.slots) elements(slot, format.sum, tile, run.count, "a slot");
+    const DType stored = format.slots == SlotFormat::bf16 ? DType::bf16 : format.sum;
+    for (std::byte* const slot : run.slots) elements(slot, stored, tile, run.count, "a slot");
     const size_t first = static_cast<size_t>(run.pointers) * launch.width;
     add(launch.sources + first, launch.width, "pointers to sources");
     for (uint32_t i = 0; i < launch.width; i++)

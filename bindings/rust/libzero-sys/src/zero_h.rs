@@ -79,6 +79,8 @@ pub const ZERO_NONFINITE_ERROR: i32 = 2;
 pub const ZERO_MASTER_FLOAT32: i32 = 0;
 pub const ZERO_MASTER_REMAINDER: i32 = 1;
 pub const ZERO_MASTER_NONE: i32 = 2;
+pub const ZERO_STATE_DTYPE_FULL: i32 = 0;
+pub const ZERO_STATE_DTYPE_BFLOAT16: i32 = 1;
 pub const ZERO_UNEVEN_OFF: i32 = 0;
 pub const ZERO_UNEVEN_WORLD: i32 = 1;
 pub const ZERO_UNEVEN_ACTIVE: i32 = 2;
@@ -290,6 +292,8 @@ pub struct zero_group_options {
     pub setting_count: usize,
     pub optimizer: *const c_char,
     pub custom: *const zero_custom_optimizer,
+    pub state_dtype: i32,
+    pub reserved: i32,
 }
 
 #[repr(C)]
@@ -781,7 +785,7 @@ macro_rules! with_all_structs {
             zero_update { struct_size, param, name, shape, ndim, dtype, first, count, values, gradient, slots, slot_count, step, lr, weight_decay, setting_names, setting_values, setting_count, message, message_bytes }
             zero_custom_optimizer { struct_size, name, update, ctx, slots, slot_count, setting_names, setting_values, setting_count, flags, reserved }
             zero_options { struct_size, optimizer, partition, bucket_bytes, max_grad_norm, grad_norm_type, nonfinite, threads, names, values, setting_count, master, wire_dtype, loss_scale, growth_factor, backoff_factor, growth_interval, uneven_inputs, share_dtype, predivide_factor, custom, overlap_gather, instances }
-            zero_group_options { struct_size, names, values, setting_count, optimizer, custom }
+            zero_group_options { struct_size, names, values, setting_count, optimizer, custom, state_dtype, reserved }
             zero_param { struct_size, name, data, grad, shape, ndim, dtype, owner, flags, order, grad_dtype, reserved, lr_scale, weight_decay }
             zero_buffer { struct_size, name, data, shape, ndim, dtype }
             zero_step_options { struct_size, grads, grad_count, reduce_flags, reserved, stream }

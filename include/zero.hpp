@@ -62,6 +62,7 @@ struct Defaults : Struct {
 };
 using CommOptions = Defaults<zero_comm_options>;
 using Options = Defaults<zero_options>;
+using GroupOptions = Defaults<zero_group_options>;
 
 /// The dtype of a C++ type, for example ZERO_FLOAT32 for float. Specialize this template for your
 /// own 16-bit types.
@@ -284,14 +285,10 @@ class Optimizer {
     });
   }
 
-  /// Registers parameters as one group and returns the number of the group. `optimizer` is the name
-  /// of the group's own rule, such as "sgd", and `custom` its own function.
+  /// Registers parameters as one group and returns the number of the group.
   int32_t add(const std::vector<Param> &params, const Settings &settings = {},
-              const char *optimizer = nullptr, const zero_custom_optimizer *custom = nullptr) {
+              const GroupOptions &options = {}) {
     int32_t group = 0;
-    auto options = Defaults<zero_group_options>();
-    options.optimizer = optimizer;
-    options.custom = custom;
     const std::vector<zero_param> views = detail::views<zero_param>(params);
     settings.with<zero_group_options>(options, [&](const auto &with) {
       check(zero_register_params(get(), &with, views.data(), views.size(), &group));

@@ -62,6 +62,7 @@ WORDS = {
     "SUM": ("Operation", "OPERATIONS"),
     "MEMORY": ("MemoryKind", "MEMORIES"),
     "OPTIMIZER": ("RuleName", "OPTIMIZERS"),
+    "STATE_DTYPE": ("StateDtype", "STATE_DTYPES"),
     "UNEVEN": ("UnevenInputs", "UNEVENS"),
     "REDUCE": ("Reduction", "REDUCTIONS"),
 }

@@ -47,7 +47,7 @@ Status write_rounded(const Optimizer& optim, Windows& windows, const Segment& pa
 }
 
 /// Returns true if the tensor is state that is stored in 16 bits.
-bool is_half(const Optimizer& optim, const StateTensor& tensor) {
+bool is_stored_as_half(const Optimizer& optim, const StateTensor& tensor) {
   return size_of(stored_dtype(optim, tensor.param, tensor.slot)) == 2;
 }
 
@@ -82,7 +82,7 @@ Status copy_in(const Optimizer& optim, Windows& windows, const StateTensor& tens
       return Status();
     });
   std::byte* const to = optim.slot(tensor.slot, part);
-  if (is_half(optim, tensor)) return write_halves(optim, windows, tensor, part, values);
+  if (is_stored_as_half(optim, tensor)) return write_halves(optim, windows, tensor, part, values);
   ZERO_TRY(windows.values.write(to, values, count * size_of(sum_dtype(dtype))));
   if (tensor.slot != kMasterSlot) return {};
   return write_rounded(optim, windows, part, values);
@@ -251,7 +251,7 @@ Status copy_out(const Optimizer& optim, Windows& windows, const StateTensor& ten
       return Status();
     });
   const std::byte* const from = optim.slot(tensor.slot, part);
-  if (is_half(optim, tensor)) return widen(DType::bf16, from);
+  if (is_stored_as_half(optim, tensor)) return widen(DType::bf16, from);
   return windows.values.read(out, from, count * size_of(sum_dtype(dtype)));
 }
 

@@ -111,7 +111,9 @@ TEST(Hpp, gradients_of_a_call_are_those_that_are_passed) {
   on_three([](const Comm &comm) {
     std::vector<double> weight(8), grad(8, 3.0);
     Optimizer optimizer(comm, sgd(ZERO_PARTITION_GREEDY));
-    optimizer.add({{"w", weight.data(), {8}}}, kPlain);
+    libzero::GroupOptions of_group;
+    of_group.optimizer = "sgd";
+    optimizer.add({{"w", weight.data(), {8}}}, kPlain, of_group);
     optimizer.broadcast_params(ZERO_ROOT_NONE);
     optimizer.step({grad.data()}, ZERO_REDUCE_SUM);
     EXPECT_EQ(weight, std::vector<double>(8, -9.0));

@@ -32,6 +32,7 @@ from .typing import (
     Partition,
     Reduction,
     Settings,
+    StateDtype,
     UnevenInputs,
 )
 
@@ -173,11 +174,16 @@ class Optimizer(Gradients, Checkpoints, Closing):
         *,
         grads: Mapping[str, Array | None] | None = None,
         optimizer: Rule | None = None,
+        state_dtype: StateDtype = "full",
         **settings: Unpack[Settings],
     ) -> Group:
         """Add parameters as one group. `settings` override the settings of the optimizer for this
         group. `optimizer` is the name of the group's own rule, or a CustomOptimizer. Such a group
-        starts with the defaults of that rule, not with the settings of the optimizer.
+        starts with the defaults of that rule, not with the settings of the optimizer. With the
+        `state_dtype` "bfloat16", the state of the group, apart from master weights, has half the
+        bytes. A step computes in float32 and rounds such state at random, up with a probability of
+        the distance to the number below, so that slow averages do not stop. Results are the same
+        with any number of ranks. float64 parameters and a CustomOptimizer have only full state.
 
         `params` maps names to arrays, or is a list of Param, (name, data) or (name, data, grad).
         `grads` maps names to arrays of the parameter's shape. Every rank must register the same
@@ -190,6 +196,8 @@ class Optimizer(Gradients, Checkpoints, Closing):
         <Group 1>
         >>> optimizer.register({"m": np.zeros(4, np.float32)}, optimizer="lion")["lr"]
         0.0001
+        >>> optimizer.register({"h": np.zeros(8, np.float32)}, state_dtype="bfloat16")
+        <Group 3>
         """
         given = _params.params_of(params)
         _params.refuse_unknown(grads, {param.name for param in given})
@@ -201,6 +209,7 @@ class Optimizer(Gradients, Checkpoints, Closing):
             for param in given
         ]
         options = _abi.create(_zero_h.GroupOptions)
+        options.state_dtype = _values.choice(_zero_h.STATE_DTYPES, state_dtype, "state_dtype")
         known = self._known
         if optimizer is not None:
             _custom.set_group_rule(options, optimizer)

@@ -21,6 +21,7 @@ from ._zero_h import (
     Partition as Partition,
     Reduction as Reduction,
     RuleName as RuleName,
+    StateDtype as StateDtype,
     UnevenInputs as UnevenInputs,
 )
 

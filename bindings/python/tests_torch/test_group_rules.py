@@ -149,6 +149,37 @@ class AloneTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "adamv.*adamw"):
             libzero.torch.Optimizer([{"params": [weight], "rule": "adamv"}])
 
+    def test_state_in_bfloat16_has_half_the_bytes_and_continues(self) -> None:
+        mine, others = parameters(1), parameters(1)
+        bytes_of = []
+        for params, options in ((mine, {"state_dtype": "bfloat16"}), (others, {})):
+            with libzero.torch.Optimizer([{"params": params, **options}], "adamw", lr=0.02) as zero:
+                for step in range(4):
+                    give_gradients(step, params)
+                    zero.step()
+                bytes_of.append(zero.stats().state_bytes)
+                zero.consolidate_state_dict()
+                saved = zero.state_dict()
+            with libzero.torch.Optimizer([{"params": params, **options}], "adamw", lr=0.02) as zero:
+                zero.load_state_dict(saved)
+                give_gradients(4, params)
+                zero.step()
+                self.assertEqual(zero.param_groups[0].get("state_dtype"), options.get("state_dtype"))
+        self.assertEqual(bytes_of[0] * 2, bytes_of[1])
+        self.assertTrue(all(torch.allclose(a, b, atol=0.02) for a, b in zip(mine, others)))
+
+    def test_the_type_of_the_state_cannot_change_and_others_refuse_it(self) -> None:
+        mine = parameters(1)
+        with libzero.torch.Optimizer([{"params": mine}], "adamw") as zero:
+            give_gradients(0, mine)
+            zero.param_groups[0]["state_dtype"] = "bfloat16"
+            with self.assertRaisesRegex(ValueError, "state_dtype 'bfloat16', but was added with None"):
+                zero.step()
+        with self.assertRaisesRegex(ValueError, "state_dtype 'bf16' is unknown.*did you mean 'bfloat16'"):
+            libzero.torch.Optimizer([{"params": mine, "state_dtype": "bf16"}], "adamw")
+        with self.assertRaisesRegex(ValueError, "only for libzero.torch.Optimizer"):
+            libzero.torch.ZeroRedundancyOptimizer([{"params": mine, "state_dtype": "bfloat16"}], torch.optim.AdamW)
+
     def test_a_state_of_other_rules_is_refused_by_the_group(self) -> None:
         mine = parameters(1)
         with made(mine) as zero, libzero.torch.Optimizer(

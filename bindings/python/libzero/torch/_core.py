@@ -5,6 +5,7 @@ changes from step to step."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Optional
 
 import torch
@@ -12,8 +13,8 @@ from torch.autograd.graph import increment_version
 
 from .. import Comm, Group, MismatchError, Optimizer, PeerError, ZeroError
 from .._zero_h import ERR_STATE
-from ..typing import RuleName
 from ._group import agreed
+from ._rules import arguments_of
 from ._tensors import Bound
 
 
@@ -42,11 +43,11 @@ class Core:
         *,
         trained: Optional[Sequence[bool]] = None,
         owners: Optional[Sequence[int]] = None,
-        rule: Optional[RuleName] = None,
+        fixed: Mapping[str, Any] = MappingProxyType({}),
     ) -> Optional[Group]:
         """Register a group, completely or not at all. Returns None for an empty group. `trained`
         selects the parameters to train, regardless of requires_grad. `owners` gives the ranks that
-        own the parameters with the partition "manual". `rule` is the name of the group's own rule.
+        own the parameters with the partition "manual". `fixed` is from fixed_of().
         Raises the errors of Bound, and ArgumentError if settings are out of range or memory
         overlaps."""
         bound = [Bound(param, name) for param, name in zip(params, names)]
@@ -57,8 +58,8 @@ class Core:
             param.frozen = not (chosen and one.trainable)
         for param, owner in zip(told, owners or ()):
             param.owner = owner
-        options: dict[str, Any] = dict(settings)
-        group = self.optimizer.register(told, optimizer=rule, **options)
+        options: dict[str, Any] = {**settings, **arguments_of(fixed)}
+        group = self.optimizer.register(told, **options)
         self.bound += bound
         self._trained += [not param.frozen for param in told]
         return group

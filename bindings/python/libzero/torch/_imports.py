@@ -16,7 +16,7 @@ from ._documents import CUSTOM, GROUP_RULE, Found, choice_of
 from ._layouts import IGNORE, Source, check_dictionary, source_of
 from ._numbers import bytes_of, check_finite, exact_step, kind_of, number_of, plain, start_of, step_of
 from ._orders import Group, Model, order_names
-from ._rules import CLASSES, OWN_RULE, rule_of, settings_of
+from ._rules import CLASSES, FIXED, OWN_RULE, rule_of, settings_of
 from ._state import MASTER, needed
 from ._streams import CODES, Description, Entry, RefusedError
 from ._ties import second_names
@@ -25,7 +25,7 @@ from ._ties import second_names
 _MANNERS = {"foreach", "capturable", "fused"}
 # Keys that schedulers of torch.optim add to groups, and names that programs give to groups.
 _SCHEDULES = {"initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum", "swa_lr", "name", "group_name"}
-_NAMES = {"params", "param_names", OWN_RULE}
+_NAMES = {"params", "param_names", *FIXED}
 _FILL = "--fill starts it as the rule does"
 
 

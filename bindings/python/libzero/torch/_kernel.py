@@ -11,7 +11,7 @@ from typing import Any, Optional
 import torch
 
 from .. import Comm, Group, ZeroError, rules
-from .._zero_h import ERR_STATE
+from .._zero_h import ERR_STATE, STATE_DTYPES
 from ..typing import Reduction
 from . import _state
 from ._core import Core
@@ -230,8 +230,9 @@ class _Live:
         settings: dict[str, float],
         trained: Optional[Sequence[bool]] = None,
     ) -> None:
-        if group.get(OWN_RULE) in rules():
-            raise ValueError(f"the key {OWN_RULE!r} of a group is only for libzero.torch.Optimizer")
+        for key, values in ((OWN_RULE, rules()), ("state_dtype", STATE_DTYPES)):
+            if group.get(key) in values:
+                raise ValueError(f"the key {key!r} of a group is only for libzero.torch.Optimizer")
         names = names_of(group, len(self.core.bound), self.core.names)
         first = len(self.core.bound)
         self._groups.append(self.core.add(group["params"], names, settings, trained=trained))

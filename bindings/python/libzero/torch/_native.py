@@ -13,14 +13,13 @@ import torch
 
 from .. import Comm, Group, NonfiniteError, Optimizer, ZeroError
 from .._zero_h import ERR_STATE
-from ..typing import RuleName
 from . import _state
 from ._core import Core
 from ._gradients import Gradients
 from ._group import agreed
 from ._loaded import entries_of
 from ._native_core import NativeCore, Wishes
-from ._rules import OWN_RULE, put_settings, settings_of, takes_sparse, tell_changed
+from ._rules import fixed_of, put_settings, settings_of, takes_sparse, tell_changed
 from ._shard import Closure, Groups, Hand, Shard, copy_options, loss_of, names_of
 from ._state import Owned
 from ._tensors import Bound, Buffers, Homes
@@ -34,11 +33,11 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class _Part:
-    """A group that is being added. `rule` is the name of its own rule, if it has one."""
+    """A group that is being added. `fixed` has its keys that cannot change."""
 
     bound: list[Bound]
     settings: dict[str, float]
-    rule: Optional[RuleName]
+    fixed: dict[str, Any]
 
 
 class NativeShard(Shard):
@@ -67,7 +66,7 @@ class NativeShard(Shard):
         self.writes = Writes(self._core, self._wishes.options)
         self._groups: list[Optional[Group]] = []
         self._told: list[dict[str, float]] = []
-        self._own_rules: list[Optional[RuleName]] = []
+        self._fixed: list[dict[str, Any]] = []
 
     @property
     def core(self) -> Core:
@@ -84,7 +83,7 @@ class NativeShard(Shard):
                 )
             for part in self._parts_of([group]):
                 names = [one.name for one in part.bound]
-                trial.add([one.param for one in part.bound], names, part.settings, rule=part.rule)
+                trial.add([one.param for one in part.bound], names, part.settings, fixed=part.fixed)
 
         self._core.compare(add)
 
@@ -125,7 +124,8 @@ class NativeShard(Shard):
                 one.takes_sparse = functools.partial(
                     takes_sparse, self._wishes.choice.rule_of(group), group
                 )
-            parts.append(_Part(bound, settings_of(self._wishes.choice.rule_of(group), group), group.get(OWN_RULE)))
+            settings = settings_of(self._wishes.choice.rule_of(group), group)
+            parts.append(_Part(bound, settings, fixed_of(group)))
             first += len(bound)
         return parts
 
@@ -135,10 +135,10 @@ class NativeShard(Shard):
         first = len(self._core.bound)
         for part in parts:
             own = [homes[one.param] for one in part.bound]
-            group = self._core.add_bound(part.bound, own, part.settings, part.rule) if part.bound else None
+            group = self._core.add_bound(part.bound, own, part.settings, part.fixed) if part.bound else None
             self._groups.append(group)
             self._told.append(part.settings)
-            self._own_rules.append(part.rule)
+            self._fixed.append(part.fixed)
         self._core.seal()
         self.writes.watch(first)
         self.gradients.watch([homes[one.param] for part in parts for one in part.bound])
@@ -286,13 +286,14 @@ class NativeShard(Shard):
 
     def _push(self, groups: Groups) -> None:
         """Pass changed options in `groups` to libzero, for example after a scheduler step. Raises
-        ValueError if a program has changed the rule of a group."""
-        for number, (own, group) in enumerate(zip(self._own_rules, groups)):
-            if group.get(OWN_RULE) != own:
-                raise ValueError(
-                    f"group {number} has the rule {group.get(OWN_RULE)!r}, but was added with {own!r}, "
-                    "which cannot change"
-                )
+        ValueError if a program has changed the rule or the type of the state of a group."""
+        for number, (fixed, group) in enumerate(zip(self._fixed, groups)):
+            for key, own in fixed.items():
+                if group.get(key) != own:
+                    raise ValueError(
+                        f"group {number} has the {key} {group.get(key)!r}, but was added with {own!r}, "
+                        "which cannot change"
+                    )
         tell_changed(self._wishes.choice.rule_of, self._groups, self._told, groups)
 
     # ---- State ----
@@ -381,7 +382,7 @@ class NativeShard(Shard):
     def _load(self, groups: Groups, entries: _state.Entries) -> None:
         # State cannot be removed, and a failure must change nothing, so the load uses a new
         # optimizer.
-        before = self._core, self.gradients, self._groups, self._told, self.writes, self._own_rules
+        before = self._core, self.gradients, self._groups, self._told, self.writes, self._fixed
         self.drop()
         self._core.follow_memory()
         self._begin()
@@ -398,7 +399,7 @@ class NativeShard(Shard):
             self._core.seal()
         except BaseException:
             self._close()
-            self._core, self.gradients, self._groups, self._told, self.writes, self._own_rules = before
+            self._core, self.gradients, self._groups, self._told, self.writes, self._fixed = before
             raise
         before[1].close()
         before[0].close()

@@ -11,9 +11,8 @@ from typing import Any, Optional
 import torch
 
 from .. import Comm, Group
-from ..typing import RuleName
 from ._core import Core
-from ._rules import Choice
+from ._rules import Choice, arguments_of
 from ._tensors import Bound
 from .typing import Reduction
 
@@ -56,7 +55,7 @@ class NativeCore(Core):
         bound: Sequence[Bound],
         homes: Sequence[Optional[torch.Tensor]],
         settings: Mapping[str, float],
-        rule: Optional[RuleName],
+        fixed: Mapping[str, Any],
     ) -> Group:
         told = [
             replace(
@@ -67,8 +66,8 @@ class NativeCore(Core):
             )
             for one, home in zip(bound, homes)
         ]
-        options: dict[str, Any] = dict(settings)
-        group = self.optimizer.register(told, optimizer=rule, **options)
+        options: dict[str, Any] = {**settings, **arguments_of(fixed)}
+        group = self.optimizer.register(told, **options)
         self.bound += bound
         self._trained += [not param.frozen for param in told]
         return group

@@ -85,6 +85,8 @@ _RULES: dict[type, Rule] = {
 CLASSES = {cls.__name__.lower(): cls for cls in _RULES}
 # The key with the name of a group's own rule, for groups of Optimizer.
 OWN_RULE = "rule"
+# The keys of groups of Optimizer that cannot change: its own rule, and the type of its state.
+FIXED = (OWN_RULE, "state_dtype")
 
 # Slots whose initial values are not zeros, each with the torch option that gives the initial value.
 STARTS: Mapping[str, str] = {"sum": "initial_accumulator_value", "step_size": "lr"}
@@ -280,6 +282,17 @@ def choose(optimizer: Named, settings: Mapping[str, Any]) -> Choice:
 def choose_named(name: str) -> Choice:
     """Return the choice of a rule by its name, with default options."""
     return choose(cast(RuleName, rule_name(name)), {})
+
+
+def fixed_of(group: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of a group that cannot change, or None for a missing key."""
+    return {key: group.get(key) for key in FIXED}
+
+
+def arguments_of(fixed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return these keys as arguments of Optimizer.register."""
+    given = {"optimizer": fixed.get(OWN_RULE), "state_dtype": fixed.get("state_dtype")}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def with_own_options(group: Any) -> Any:

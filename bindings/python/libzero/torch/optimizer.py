@@ -54,6 +54,8 @@ class Optimizer(Checkpoints):
     SGD, RMSprop, Adagrad, Adadelta, Adamax, NAdam, RAdam and Rprop, with torch's options as
     **others. Other rules of libzero, which libzero.rules() lists, have only a name. The key "rule"
     of a group is the name of the group's own rule, for example "sgd" in a model that AdamW trains.
+    The key "state_dtype" of a group is "bfloat16" if its state is stored in 16 bits, as described
+    at libzero.Optimizer.register.
 
     `process_group` is a torch process group, or a libzero.Comm, which is used directly. The default
     is torch's default group if torch.distributed is initialized. Otherwise, the default is the

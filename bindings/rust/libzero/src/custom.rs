@@ -15,9 +15,9 @@ use crate::options::{CSettings, init};
 
 type Function = Box<dyn FnMut(&mut Update<'_>) -> std::result::Result<(), Failed> + Send>;
 
-/// An update rule that you write as a function, for [`Optim::with_rule`](crate::Optim::with_rule).
-/// Every rank must declare the same rule. Its state is saved and loaded like the state of a
-/// built-in rule.
+/// An update rule that you write as a function, for [`Optim::with_rule`](crate::Optim::with_rule)
+/// or [`GroupOptions::of_rule`](crate::GroupOptions::of_rule). Every rank must declare the same
+/// rule. Its state is saved and loaded like the state of a built-in rule.
 ///
 /// ```
 /// # fn main() -> libzero::Result<()> {

@@ -135,6 +135,7 @@ mod comm;
 mod custom;
 mod dtype;
 mod error;
+mod groups;
 mod half;
 mod interrupt;
 mod log;
@@ -179,13 +180,14 @@ pub use custom::{Arrays, CustomRule, Update};
 pub use device::{DeviceParam, DeviceSlice};
 pub use dtype::{Dtype, Element, Number, Plain};
 pub use error::{Error, Failed, Result, load};
+pub use groups::GroupOptions;
 pub use half::{Bf16, F16};
 pub use inspect::OwnedRange;
 pub use interrupt::set_interrupt;
 pub use log::{Level, set_logger};
 pub use optim::{Group, Optim};
 pub use options::{
-    Master, Nonfinite, Optimizer, Options, Partition, Reduce, Reduction, UnevenInputs,
+    Master, Nonfinite, Optimizer, Options, Partition, Reduce, Reduction, StateDtype, UnevenInputs,
 };
 pub use params::{RawParam, Shape};
 pub use plan::{Plan, partition_plan};

@@ -113,6 +113,21 @@ pub enum Master {
     None,
 }
 
+/// The type in which the state of a group is stored, apart from master weights. Updates compute in
+/// f32. They round state in bf16 at random, up with a probability of the distance to the number
+/// below, so that slow averages do not stop. The random bits depend only on the step of a parameter
+/// and the position of an element, so results are the same with any number of ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(i32)]
+pub enum StateDtype {
+    /// State is stored as f64 for f64 parameters, and as f32 for all others.
+    #[default]
+    Full = sys::ZERO_STATE_DTYPE_FULL,
+    /// State is stored as [`Bf16`](crate::Bf16). The library refuses this for f64 parameters and
+    /// for a [`CustomRule`](crate::CustomRule).
+    Bf16 = sys::ZERO_STATE_DTYPE_BFLOAT16,
+}
+
 /// The behavior when some ranks run out of inputs before others; see
 /// [`Optim::join`](crate::Optim::join).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -5,21 +5,15 @@ use std::ffi::c_void;
 use libzero_sys as sys;
 
 use crate::arena::{Arena, Memory};
-use crate::custom::{CustomRule, Declared};
+use crate::custom::Declared;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result, c_text, check};
+use crate::groups::{GroupOptions, GroupRule};
 use crate::optim::{Group, Optim, addresses};
-use crate::options::{CSettings, Optimizer};
+use crate::options::CSettings;
 use crate::params::{CParams, RawParam, Shape};
 use crate::plan::plan_for;
 use crate::slices::{Place, Slot};
-
-/// The rule that a group follows.
-enum GroupRule {
-    OfOptimizer,
-    Named(Optimizer),
-    Custom(Declared),
-}
 
 impl Optim {
     /// Adds parameters as one group and allocates their memory.
@@ -28,41 +22,14 @@ impl Optim {
     /// rank has its own copy. Each rank has its own gradients. Parameters and gradients are zeros
     /// at first, and their layout avoids copies. [Collective](crate#collective-and-local-calls).
     pub fn add(&mut self, shapes: &[Shape], settings: &[(&str, f64)]) -> Result<Group> {
-        self.add_group(shapes, settings, GroupRule::OfOptimizer)
+        self.add_with(shapes, GroupOptions::with_settings(settings))
     }
 
-    /// Does the same as [`add`](Optim::add) for a group with its own rule.
+    /// Does the same as [`add`](Optim::add) for a group with options, such as its own rule.
     ///
-    /// The group starts with the defaults of that rule, not with the settings of the optimizer. Its
-    /// layout may need copies. [Collective](crate#collective-and-local-calls).
-    pub fn add_with(
-        &mut self,
-        optimizer: Optimizer,
-        shapes: &[Shape],
-        settings: &[(&str, f64)],
-    ) -> Result<Group> {
-        self.add_group(shapes, settings, GroupRule::Named(optimizer))
-    }
-
-    /// Does the same as [`add`](Optim::add) for a group with your update rule.
-    ///
-    /// The group starts with the defaults of that rule, not with the settings of the optimizer. Its
-    /// layout may need copies. [Collective](crate#collective-and-local-calls).
-    pub fn add_with_rule(
-        &mut self,
-        rule: CustomRule,
-        shapes: &[Shape],
-        settings: &[(&str, f64)],
-    ) -> Result<Group> {
-        self.add_group(shapes, settings, GroupRule::Custom(Declared::new(rule)?))
-    }
-
-    fn add_group(
-        &mut self,
-        shapes: &[Shape],
-        settings: &[(&str, f64)],
-        rule: GroupRule,
-    ) -> Result<Group> {
+    /// If groups differ in their rules or in the type of their state, their layout may need copies.
+    /// [Collective](crate#collective-and-local-calls).
+    pub fn add_with(&mut self, shapes: &[Shape], options: GroupOptions) -> Result<Group> {
         // SAFETY: The library checks the token.
         let world = check(unsafe { sys::zero_comm_world(self.seat.token()) })?;
         let plan = plan_for(self.seat.token(), shapes, world, &self.options)?;
@@ -80,7 +47,7 @@ impl Optim {
         let memory = |slot: &Slot| (slot.weights.memory, slot.grads.memory);
         let given = shapes.iter().zip(&slots).map(|(shape, slot)| (shape, memory(slot)));
         let params = CParams::new(given, |_| true)?;
-        let group = self.register(&params, settings, rule)?;
+        let group = self.register(&params, options)?;
         drop(params);
         self.slots.extend(slots);
         self.arenas.extend([weights, grads]);
@@ -104,9 +71,24 @@ impl Optim {
         params: &[RawParam],
         settings: &[(&str, f64)],
     ) -> Result<Group> {
+        // SAFETY: The caller guarantees the conditions.
+        unsafe { self.register_raw_with(params, GroupOptions::with_settings(settings)) }
+    }
+
+    /// Does the same as [`register_raw`](Optim::register_raw) for a group with options.
+    /// [Local](crate#collective-and-local-calls).
+    ///
+    /// # Safety
+    ///
+    /// The conditions of [`register_raw`](Optim::register_raw) must hold.
+    pub unsafe fn register_raw_with(
+        &mut self,
+        params: &[RawParam],
+        options: GroupOptions,
+    ) -> Result<Group> {
         let given = params.iter().map(|param| (&param.shape, (param.data, param.grad)));
         let c_params = CParams::new(given, |at| params[at].padded)?;
-        let group = self.register(&c_params, settings, GroupRule::OfOptimizer)?;
+        let group = self.register(&c_params, options)?;
         self.slots.extend(params.iter().map(|_| Slot::elsewhere()));
         Ok(group)
     }
@@ -149,40 +131,35 @@ impl Optim {
         Arena::allocate(&self.seat, len, memory)
     }
 
-    fn register(
-        &mut self,
-        params: &CParams<'_>,
-        settings: &[(&str, f64)],
-        rule: GroupRule,
-    ) -> Result<Group> {
-        let settings = CSettings::new(settings)?;
-        let (mut options, mut group) = (settings.to_group(), 0);
+    fn register(&mut self, params: &CParams<'_>, options: GroupOptions) -> Result<Group> {
+        let settings = CSettings::new(&options.settings)?;
+        let (mut c_options, mut group) = (settings.to_group(), 0);
+        c_options.state_dtype = options.state_dtype as i32;
         let (name, custom);
-        match &rule {
+        let mut declared = None;
+        match options.rule {
             GroupRule::OfOptimizer => {}
             GroupRule::Named(optimizer) => {
                 name = c_text(optimizer.rule()?.name, "optimizer")?;
-                options.optimizer = name.as_ptr();
+                c_options.optimizer = name.as_ptr();
             }
-            GroupRule::Custom(declared) => {
-                custom = declared.to_c();
-                options.custom = &custom;
+            GroupRule::Custom(rule) => {
+                custom = declared.insert(Declared::new(rule)?).to_c();
+                c_options.custom = &custom;
             }
         }
-        // SAFETY: Names, shapes and settings are valid during the call. The memory is in the
+        // SAFETY: Names, shapes and options are valid during the call. The memory is in the
         // optimizer's arenas, or fulfils the conditions of register_raw.
         check(unsafe {
             sys::zero_register_params(
                 self.token(),
-                &options,
+                &c_options,
                 params.as_ptr(),
                 params.len(),
                 &mut group,
             )
         })?;
-        if let GroupRule::Custom(declared) = rule {
-            self.rules.push(declared); // C calls it until the token is dropped
-        }
+        self.rules.extend(declared); // C calls it until the token is dropped
         Ok(Group(group))
     }
 }

@@ -89,6 +89,8 @@ const CONSTANTS: &[(&str, &str)] = &[
     ("ZERO_REDUCE_SUM", "Reduction::Sum"),
     ("ZERO_SAVE_REPLACE", "replace = true"),
     ("ZERO_SHARE_KEEP_MASTERS", "keep_masters = true"),
+    ("ZERO_STATE_DTYPE_BFLOAT16", "StateDtype::Bf16"),
+    ("ZERO_STATE_DTYPE_FULL", "StateDtype::Full"),
     ("ZERO_SUM", "Operation::Sum"),
     ("ZERO_UNEVEN_ACTIVE", "UnevenInputs::Active"),
     ("ZERO_UNEVEN_ERROR", "UnevenInputs::Error"),

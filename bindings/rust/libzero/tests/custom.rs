@@ -8,7 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use common::run_ranks;
 use libzero::{
-    Comm, CustomRule, Dtype, Element, Optim, Optimizer, Options, Partition, Shape, Update,
+    Comm, CustomRule, Dtype, Element, GroupOptions, Optim, Optimizer, Options, Partition, Shape,
+    Update,
 };
 
 const LEN: usize = 3000;
@@ -99,8 +100,8 @@ fn a_group_follows_it_beside_another_rule() {
     let options = Options { optimizer: Optimizer::Sgd, ..Options::default().set("lr", 0.5) };
     let mut optim = Optim::new(&common::solo(), &options).unwrap();
     optim.add(&[Shape::new("other", &[2])], &[]).unwrap();
-    let rule = sgd().whole_tensors();
-    optim.add_with_rule(rule, &[Shape::new("own", &[2])], &[("lr", 0.25)]).unwrap();
+    let own = GroupOptions::of_rule(sgd().whole_tensors()).set("lr", 0.25);
+    optim.add_with(&[Shape::new("own", &[2])], own).unwrap();
     optim.initialize(0, |weights| weights.split().iter_mut().for_each(|w| w.fill(1.0))).unwrap();
     for mut grad in optim.lend().unwrap().1.split() {
         grad.fill(0.5);

@@ -6,8 +6,8 @@ use std::{env, fs, process, ptr};
 
 use common::{run_ranks, sgd, solo};
 use libzero::{
-    Comm, Dtype, Group, Level, Operation, Optim, Optimizer, Options, Partition, RawParam,
-    Reduction, Shape, Step, partition_plan, set_logger,
+    Comm, CustomRule, Dtype, Group, GroupOptions, Level, Operation, Optim, Optimizer, Options,
+    Partition, RawParam, Reduction, Shape, StateDtype, Step, partition_plan, set_logger,
 };
 use libzero_sys as sys;
 
@@ -139,8 +139,8 @@ fn a_group_follows_its_own_rule() {
     let options = Options { optimizer: Optimizer::Lion, ..Options::default() };
     let mut optim = Optim::new(&solo(), &options.set("lr", 0.25)).unwrap();
     optim.add(&[Shape::new("own", &[2])], &[]).unwrap();
-    let group =
-        optim.add_with(Optimizer::Sgd, &[Shape::new("other", &[2])], &[("lr", 0.5)]).unwrap();
+    let other = GroupOptions::of(Optimizer::Sgd).set("lr", 0.5);
+    let group = optim.add_with(&[Shape::new("other", &[2])], other).unwrap();
     optim.initialize(0, |weights| weights.split().iter_mut().for_each(|w| w.fill(1.0))).unwrap();
     for mut grad in optim.lend().unwrap().1.split() {
         grad.fill(0.5);
@@ -242,6 +242,78 @@ fn what_two_ranks_saved_one_loads() {
     let error = optim.load(folder.join("none"), true).unwrap_err();
     assert_eq!(error.name(), "ZERO_ERR_CKPT_INVALID");
     fs::remove_dir_all(folder).unwrap();
+}
+
+fn of_state(comm: &Comm, state_dtype: StateDtype) -> Optim {
+    let mut optim = Optim::new(comm, &Options::default()).unwrap();
+    let options = GroupOptions::default().state_dtype(state_dtype).set("lr", 0.125);
+    optim.add_with(&[Shape::new("w", &[6 * 1024])], options).unwrap();
+    optim
+}
+
+/// Takes steps with gradients that are the same on every rank, and returns the parameter.
+fn steps(optim: &mut Optim, steps: std::ops::Range<usize>) -> Vec<f32> {
+    for step in steps {
+        for (at, grad) in optim.lend().unwrap().1[0].iter_mut().enumerate() {
+            *grad = (1 + at % 7 + step) as f32 * 0.1;
+        }
+        optim.step().unwrap();
+    }
+    optim.params().unwrap()[0].to_vec()
+}
+
+#[test]
+fn one_rank_continues_with_the_state_in_bf16_that_two_saved() {
+    let folder = env::temp_dir().join(format!("libzero-rust-bf16-{}", process::id()));
+    let trained = run_ranks(2, |comm| {
+        let [mut full, mut half] =
+            [StateDtype::Full, StateDtype::Bf16].map(|state_dtype| of_state(&comm, state_dtype));
+        let expected = steps(&mut full, 0..3);
+        let near = steps(&mut half, 0..3);
+        assert!(near.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 0.01 && *b < -0.3));
+        let [bytes, halved] = [&full, &half].map(|optim| optim.stats().unwrap().state_bytes);
+        assert_eq!((halved * 2, full.stats().unwrap().owned_elements * 8), (bytes, bytes));
+        half.save(&folder, false).unwrap();
+        let error = full.load(&folder, false).unwrap_err();
+        assert!(error.message().contains("state_dtype bfloat16 in the checkpoint"), "{error}");
+        steps(&mut half, 3..6)
+    });
+    let mut optim = of_state(&solo(), StateDtype::Bf16);
+    optim.load(&folder, false).unwrap();
+    let continued = steps(&mut optim, 3..6);
+    assert!(trained.iter().all(|rank| *rank == continued));
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_group_that_cannot_have_its_state_in_bf16_is_refused() {
+    let mut optim = Optim::new(&solo(), &sgd()).unwrap();
+    let half = |options: GroupOptions| options.state_dtype(StateDtype::Bf16);
+    let shapes = [Shape::new("w", &[16]), Shape::new("d", &[5]).of(Dtype::F64)];
+    let error = optim.add_with(&shapes, half(GroupOptions::default())).unwrap_err();
+    assert_eq!(error.name(), "ZERO_ERR_UNSUPPORTED");
+    assert!(error.message().contains("parameter 'd' is float64"), "{error}");
+    let rule = CustomRule::new("own", |_| Ok(()));
+    let error = optim.add_with(&shapes[..1], half(GroupOptions::of_rule(rule))).unwrap_err();
+    assert!(error.message().contains("is StateDtype::Bf16, but 'custom:own'"), "{error}");
+    assert!(optim.param_index("w").is_err());
+    optim.add_with(&shapes[..1], half(GroupOptions::of(Optimizer::Lion))).unwrap();
+    optim.step().unwrap();
+    assert_eq!(optim.stats().unwrap().state_bytes, 16 * 2);
+}
+
+#[test]
+fn raw_memory_of_a_group_with_options_trains_in_place() {
+    let (mut weight, mut grad) = ([1.0f32; 16], [0.5f32; 16]);
+    let mut optim = Optim::new(&solo(), &sgd()).unwrap();
+    let param = RawParam::new("w", &[16], weight.as_mut_ptr(), grad.as_mut_ptr());
+    let options = GroupOptions::of(Optimizer::Lion).state_dtype(StateDtype::Bf16).set("lr", 0.25);
+    // SAFETY: The arrays outlive the optimizer, and no code accesses them during its calls.
+    unsafe { optim.register_raw_with(&[param], options) }.unwrap();
+    optim.step().unwrap();
+    assert_eq!(optim.stats().unwrap().state_bytes, 16 * 2);
+    drop(optim);
+    assert_eq!(weight, [0.75; 16]);
 }
 
 #[test]

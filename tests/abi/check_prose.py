@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the English that users read: each sentence against prose_rules.py, sentences over 35 words, libzero's own
-words on pages that do not explain them or link to an explanation, and pages that deny a call that exists.
+"""Checks the English that users read: each sentence against prose_rules.py and prose_foreign.py, sentences over 35
+words, libzero's own words on pages that do not explain them or link to an explanation, and pages that deny a call that
+exists.
 
 usage: check_prose.py SOURCE_ROOT [FILE...]   checks all prose, or these files of it
        check_prose.py --each TEXT             shows which lines of TEXT, one sentence per line, have a finding
@@ -12,8 +13,10 @@ import re
 import sys
 
 import prose
-from prose_rules import DENIALS, OWN_WORDS, RULES, OwnWord, Rule
+from prose_foreign import FOREIGN
+from prose_rules import DENIALS, IDIOMS, OWN_WORDS, OwnWord
 
+RULES = [*IDIOMS, *FOREIGN]
 LONGEST = 35  # words in a sentence
 LEAST_WORDS = 30000
 # The largest number of findings per 10,000 words is 10 in all files together, and 20 in one file. Pages of LevelDB,
@@ -170,7 +173,10 @@ GOOD = ["`zero_step` returns `ZERO_SKIPPED` if any gradient is not finite.",
         "The library copies the array, so you can free it as soon as the call returns."]
 BAD = {"behind": "The log is closed behind the last write.", "who": "The rank who holds the lock writes the file.",
        "begins with a relative clause": "What this rank has not sent is dropped.",
-       "a X as rate": "The table takes 8 bytes a parameter."}
+       "a X as rate": "The table takes 8 bytes a parameter.", "agreement": "The number of thread is fixed.",
+       "verb form": "The call can blocked.", "pattern of verb": "It waits the end.", "preposition": "It depends from n.",
+       "article": "The lock is held by user.", "order of words": "It supports also RDMA.",
+       "linked clauses": "Although it fails, but it returns.", "please": "If it fails, please set the option."}
 
 
 def self_test() -> bool:

@@ -45,7 +45,7 @@ def compiled(pattern: str) -> "re.Pattern[str]":
 
 
 # Limits of 0, 0.9 and 0.27 (0.3 in 1,000 sentences) are the counts in LevelDB, NCCL, UCC, libplacebo and dav1d.
-RULES = [
+IDIOMS = [
     Rule("behind", [
         r"(?i)\b(?<!fall )(?<!falls )(?<!lag )(?<!lags )(?<!idea )(?<!rationale )(?<!forces )(?<!reason )"
         r"(?<!reasoning )(?<!motivation )(?<!left )(?<!hidden )(?<!philosophy )(?<!principle )behind\b"

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sentence patterns of engineers who translate from another language, each with what English has instead. The pages of
+Git, numpy, torch, Python, Open MPI, libfabric, Abseil, Rust and man-pages have 5 findings of these rules in 10,000
+words, and no more than about one of each rule."""
+from prose_rules import PARTS, Rule
+
+PARTS.update({
+    "COUNTED": r"(?:application|argument|array|buffer|caller|callback|channel|checkpoint|client|communicator|compiler"
+               r"|compressor|connection|consumer|context|counter|cursor|database|decoder|descriptor|destructor"
+               r"|constructor|device|directory|driver|element|encoder|entry|event|file|function|handle|handler|header"
+               r"|host|index|interface|iterator|job|kernel|key|library|list|lock|loop|machine|message|method|model"
+               r"|module|mutex|node|object|operation|operator|option|packet|page|parameter|parser|path|peer|pointer"
+               r"|pool|process|producer|program|queue|rank|reader|region|request|scheduler|script|sender|receiver"
+               r"|segment|server|service|session|signal|slot|socket|step|stream|string|structure|system|table|task"
+               r"|tensor|thread|timeout|timer|transaction|tree|user|value|variable|vector|version|window|worker"
+               r"|writer)",
+    # Nouns before which short comments rarely omit the article.
+    "ACTOR": r"(?:user|caller|library|compiler|application|server|client|destructor|constructor|communicator|scheduler"
+             r"|decoder|encoder|compressor|program|optimizer|driver|worker|connection|transaction|database|iterator"
+             r"|hash table|config(?:uration)? file|static library|environment variable|socket|structure|machine)",
+    "DOES": r"(?:use|call|create|define|delete|destroy|enable|disable|execute|include|initialize|install|modify|open"
+            r"|compile|allocate|register|release|remove|send|receive|specify|choose|store|write|set|start|get|run"
+            r"|build|make|check)",
+    "MODAL": r"(?:must|can|could|should|may|might|will|would|cannot|can't|won't)",
+    "NEXT": r"(?=[.,;:)]|$| (?:is|are|was|were|has|have|must|can|will|should|in|on|at|of|for|from|to|and|or|but|which"
+            r"|that|when|if|before|after|until|with|by|because|does|as|so|may|while)\b)",
+})
+
+FOREIGN = [
+    Rule("agreement", [
+        r"(?:^|, |\b(?:if|when|because|so|but|until|before|after|If|When) )(?:the|this|each|every|an?|The|This|Each"
+        r"|Every|An?) <COUNTED> (?:are|have|do|need|make|contain|support|try|want|become)\b(?! (?:no|so)\b)",
+        r"^(?:The|All|These|Both|Some|Two|Most) (?:\w+ )?<COUNTED>s (?:is|has|was|does|needs|makes|takes|contains)\b",
+        r"\b(?:each|every|this|another|more than one) <COUNTED>s\b(?!')",
+        r"\b(?:two|three|four|many|several|few|both|these|those|multiple|various) (?:kind|type|way|mode|possibility"
+        r"|<COUNTED>)(?=[.,;:]|$| (?:is|are|was|were|has|have|must|can|will|should|of|which|that|when|if)\b)",
+        r"\b(?:one|each|most|some|any|many|all|both) of (?:(?:the|these|its|our|your) )?<COUNTED>(?=[.,;:]|$| (?:is"
+        r"|are|was|were|has|have|must|can|will|should|which|that|before|after|becomes?)\b)",
+        r"\bnumber of <COUNTED>(?=[.,;:]|$| (?:is|are|was|has|must|can|will|should|to|in|which|that|exceeds)\b)",
+        r"\b(?:it|which|client|server|user|caller|function|program) (?:need|want|try|have|depend|mean"
+        r"|contain) (?:to\b(?! be able)|on\b|that\b)(?<!make it need to)",
+        r"\b(?:<COUNTED>s|gradients|processes|samples) (?:synchronization|pool|group|number|allocation|reduction"
+        r"|management)\b",
+        r"\b(?:how|so|too|as|very) much (?:bytes|elements|\w+ions|times|<COUNTED>s)\b|\bless (?:bytes|elements"
+        r"|entries|iterations|lines|samples|<COUNTED>s)\b(?! than or)|\beach (?:\d+|two|three|ten) \w+s\b",
+        r"(?i)\b(?:informations|datas|softwares|hardwares|equipments|advices|feedbacks|knowledges|documentations"
+        r"|middlewares|firmwares|traffics|garbages|evidences|researches)\b|\b(?:an?|one|every|many|these|those"
+        r"|several|another|few) (?:information|software|hardware|advice|documentation|feedback|knowledge"
+        r"|progress)<NEXT>",
+        r"\b(?:at least|more than|up to|exactly|all|with|first|last) (?:two|three|four|[2-9]|\d\d+) <COUNTED><NEXT>"],
+        "one number for subject and verb, and a plural after a number"),
+    Rule("verb form", [
+        r"\b<MODAL>(?: not)? (?:\w+ly )?(?!need|exceed|proceed|succeed|embed|feed|seed|speed|shed|bed|red)[a-z]+ed\b",
+        r"\b<MODAL>(?: not)? (?!bring|ring|ping|string|spring|swing|during|using|something|anything|nothing"
+        r"|everything|being)[a-z]+ing\b",
+        r"\b<MODAL>(?: not)? (?:lost|done|sent|written|taken|given|chosen|made|found|kept|held|built|known|seen|been"
+        r"|has|is|are|was|does|had|more than|less than|bigger|larger|greater|smaller|same)\b",
+        r"\b(?:is|are|was|were|be|been) (?:not )?(?:allocate|create|initialize|delete|destroy|execute|contain|consist"
+        r"|belong|depend|exist|happen|occur|require|receive|send|define|determine|provide|choose|include|call|hang"
+        r"|crash|fail|become|mean|cause|remove|modify|specify|write|hold|build|keep|lose|bind|find|throw|get|support"
+        r"|finish)\b(?![-'])",
+        r"\b(?:is|are|was|were|be|been|being|has|have|had) (?:already )?(?:wrote|broke|chose|took|gave|began|drove"
+        r"|fell|grew|knew|threw|forgot|froze|went)\b|\b(?:waked|setted|readed|costed|putted|splitted|hanged|sended"
+        r"|builded|writed|binded|holded|losed|choosed|leaded|shutted|catched|cutted|getted|runned)\b",
+        r"\b(?:is|are|was|were|be|been|gets?) (?:not )?(?:occurred|happened|existed|appeared|arrived|consisted"
+        r"|depended|belonged|remained|succeeded|failed|disappeared|came|became)\b",
+        r"\b(?:is|are) (?:supporting|containing|having|needing|depending|belonging|consisting|knowing|wanting|meaning"
+        r"|owning)\b|\bto (?:can|should|cannot|been)\b",
+        r"\bto (?:allocated|called|changed|created|defined|deleted|destroyed|executed|initialized|modified|opened"
+        r"|registered|released|removed|returned|used|waited|written|sent|stored) (?:the|a|an|this|it|all)\b",
+        r"\b(?:has|have|had) (?:not |already )*(?:been )?(?:allocate|create|finish|enter|initialize|define|receive"
+        r"|send|destroy|succeed|exceed)\b",
+        r"\bdid(?: not|n't) (?!need|embed|exceed|succeed|proceed|feed|seed|speed|shed)\w+ed\b",
+        r"\b(?:before|after|without|by|while|of|instead of|for) (?:modify|include|define|create|initialize|destroy"
+        r"|delete|enable|disable|execute|compile|install|allocate|receive|choose|specify|remove|pass|get|make|open"
+        r"|close)(?=[.,;]|$| (?:the|an?|this|it|CODE|any|your|all|each|its|new)\b)",
+        r"\b(?:before|after|by|without|for|besides|despite|while) to\b(?! CODE)|\b(?:suggest|suggests|avoids?"
+        r"|consider|propose|advise) to <DOES>\b|\bworth to\b",
+        r"\b(?:you|we|users?|they|it|also|only|just|then|will|would|don't|not|still) needs? (?:<DOES>|do|load|update"
+        r"|add|restart)\b(?! of)|\b(?:when|if|while|once|because) (?:call|create|compile|want|destroy|modify) (?:to\b"
+        r"|the\b|this\b|an?\b|it\b)",
+        r"\b(?:helps?|wants?|tries|try|able|unable|needs?|plan) to \w+ing\b(?<!bring)|\b(?:possible|useful|able"
+        r"|ability|way) to (?!bring|string|ping)\w+ing\b|\b(?:makes?|making|lets?|letting) (?:(?:the|an?|this|each"
+        r"|our|your|its) <COUNTED>s?|it|them|us|you|users) to <DOES>\b|\bmakes? (?:the \w+|it|that) (?:fails|failed"
+        r"|hangs|can|cannot|is)\b"],
+        "the form of the verb that its position needs"),
+    Rule("pattern of verb", [
+        r"\b(?:suggest|recommend|propose)(?:s|ed)? (?:users?|you|the users?|developers?) to\b|\bit is suggested\b"
+        r"|\bwe (?:suggest|recommend) to\b|\b(?:capable to|reason to that|responsible (?:to|of|for that))\b",
+        r"\bwaits? (?:that|the|its|these|all|every)\b(?! (?:\w+ )?(?:time|second|minute|moment|period|interval|amount"
+        r"|maximum|number|duration))|\bit is to (?:note|mention|say)\b|\b(?:pay|paid) attention (?:that|on|about)\b"
+        r"|\bmake (?:attention|sure of)\b",
+        r"\b(?:permit|allow|enable)(?:s|ed)? (?:to|for) (?:(?:the|an?) )?(?:developers?|users?|you|us|callers?"
+        r"|clients?) to\b|\bpermits? to\b|\b(?:can|could|cannot|to|will|must|should|may) access to\b|\b(?:refer"
+        r"|listen|belongs?|corresponds?|consists?|reacts?|relies) (?:the|below|this|these)\b",
+        r"\b(?:influences? on|influences? to|affects? (?:to|on)|discuss(?:es)? about|mention(?:s|ed)? about"
+        r"|enters? (?:in|into) the|describes? about|contacts? with|returns? back|revert back|contains? of"
+        r"|emphasi[sz]es? on|explains? about|leads? (?:that|in)|(?:it|which|this) results? to|causes? that"
+        r"|takes? care (?:about|that)|(?:is|are) forbidden to)\b"],
+        "the pattern that the verb has in English"),
+    Rule("preposition", [
+        r"\bdepend(?:s|ed|ing)? (?:of|from|by|in|if|whether)\b|\b(?:is|are) depended\b|\bconsist(?:s|ing|ed)? (?:from"
+        r"|on|by)\b|\bdivi(?:ded|sible) (?:on|to)\b|\bdependent from\b|\bdifferent (?:with|as|of)\b|\b(?:equal"
+        r"|identical|equivalent) (?:as|with)\b|\bequal (?:\d|zero)|\bsimilar (?:with|as|like|than)\b"
+        r"|\bindependent(?:ly)? (?:from|to|of if|on if)\b|\b(?:superior|inferior|prior|prefers?) than\b"
+        r"|\baccording (?:with|the|your|this)\b",
+        r"\b(?:higher|lower|bigger|larger|smaller|faster|slower|shorter|newer|older|greater|fewer|better|worse"
+        r"|earlier|later) as (?:the|in|on|for|with|this|that|specified|required|before|expected|requested"
+        r"|configured)\b|\b(?:less|fewer|more) (?:bytes|memory|time|space|elements|\w+s) as (?:the|in|requested"
+        r"|required|specified|expected|for)\b",
+        r"(?<!not )(?<!n't )\b(?:is|are|be|least|almost|nearly|twice|about) so (?:big|large|fast|long|many|much|small"
+        r"|high|often) as\b|\b(?:more|less|larger|bigger|greater|smaller|rather|other|faster|later"
+        r"|longer) then (?:the\b|an?\b|\d|one\b|CODE)",
+        r"\b[Ii]n (?:the )?(?:begin|moment|opposite|contrary)\b|\b[Ii]n (?:this|that) (?:moment|place)\b|\b(?:to|till"
+        r"|up to|until|for) the moment\b|\bat this place\b|\bin the same time\b|\bat the first (?:time|call|place)\b"
+        r"|\b(?:first|every|each|next|last) time when\b|\b(?:with|by|without) (?:the )?help of\b|\b[Aa]s the result\b"
+        r"|\b(?:in|by) (?:two|three|four|ten|several|\d+) times\b|\bfor (?:\d+|two|three|several) times\b"
+        r"|\bas consequence\b|\b[Bb]y the reason\b|\bwith the aim (?:to|of)\b|\bonly one time\b|\btill now\b",
+        r"\bsince (?:long|years|now|\d+ (?:years|days|hours|minutes))\b|\b(?:is|are) (?:\w+ly )?(?:not )?(?:\w+ed"
+        r"|known) since (?:version|release|many|several|two|\d)|^Since (?:the )?(?:version|release"
+        r"|v)? ?\d[\d.]*,? (?!\w+ \w+ (?:has|have) been)\w+|\b(?:set|sets|switched|changed|put|limited) on (?:\d|zero"
+        r"|true|false|CODE|NULL)\b",
+        r"\b[Bb]ecause of (?:(?:the|an?|this|that|its|older|some) (?:\w+ ){1,3}|it |they )(?:is|are|was|were|has|have"
+        r"|does|do|did|can|will|cannot)\b(?! (?:not )?(?:\w+ing|used to) )",
+        r"\b[Dd]ue to (?:(?:the|an?|this|that|its) (?:\w+ ){1,2}|it |they )(?:is|are|was|were|has|have|does|do|did"
+        r"|can|will|cannot)\b|\bduring \w+ing (?:the|an?)\b|\blike (?:it|they) (?:is|was|are|were)\b",
+        r"\b[Ii]n case of (?:(?:the|an?) )?(?:\w+ ){1,3}(?:is|are|was|fails?|does|cannot)\b"
+        r"|\bin (?:the )?case,? (?:if|when|that)\b|^In case (?:the|a|an|this|it|there|no) |\b(?:at|to|in) (?:minimum"
+        r"|maximum)\b",
+        r"\b(?:a|the|no|another) possibilit(?:y|ies) (?:to|of|for)\b|\b(?:[Oo]pportunity|possibility) (?:of"
+        r"|for) \w+ing\b|\bdifferences? (?:to|with)\b|\b(?:in|at) (?:begin|beginning|end) of\b"],
+        "the preposition or conjunction that English has here"),
+    Rule("article", [
+        r"\b[Aa] (?:own|error|object|array|index|input|output|integer|empty|existing|additional|exception|event"
+        r"|element|entry|option|other|invalid|unknown|address|application|argument|operation|iterator|interface"
+        r"|identifier|offset|update|undefined|unsigned|old|open|internal|external|alternative|instance|item"
+        r"|executable|explicit|early|independent|individual|initial|important|unused)\b",
+        r"\b[Aa]n (?:unique|user|unit|universal|used|union|useful|uniform|other|own|one|new|real|different|function"
+        r"|value|special|file|process|long|good|same|second|single|common|corresponding|certain)\b|\b[Tt]he both\b"
+        r"|\bthe most of\b|\bthe version \d|\bthe (?:step|GPU|level|node|line|chapter|section|stage|C\+\+) \d+<NEXT>",
+        r"(?<!no )(?<!any )(?<!one )(?<!each )(?<!every )(?<!all )(?<!only )(?<!another )\b[Ss]uch (?:approach"
+        r"|situation|possibility|mechanism|configuration|way|method|option|<ACTOR>)(?=[.,;]| (?:is|are|can|will|has"
+        r"|must|allows|in|of|should|may)\b)",
+        r"\b(?:takes?|taking|needs?|after|for|costs?|spends?) (?:very |too )?long time\b"
+        r"|(?<!a )(?<!whole )\blot of\b",
+        r"\b(?:[Tt]o|[Ff]rom|[Oo]f|[Ww]ith|[Ii]n|[Oo]n|[Uu]se|[Uu]sing|[Bb]y|[Aa]fter|[Bb]efore|[Ff]or"
+        r"|[Aa]t) (?:latest|newest|current|previous|next|first|second|last|same|following|above|below|given"
+        r"|corresponding|whole|entire|present) (?:\w+ )?(?:<COUNTED>|implementation|example|case|release|time|call"
+        r"|place|way|order|section)\b",
+        r"\b(?:is|was|becomes|be|as|not) (?:regular|valid|new|simple|separate|single|special|common|optional|empty"
+        r"|existing|small|large|local|global|positive|negative|unique|thin|internal) (?:<COUNTED>|number"
+        r"|integer)<NEXT>",
+        r"\b(?:by|of|from|to|with|inside|into|for|after|before|in|on|at|than|between) <ACTOR><NEXT>",
+        r"(?:^|, |; |\b(?:that|if|when|because|so|otherwise|until|before|after|once|and|but|whether|unless|while|as"
+        r"|If|When|Before|After|Once|Until|Because|Unless|While) )(?:<ACTOR>|memory leak|device|buffer|queue|process"
+        r"|system|thread|session|request|timeout) (?:must|will|can|should|is|has|needs|needn't|returns|does|may|was"
+        r"|cannot|gets|becomes|contains|finishes|starts|exits|exists|succeeds?|wants?|fails|set to|exit)\b",
+        r"\b(?:creates?|accepts?|needs?|requires?|opens?|registers?|defines?|specif(?:y|ies)|pass(?:es)?|allocates?"
+        r"|frees?|calls?|use|using|destroys?|loads?|modif(?:y|ies)|takes?|expects?|provides?|closes?"
+        r"|initiali[sz]es?) (?:static |new |own |tree |valid |first |current |required )?(?:<ACTOR>|pointer|buffer"
+        r"|callback|device|handle|cursor|algorithm|allocator)(?=[.,;:)]|$| (?:of|to|for|from|in|on|which|that|with|by"
+        r"|and|before|after|is|when|if)\b)|\bwith flag\b"],
+        "the article: 'the user', 'a pointer'", kinds="text item"),
+    Rule("order of words", [
+        r"\b(?:supports?|provides?|contains?|requires?|allows?|offers?|stands|depends|includes|returns) (?:also"
+        r"|already|always|automatically|firstly|often|usually)\b(?! (?:be|been|in|on|at|with|when|if)\b)",
+        r"\b(?:must|can|should|will|may|has to|have to) be (?:not|already|always|also|at first|firstly|still"
+        r"|eventually)\b|\b[Oo]therwise (?:can|is|are|will|must|has|would|does|do|may) (?:not )?(?:the|an?|it|be|this"
+        r"|you|report|returned|cause|fail)\b",
+        r"\b[Tt]here (?:is|are|was|were|will be|can be|must be) (?:also )?(?:returned|created|performed|executed|used"
+        r"|called|allocated|written|sent|stored|generated|started|checked|required|provided|described)\b",
+        r"^(?:For|In|On|At|To|By|With|From|After|Under|Behind|During|Through) (?!example|case|which|order)(?:(?!this"
+        r"|it|that|the \w+ (?:is|are)\b|which|we|you|they|what)[^,.;: ]+ ){2,6}(?:is|are|can be|must be|will be|was"
+        r"|were) (?:also |not )?\w+(?:ed|en|nt) (?:the|an?|its|how|if|whether)\b",
+        r"^(?:At|In|For|With|By|On) (?:(?!this|it|that|these|which|more)[^, ]+ ){2,6}(?:does not exist|do not exist"
+        r"|is (?:necessary|possible|needed|required) to|exists)\b",
+        r"\b(?:if|when|because|so|but|then|also) is (?:necessary|possible|needed|recommended|better|enough|important"
+        r"|impossible|not necessary|not possible) to\b|^(?:Is|Was|Are) (?:necessary|possible|needed|not|no"
+        r"|recommended)\b|: (?:is|are) (?:no|not) ",
+        r"^(?:If|When|Before|After|By default|Once|Until)\b[^,.;]*, (?:also |otherwise |then |only |just "
+        r"|generally )*(?:need|needs|recommend|suggest|cannot|can|should) (?!you\b|we\b|I\b|be\b|the\b|a\b|it\b"
+        r"|they\b)\w+",
+        r", otherwise (?:will|can|report|cause|may)\b|, (?:generally|usually|normally|here|just|only) (?:no|not|need"
+        r"|is|will|we just)\b|(?<!do )\b(?:here|also) will (?:not )?\w+",
+        r"\b(?<!does )(?<!do )(?<!did )(?<!or )(?<!to )(?<!may )(?<!will )(?<!must )(?<!should )(?<!might )(?<!could "
+        r")(?<!would )(?<!can )(?<!and )not support\b",
+        r"^(?:Set|Use|Enable|Disable|Increase|Reduce|Add|Turn on) (?:(?!that\b|which\b|if\b|when\b|so\b"
+        r"|it\b)[^,.;: ]+ )*(?:can|will|could) (?:reduce|improve|make|increase|lead|avoid|help)\b",
+        r"\b(?:the|an?) (?:here|there|by|from|thereby|from the|by the|with the) (?:\w+ )?(?:\w+ed|given|written|taken"
+        r"|chosen|sent) \w+|\b(?:is|are|be) again (?:the|free|possible|available)\b|\b(?:change|read|write|access"
+        r"|modify|open) (?:simultaneously|separately|already|also) (?:the|an?|one|it)\b|\b[Oo]nly (?:after|when"
+        r"|then) [^,;]{5,60} (?:you|it) can\b|^(?:If|When|Once) (?:the )?(?!it|they|you|this|that|there|we|one|not|is"
+        r"|any|no)[a-z]+ (?:(?!is|are|was|be|not|than|has|does|do|contains?|requires?|us\w+)[a-z]+ )?(?:set to"
+        r"|not set|more than|less than|bigger than|larger than|greater than|same as|equal to)\b"],
+        "subject, verb, object"),
+    Rule("linked clauses", [
+        r"^(?:Although|Though|Even though|Despite)\b[^;.]*, (?:but|however|yet)\b|^(?:As|Since|Because|Due to"
+        r"|As soon as|In order)\b[^,;.]*, (?:so|and so) (?!that\b|far\b|long\b|is\b|must\b)\w+|^(?:Because|Since|As"
+        r"|Due to)\b[^,;.]*, (?:therefore|thus|hence)\b",
+        r"\b(?:reason|cases?|fact|way|moment|condition|sense|meaning|possible|necessary|sure|aware|clear|true"
+        r"|guaranteed?|assumed?|ensures?|means|shows?|see|know|decided?|determined?|checked|verify|noted?|note|say"
+        r"|said|expect|prevents?|Note|Ensure), (?:why|that|whether)\b(?! (?:is|are|was|can|would|means|might"
+        r"|will)\b)",
+        r"\b(?:checks?|knows?|sees?|decides?|determines?|asks?|verif(?:y|ies)|defines?|specif(?:y|ies)"
+        r"|indicates?), (?:if|whether|how)\b|, (?:to|for|of|with|from|by|under) which (?:it|they|he|you)\b",
+        r"^(?:The|A|An|All|Each|Every|Any)(?: \w+){1,4}, (?:that|who|what)\b(?! (?:is|are),)"
+        r"|\bthe (?:\w+ )?<COUNTED>s?, that (?:is|are|was|were|has|have|can|will|must|should|may|\w+s) ",
+        r"\b(?:until|before|after|once|as soon as|unless|as long as) (?:the|an?|it|they|all|this|every"
+        r"|CODE)(?: \w+){0,2} will (?:be|have|not|get)\b",
+        r"\b(?:not|n't|cannot) (?:be )?\w+ no (?:more|longer)\b|\breason (?:is|was) because\b"
+        r"|\bis because of [a-z]+ing\b|\b[Bb]oth of the two\b|\b[Dd]epend(?:s|ing|ent)? (?:on )?if\b|\babout if\b"
+        r"|\b(?:with|by|for|about|from|to|before|without) that (?:the|it|an?|you|they|all)\b",
+        r", if (?:not|so) (?:the|specified|then)\b(?!,)|, in (?:this|that) case (?:the|it|an?|they|you|we)\b"
+        r"|, default (?:value )?is\b|, one is (?:for|the|used)\b|, (?:and )?another is\b|, (?:therefore|thus|hence"
+        r"|moreover|furthermore) (?:the|it|we|you|this|an?|they|all|user)\b",
+        r"^(?:The|This|It|There|You|We|Each|All|Both|Every|Currently|Only|Our|These|That|By default) (?!.*\b(?:if"
+        r"|when|unless|because|while|once|although|since|whether|where|after|before|until"
+        r"|argument)\b.*,)[^,;:()]*\b(?:is|are|was|were|has|have|can|will|must|does|should|may|cannot|takes|uses"
+        r"|returns|needs)\b[^,;:()]*, (?:it|this|they|these|other \w+) (?:\w+ )?(?:is|are|was|will|can|must|has|have"
+        r"|does|should|may|means|needs|cannot)\b"],
+        "one conjunction, and no comma before a clause that defines"),
+    Rule("idiom of another language", [
+        r"\b(?:his|him|her|he|himself)\b|\b(?:eventually (?:be|can|may|could)|(?:could|may|might"
+        r"|can) (?:be )?(?:\w+ )?eventually|actual (?:version|release|moment)|foreseen|serves? for|disposes? over"
+        r"|to precise|assure that|has? to be noted|gives? back|given back|is wished|not wished|the further|till the"
+        r"|such kind|amongst others|one and the same|without necessity|has not the|have not the|need not to|needn't"
+        r"|needs not|in automatic|in an easy way|by this way|on this way|for this aim|above mentioned|below mentioned"
+        r"|as follow|as following|plays? no role|plays? an? important role|in parallel way)\b",
+        r"\b(?:speed|performance|efficiency|cost|rate) (?:is|becomes|much|will be|more|can be)(?: \w+)? (?:fast|slow"
+        r"|quick|faster|slower|quicker)\b|\bmakes? the \w+ (?:speed )?(?:faster|slower)\b|\btime consumption\b"
+        r"|\bdetail (?:info\w*|description|usage)\b|\bnumber of times of\b|\blimit value\b|\b(?:convenient|easy"
+        r"|difficult) for users? to\b|\b(?:the|to|in|see|use|following) below (?:table|commands?|code|section"
+        r"|examples?|figure|options?|steps?|list)\b|\bmulti[- ](?:threads|processes|nodes)\b|\b(?:do|does"
+        r"|doing) the (?!multiplication)\w+(?:tion|ization)\b|\bdoing the \w+ing\b",
+        r"\b(?:for|by|after|before|without|when|at|on|until) \w+ing of (?:the|an?|all|its)\b|\bthe \w+ing (?:on|off"
+        r"|up|out|in|down) of\b|^For (?!example)\w+ing (?:the|an?|of|your|this)\b|^(?:About|Concerning|What concerns"
+        r"|How to|Different with|Depend on|According to the different|To the moment|During the work|By the (?:start"
+        r"|call|help)|Kindly)\b(?=.*[.,] ?)",
+        r"\b[Oo]ne (?:can|must|has to|should|may|cannot|needs)\b(?! (?:not )?be\b)|\bgets (?:\w+ly |then "
+        r"|only )*(?:written|called|repeated|removed|executed|sent|finished|released|destroyed|freed|copied|closed"
+        r"|opened|started|stopped|created|allocated|flushed|dropped)\b|\brespectively (?:-?\d|the|an?|in|by|with|of"
+        r"|to|from)\b",
+        r"\b(?:returns?|returned) (?:fail|failed|success|failure)\b(?=[.,;]| (?:when|and|or)\b)|\b(?:reports?|throws?"
+        r"|returns?|gets?) error(?=[.,;]|$| (?:if|when|and)\b)|\bnever timeout\b|\b[Ii]t (?:exists|lacks) "
+        r"|\b[Mm]aybe (?:the|there|it)\b|\bnot enough(?: of\b|\.)|\b(?:works?|runs?|run|behaves?) (?:correct|parallel"
+        r"|asynchronous|wrong|good|independent|concurrent|synchronous|normal)<NEXT>|\b(?:enough|suffice) for \w+ing\b"
+        r"|\bkindly\b"],
+        "the English idiom"),
+    Rule("please", [
+        r"\bplease\b"],
+        "the imperative"),
+]
+for rule in FOREIGN:
+    rule.limit = 1

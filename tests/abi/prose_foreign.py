@@ -47,7 +47,11 @@ FOREIGN = [
         r"|middlewares|firmwares|traffics|garbages|evidences|researches)\b|\b(?:an?|one|every|many|these|those"
         r"|several|another|few) (?:information|software|hardware|advice|documentation|feedback|knowledge"
         r"|progress)<NEXT>",
-        r"\b(?:at least|more than|up to|exactly|all|with|first|last) (?:two|three|four|[2-9]|\d\d+) <COUNTED><NEXT>"],
+        r"\b(?:at least|more than|up to|exactly|all|with|first|last) (?:two|three|four|[2-9]|\d\d+) <COUNTED><NEXT>",
+        r"\b[Ee]ach of (?:the )?\w+s (?:have|are|were|do|need)\b|\b[Tt]here (?:is|was) (?:two|three|four|many|several"
+        r"|multiple|different|various|no <COUNTED>s)\b|\b[Tt]here are (?:another|only one|much|no any)\b",
+        r"\b(?:the|an?|this|each) (?:\w+ )?<COUNTED> <MODAL> (?!always\b"
+        r"|sometimes\b)\w+[^su]s\b(?<!access)(?<!process)(?<!address)(?<!focus)"],
         "one number for subject and verb, and a plural after a number"),
     Rule("verb form", [
         r"\b<MODAL>(?: not)? (?:\w+ly )?(?!need|exceed|proceed|succeed|embed|feed|seed|speed|shed|bed|red)[a-z]+ed\b",
@@ -82,7 +86,15 @@ FOREIGN = [
         r"\b(?:helps?|wants?|tries|try|able|unable|needs?|plan) to \w+ing\b(?<!bring)|\b(?:possible|useful|able"
         r"|ability|way) to (?!bring|string|ping)\w+ing\b|\b(?:makes?|making|lets?|letting) (?:(?:the|an?|this|each"
         r"|our|your|its) <COUNTED>s?|it|them|us|you|users) to <DOES>\b|\bmakes? (?:the \w+|it|that) (?:fails|failed"
-        r"|hangs|can|cannot|is)\b"],
+        r"|hangs|can|cannot|is)\b",
+        r"\b(?:after|before|when|until|once|if|After|When|If|Before|Once) (?:(?:the|an?"
+        r"|all) )?(?:\w+ )?<COUNTED> (?:finish|succeed|fail|exist|become|arrive|occur|happen|complete|disconnect)\b",
+        r"\bmakes? (?:the|an?|this|each|all) <COUNTED>s? to (?!the\b|an?\b|CODE|this\b|another\b|its\b|each\b"
+        r"|zero\b)[a-z]+\b|\b(?:all|the|of) remained\b|\b(?:it|that) (?:is|will be|was) waited\b",
+        r"\b(?:has|have) (?:always|also|then|first|not|only|already|still) to\b|\b(?:don't|do not|doesn't|does not"
+        r"|cannot|can't|must not|should not) (?:to\b|(?!bring|ring|nothing|anything)\w+ing\b)",
+        r"\b(?:will|would|can|may|should|must) (?:be )?(?:\w+ )?(?:return|throw|raise|report)ed? (?:with )?error\b"
+        r"|\b(?:will|can|may|might) (?:happen|appear|occur|arise) (?:the|an?|error|problems?)\b"],
         "the form of the verb that its position needs"),
     Rule("pattern of verb", [
         r"\b(?:suggest|recommend|propose)(?:s|ed)? (?:users?|you|the users?|developers?) to\b|\bit is suggested\b"
@@ -96,7 +108,11 @@ FOREIGN = [
         r"\b(?:influences? on|influences? to|affects? (?:to|on)|discuss(?:es)? about|mention(?:s|ed)? about"
         r"|enters? (?:in|into) the|describes? about|contacts? with|returns? back|revert back|contains? of"
         r"|emphasi[sz]es? on|explains? about|leads? (?:that|in)|(?:it|which|this) results? to|causes? that"
-        r"|takes? care (?:about|that)|(?:is|are) forbidden to)\b"],
+        r"|takes? care (?:about|that)|(?:is|are) forbidden to)\b",
+        r"\b(?:recommend|suggest|advise|propose|want|prefer|expect)(?:s|ed)? (?:you|users?|the user) (?:using|use to"
+        r"|don't|do not)\b|^(?:[Ss]upports?|[Aa]llows?) to\b|\bpointed (?:by|from) CODE\b|\bobliged to\b|\b(?:can|may"
+        r"|could|will|might) come to (?:an?|the|changes|errors|problems)\b|\bcomes? to (?:an? )?(?:error|deadlock"
+        r"|crash|conflict|overflow|leak)s?\b"],
         "the pattern that the verb has in English"),
     Rule("preposition", [
         r"\bdepend(?:s|ed|ing)? (?:of|from|by|in|if|whether)\b|\b(?:is|are) depended\b|\bconsist(?:s|ing|ed)? (?:from"
@@ -128,7 +144,15 @@ FOREIGN = [
         r"|\bin (?:the )?case,? (?:if|when|that)\b|^In case (?:the|a|an|this|it|there|no) |\b(?:at|to|in) (?:minimum"
         r"|maximum)\b",
         r"\b(?:a|the|no|another) possibilit(?:y|ies) (?:to|of|for)\b|\b(?:[Oo]pportunity|possibility) (?:of"
-        r"|for) \w+ing\b|\bdifferences? (?:to|with)\b|\b(?:in|at) (?:begin|beginning|end) of\b"],
+        r"|for) \w+ing\b|\bdifferences? (?:to|with)\b|\b(?:in|at) (?:begin|beginning|end) of\b",
+        r"^[Ff]or to\b|^[Ww]ith (?:the )?help of\b|^[Dd]epend(?:s|ed|ing)? (?:from|of|by)\b|\b[Ii]n the production\b"
+        r"|\b[Ii]n function of\b|\bin base (?:of|to)\b|\b(?:in|on) its turn\b|\bin quality of\b|\b(?:inferior"
+        r"|superior) (?:to|or)\b|\bcomprised between\b|\bin (?:all|many|some) of cases\b|\b(?:at|in) one moment\b"
+        r"|\bin (?:that|this|such) way (?:the|it|you|we)\b",
+        r"\b(?:in|by|to|for|of|with) (?:the )?(?:way|manner|form|purpose|aim|goal|order) (?:as|like|that to)\b"
+        r"|\b(?:twice|times|double) (?:so|as) (?:more|bigger|larger|faster)\b|\b(?:two|three|several|times) (?:more"
+        r"|bigger|larger|faster|slower) as\b|\b(?:after|before|since|until|during|while) (?:that|this) (?:the|an?|it"
+        r"|you|all)\b|\bwith (?:success|error)(?=[.,;]| (?:or|and)\b)|\bper each\b"],
         "the preposition or conjunction that English has here"),
     Rule("article", [
         r"\b[Aa] (?:own|error|object|array|index|input|output|integer|empty|existing|additional|exception|event"
@@ -159,7 +183,10 @@ FOREIGN = [
         r"|frees?|calls?|use|using|destroys?|loads?|modif(?:y|ies)|takes?|expects?|provides?|closes?"
         r"|initiali[sz]es?) (?:static |new |own |tree |valid |first |current |required )?(?:<ACTOR>|pointer|buffer"
         r"|callback|device|handle|cursor|algorithm|allocator)(?=[.,;:)]|$| (?:of|to|for|from|in|on|which|that|with|by"
-        r"|and|before|after|is|when|if)\b)|\bwith flag\b"],
+        r"|and|before|after|is|when|if)\b)|\bwith flag\b",
+        r"\b(?:is|are|be|was|stay|returns?|has|have|with|of|at|by|using|in|on|to|from) (?:exactly |not "
+        r"|nearly )?same\b|\b(?:an?) such\b|\bthe concerned \w+\b|\b(?:the|an?) (?:too|so|very much) (?:big|large"
+        r"|small|long|short|high|low|old|new) \w+"],
         "the article: 'the user', 'a pointer'", kinds="text item"),
     Rule("order of words", [
         r"\b(?:supports?|provides?|contains?|requires?|allows?|offers?|stands|depends|includes|returns) (?:also"
@@ -191,7 +218,11 @@ FOREIGN = [
         r"|modify|open) (?:simultaneously|separately|already|also) (?:the|an?|one|it)\b|\b[Oo]nly (?:after|when"
         r"|then) [^,;]{5,60} (?:you|it) can\b|^(?:If|When|Once) (?:the )?(?!it|they|you|this|that|there|we|one|not|is"
         r"|any|no)[a-z]+ (?:(?!is|are|was|be|not|than|has|does|do|contains?|requires?|us\w+)[a-z]+ )?(?:set to"
-        r"|not set|more than|less than|bigger than|larger than|greater than|same as|equal to)\b"],
+        r"|not set|more than|less than|bigger than|larger than|greater than|same as|equal to)\b",
+        r"\bwhich (?:(?:it|he|they) )?(?:in|from|by|on|then|at) (?:the )?(?!this|that|turn|most|some|these|many|all"
+        r"|effect|case|fact)[a-z]+(?: [a-z]+)? (?:is|are|has|was|have|can|must|be)\b|\b(?:is|are|was|were|will be"
+        r"|can be) (?:performed|executed|returned|created|done) (?:the|an?|its)\b",
+        r", (?:when|if) (?:it|they) (?:is|are|has|have) [^,;.]*, (?:the|it|this|they|new)\b"],
         "subject, verb, object"),
     Rule("linked clauses", [
         r"^(?:Although|Though|Even though|Despite)\b[^;.]*, (?:but|however|yet)\b|^(?:As|Since|Because|Due to"
@@ -217,7 +248,12 @@ FOREIGN = [
         r"|when|unless|because|while|once|although|since|whether|where|after|before|until"
         r"|argument)\b.*,)[^,;:()]*\b(?:is|are|was|were|has|have|can|will|must|does|should|may|cannot|takes|uses"
         r"|returns|needs)\b[^,;:()]*, (?:it|this|they|these|other \w+) (?:\w+ )?(?:is|are|was|will|can|must|has|have"
-        r"|does|should|may|means|needs|cannot)\b"],
+        r"|does|should|may|means|needs|cannot)\b",
+        r"\b[a-z]+, that (?:allows?|makes?|leads?|causes?|gives?|permits?|reduces?|increases?|enables?|helps?"
+        r"|guarantees?)\b|\b(?:is|are|was) (?:the )?reason (?:of|why|that) (?:the|it|a)\b|\buntil (?:(?:the|it|all"
+        r"|they|an?|this) )(?:\w+ ){0,2}(?:not|isn't|doesn't|hasn't|aren't)\b",
+        r"\b(?:[Ii]f|[Ww]hen|[Oo]nce|[Aa]fter|[Uu]ntil|[Ww]hile) (?:(?:the|an?|you|it|they) )(?:\w+ )?(?:will"
+        r"|shall) (?:be|not|call|have|need|use|pass|set|get)\b"],
         "one conjunction, and no comma before a clause that defines"),
     Rule("idiom of another language", [
         r"\b(?:his|him|her|he|himself)\b|\b(?:eventually (?:be|can|may|could)|(?:could|may|might"
@@ -244,7 +280,14 @@ FOREIGN = [
         r"|returns?|gets?) error(?=[.,;]|$| (?:if|when|and)\b)|\bnever timeout\b|\b[Ii]t (?:exists|lacks) "
         r"|\b[Mm]aybe (?:the|there|it)\b|\bnot enough(?: of\b|\.)|\b(?:works?|runs?|run|behaves?) (?:correct|parallel"
         r"|asynchronous|wrong|good|independent|concurrent|synchronous|normal)<NEXT>|\b(?:enough|suffice) for \w+ing\b"
-        r"|\bkindly\b"],
+        r"|\bkindly\b",
+        r"\b(?:as usually|in consequence\b|effectuated?|explicited|precised|actualiz\w+|analogical(?:ly)?|unpossible"
+        r"|per default|most easy|more easy|upto|atleast|inorder|alot|everytime|incase|infact|eachother|aswell"
+        r"|new coming|is obligatory|whole the|bigger|biggest)\b|\bcoming (?:data|request|message|packet"
+        r"|connection)s?\b|\bnot (?:yet )?(?:more|anymore)<NEXT>|\bbecomes? (?:unnecessary|error|possible to"
+        r"|impossible to|able|same)\b|\b(?:perform|carry out|do|execute|make)(?:s|es)? (?:the "
+        r"|an? )?(?:initialization|verification|calculation|computation|synchronization|conversion|installation"
+        r"|deletion|creation|modification) of\b"],
         "the English idiom"),
     Rule("please", [
         r"\bplease\b"],

@@ -147,6 +147,16 @@ class CudaDevice final : public Device {
     return bad_argument("the stream is not in the primary context of CUDA device ", ordinal(),
                         ", where the comm is: create it there");
   }
+  Result<uint64_t> number_of(StreamHandle stream) override {
+#if CUDART_VERSION >= 12000
+    unsigned long long number = 0;
+    ZERO_TRY(
+        here("identifying a stream", [&] { return cudaStreamGetId(stream_of(stream), &number); }));
+    return uint64_t{number};
+#else
+    return static_cast<uint64_t>(reinterpret_cast<uintptr_t>(stream));
+#endif
+  }
   Result<uint64_t> capturing(StreamHandle stream) override {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     unsigned long long number = 0;

@@ -66,6 +66,9 @@ class Device : public std::enable_shared_from_this<Device> {
   virtual Status check(const void* data, size_t bytes, std::string_view what) = 0;
   /// Returns OK if `stream` belongs to this device.
   virtual Status check_stream(StreamHandle stream) = 0;
+  /// Returns a number that no other stream has had. The handle of a stream that has been freed may
+  /// come back as that of another.
+  virtual Result<uint64_t> number_of(StreamHandle stream) = 0;
   /// Returns the number of the capture that records the work queued on `stream`, or 0 if the work
   /// is executed. Captured work is executed by launches of the capture's graph. In a capture,
   /// copies may use only this device's memory. Waits may use only events that were recorded in the

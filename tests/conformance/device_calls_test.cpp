@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -226,6 +227,32 @@ TEST(DeviceCalls, a_learning_rate_set_between_steps_is_that_of_the_next_one) {
   }
   expect_same_end(device, host);
   EXPECT_EQ(device.statistics().moved_bytes, host.statistics().moved_bytes);
+}
+
+TEST(DeviceCalls, a_new_stream_with_the_handle_of_a_freed_one_is_another_stream) {
+  for (uint64_t seed = 1; seed <= 40; seed++) {
+    One device(defaults(), seed, 2), host(defaults(), 0, 2);
+    EXPECT_OK(device.step(0.1f, 1));
+    EXPECT_OK(host.step(0.1f, 1));
+    (void)device.values();  // the step has read the gradients
+    const Stream side = make_stream(device.device()).value();
+    constexpr int kByte = 0x3D;
+    float gradient;
+    std::memset(&gradient, kByte, sizeof gradient);
+    for (int64_t param = 0; param < 2; param++) {
+      float* const grad = device.grad(static_cast<size_t>(param));
+      EXPECT_TRUE(device.device()->fill(side.handle(), grad, kByte, kCount * sizeof(float)).ok());
+      EXPECT_OK(zero_grad_ready(device.optim(), param, grad, side.handle()));
+      device.chaos().replace_stream(side.handle());
+    }
+    EXPECT_OK(device.step());
+    device.chaos().replace_stream(device.stream());  // the next step waits for this one
+    EXPECT_OK(device.step());
+    EXPECT_OK(host.step(gradient, gradient));
+    EXPECT_OK(host.step(gradient, gradient));
+    expect_same_end(device, host);
+    if (HasFailure()) return;
+  }
 }
 
 TEST(DeviceCalls, what_a_device_cannot_do_is_refused_when_it_is_asked_for) {

@@ -201,6 +201,11 @@ Status ChaosDevice::check_stream(StreamHandle stream) {
   return queue_of(stream).status();
 }
 
+Result<uint64_t> ChaosDevice::number_of(StreamHandle stream) {
+  const std::lock_guard lock(world_->mutex_);
+  return ZERO_TRY(queue_of(stream))->number;
+}
+
 int ChaosDevice::current() { return current_device; }
 
 Status ChaosDevice::run_current(const std::function<Status()>& body) {
@@ -298,14 +303,25 @@ Result<void*> ChaosDevice::make_stream() {
   return queue->handle();
 }
 
+void ChaosDevice::let_go(const std::shared_ptr<ChaosWorld::Queue>& queue) {
+  queue->freed = true;
+  if (queue->graph != nullptr) queue->graph->spoiled = true;
+  if (queue->items.empty()) std::erase(world_->queues_, queue);
+}
+
 void ChaosDevice::free_stream(void* stream) noexcept {
   const std::lock_guard lock(world_->mutex_);
   const auto found = streams_.find(stream);
-  found->second->freed = true;
-  if (found->second->graph != nullptr) found->second->graph->spoiled = true;
-  if (found->second->items.empty()) std::erase(world_->queues_, found->second);
+  let_go(found->second);
   streams_.erase(found);
   --world_->living_;
+}
+
+void ChaosDevice::replace_stream(void* stream) {
+  const std::lock_guard lock(world_->mutex_);
+  std::shared_ptr<ChaosWorld::Queue>& queue = streams_.at(stream);
+  replaced_.push_back(queue);
+  let_go(std::exchange(queue, world_->add_queue(this, ordinal_)));
 }
 
 Result<void*> ChaosDevice::make_event() {

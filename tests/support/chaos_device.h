@@ -181,6 +181,7 @@ class ChaosDevice final : public Device {
   Result<bool> done(EventHandle event) override;
   Status check(const void* data, size_t bytes, std::string_view what) override;
   Status check_stream(StreamHandle stream) override;
+  Result<uint64_t> number_of(StreamHandle stream) override;
   Result<uint64_t> capturing(StreamHandle stream) override;
   Status run_current(const std::function<Status()>& body) override;
   /// Returns the number of the device that is current on this thread, or -1 if there is none.
@@ -203,6 +204,8 @@ class ChaosDevice final : public Device {
   void close_host(void* memory) noexcept override;
   Result<void*> make_stream() override;
   void free_stream(void* stream) noexcept override;
+  /// Frees a stream and makes another one with the same handle, as CUDA may do.
+  void replace_stream(void* stream);
   Result<void*> make_event() override;
   void free_event(void* event) noexcept override;
 
@@ -222,11 +225,13 @@ class ChaosDevice final : public Device {
   Status await_point(std::unique_lock<std::mutex>& lock, const ChaosWorld::Point& point);
   Result<void*> add(size_t bytes, int32_t ordinal, std::string_view what, size_t alignment = 256);
   void remove(void* memory);
+  void let_go(const std::shared_ptr<ChaosWorld::Queue>& queue);
 
   const std::shared_ptr<ChaosWorld> world_;
   const int32_t ordinal_;
   std::shared_ptr<ChaosWorld::Queue> default_queue_;
   std::map<void*, std::shared_ptr<ChaosWorld::Queue>> streams_;
+  std::vector<std::shared_ptr<ChaosWorld::Queue>> replaced_;  // own the memory of their handles
   std::map<void*, std::unique_ptr<EventState>> events_;
   std::set<ino_t> created_;  // memory of this device that others may map
   Status refusal() const;

@@ -98,8 +98,9 @@ int64_t ChaosWorld::lost_under_work() {
 
 std::shared_ptr<ChaosWorld::Queue> ChaosWorld::add_queue(const ChaosDevice* device,
                                                          int32_t ordinal) {
-  auto queue = std::make_shared<Queue>(
-      *this, device, text("stream ", ++queue_count_, " of chaos ", ordinal), random_());
+  const uint64_t number = ++queue_count_;
+  auto queue = std::make_shared<Queue>(*this, device, number,
+                                       text("stream ", number, " of chaos ", ordinal), random_());
   queues_.push_back(queue);
   return queue;
 }

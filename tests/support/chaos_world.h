@@ -38,8 +38,9 @@ struct ChaosWorld::Step {
 
 class ChaosWorld::Queue final : public ChaosStream, public std::enable_shared_from_this<Queue> {
  public:
-  Queue(ChaosWorld& world, const ChaosDevice* device, std::string name, uint64_t priority)
-      : world(world), device(device), name(std::move(name)), priority(priority) {}
+  Queue(ChaosWorld& world, const ChaosDevice* device, uint64_t number, std::string name,
+        uint64_t priority)
+      : world(world), device(device), number(number), name(std::move(name)), priority(priority) {}
 
   void queue(std::string what, std::function<ChaosWork()> begin) override;
   bool captured() override;
@@ -49,6 +50,7 @@ class ChaosWorld::Queue final : public ChaosStream, public std::enable_shared_fr
 
   ChaosWorld& world;
   const ChaosDevice* const device;
+  const uint64_t number;
   const std::string name;
   uint64_t priority;
   bool freed = false;

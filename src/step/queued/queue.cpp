@@ -130,10 +130,11 @@ Status note_announced(Optimizer& optim, StreamHandle stream) {
   Queue* const queue = step_memory(optim).queue.get();
   if (queue == nullptr) return Status();
   std::vector<Announcing>& all = queue->announcing;
-  auto found = std::ranges::find(all, stream, &Announcing::stream);
+  const uint64_t number = ZERO_TRY(queue->device->number_of(stream));
+  auto found = std::ranges::find(all, number, &Announcing::stream);
   if (found == all.end()) {
     Event event = ZERO_TRY(make_event(optim.comm->device()));
-    found = all.insert(all.end(), {stream, std::move(event), true});
+    found = all.insert(all.end(), {number, std::move(event), true});
   }
   ZERO_TRY(queue->device->record(found->event.handle(), stream));
   found->waited = false;

@@ -74,7 +74,7 @@ class Upload {
 
 /// A stream that computes gradients.
 struct Announcing {
-  StreamHandle stream;
+  uint64_t stream;  // Device::number_of
   Event event;
   bool waited;  // a call has queued a wait for `event`
 };
@@ -143,7 +143,6 @@ struct Queue : Frame {
   bool in_flight = false;     // queued steps may not be in `known`
   bool publishing = false;    // this rank may have parameters of a step that others have not taken
   Code failed = ZERO_OK;      // code of the latest zero_step if it was not queued
-  StreamHandle last_stream = nullptr;  // the stream on which `ended` was recorded
 
   /// Waits until `event` is done. Fails if the comm breaks.
   Status await(const Event& event, std::string_view what) const;

@@ -141,8 +141,7 @@ Status Walk::begin_work() {
   host_share_.emplace(optim_);
   if (call_.operation() == Operation::step) queue().note_publishing();
   if (queue().capture != 0) return fork();
-  if (stream() != queue().last_stream)
-    ZERO_TRY(device().wait(stream(), queue().ended.handle(), order::kEnded));
+  ZERO_TRY(device().wait(stream(), queue().ended.handle(), order::kEnded));
   ZERO_TRY(await_gathers());
   for (Announcing& one : queue().announcing) {
     if (std::exchange(one.waited, true)) continue;
@@ -152,7 +151,6 @@ Status Walk::begin_work() {
   constexpr size_t kKnownStreams = 16;  // an engine may use a new stream for each step
   if (queue().announcing.size() > kKnownStreams) queue().announcing.clear();
   queue().in_flight = true;
-  queue().last_stream = stream();
   return send(optim_, memory_, stream());
 }
 

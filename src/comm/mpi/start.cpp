@@ -30,7 +30,8 @@ Status open_one() {
   }
   std::vector<const char*> names(std::begin(kNames), std::end(kNames));
   if (getenv("OMPI_COMM_WORLD_SIZE") != nullptr)  // its launcher's ranks need that MPI
-    std::ranges::stable_partition(names, [](std::string_view name) { return name == kOpenMpi; });
+    std::stable_partition(names.begin(), names.end(),
+                          [](std::string_view name) { return name == kOpenMpi; });
   for (const char* const name : names)
     if (dlopen(name, kForAll) != nullptr) return {};
   return Status(ZERO_ERR_UNSUPPORTED,

@@ -158,7 +158,7 @@ template <class Of, class Real, SlotFormat format, uint32_t together>
 ZERO_ELEMENT uint32_t update_group(const Update& launch, const RunRow& run,
                                    const Summing<together>& how,
                                    const RoundedScalars<Real>& scalars, const bool* flag,
-                                   int64_t step, const Group& group) {
+                                   uint32_t key, const Group& group) {
   constexpr int n = kGroup<Real>;
   const unsigned used = Of::used(flag);
   Asked<Of, together> asked;
@@ -181,9 +181,10 @@ ZERO_ELEMENT uint32_t update_group(const Update& launch, const RunRow& run,
     Real slot[kSlotsOf<Of>];
     for (int s = 0; s < kSlotsOf<Of>; s++) slot[s] = slot_at<Real, format>(asked.slots[s], j);
     Of::update(values[j], sum[j] * scalars.factor, slot, scalars.value, flag);
-    const auto position = static_cast<uint32_t>(run.grid + group.first + j * group.stride);
+    const uint32_t position = static_cast<uint32_t>(run.grid) + static_cast<uint32_t>(group.first) +
+                              static_cast<uint32_t>(j) * static_cast<uint32_t>(group.stride);
     for (int s = 0; s < kSlotsOf<Of>; s++)
-      set_slot<format>(asked.slots[s], j, slot[s], rounding_key(step, s), position);
+      set_slot<format>(asked.slots[s], j, slot[s], key_of_slot(key, s), position);
   }
 
   store_values(values, launch, run, group);
@@ -221,10 +222,10 @@ ZERO_HOST_DEVICE inline void update_tile(const Update& launch, uint32_t number, 
     how.from = launch.format.sum;
     how.rounded = DType::none;
   }
+  const uint32_t key = rounding_key(shared.step);
   const bool aligned = is_aligned<Of>(launch, run, how, Of::used(shared.flag));
   for_each_group<Real>(tile.number, run.count, aligned, thread, threads, [&](const Group& group) {
-    found +=
-        update_group<Of, Real, format>(launch, run, how, scalars, shared.flag, shared.step, group);
+    found += update_group<Of, Real, format>(launch, run, how, scalars, shared.flag, key, group);
   });
 }
 

@@ -11,13 +11,17 @@
 
 namespace zero {
 
-/// Returns the key of the random bits of a slot in one step. The step is mixed by the finalizer of
+/// Returns the key of the random bits of slot 0 in one step. The step is mixed by the finalizer of
 /// splitmix64 (Steele, Lea and Flood, 2014).
-ZERO_ELEMENT uint32_t rounding_key(int64_t step, int slot) {
+ZERO_ELEMENT uint32_t rounding_key(int64_t step) {
   uint64_t mixed = static_cast<uint64_t>(step) * 0x9E3779B97F4A7C15;
   mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9;
   mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB;
-  return static_cast<uint32_t>(mixed >> 32) + static_cast<uint32_t>(slot) * 0x9E3779B9;
+  return static_cast<uint32_t>(mixed >> 32);
+}
+/// Returns the key of another slot in the same step.
+ZERO_ELEMENT uint32_t key_of_slot(uint32_t key, int slot) {
+  return key + static_cast<uint32_t>(slot) * 0x9E3779B9;
 }
 
 /// Returns 16 random bits, by the 32-bit finalizer of MurmurHash3 (Appleby). Elements whose

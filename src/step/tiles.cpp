@@ -97,7 +97,7 @@ void TileSlots::store(const UpdateRunOf<Real>& run, int64_t share, int64_t grid,
       auto* const stored = reinterpret_cast<uint16_t*>(at(slot, share));
       if (stored == nullptr) continue;
       kernels().round_at_random(stored, room_[slot], run.count,
-                                rounding_key(step, static_cast<int>(slot)),
+                                key_of_slot(rounding_key(step), static_cast<int>(slot)),
                                 static_cast<uint32_t>(grid));
     }
   }

@@ -20,7 +20,7 @@ FAULTS = [
      "state_dtype"),
     ("kernels/stochastic.h", "raised < kInfinityBits ? raised : magnitude", "raised", "stochastic"),
     ("kernels/stochastic.h", "static_cast<uint32_t>(slot) * 0x9E3779B9", "static_cast<uint32_t>(slot) * 0", "stochastic"),
-    ("step/tiles.cpp", "rounding_key(step, static_cast<int>(slot))", "rounding_key(step * 0, static_cast<int>(slot))",
+    ("step/tiles.cpp", "key_of_slot(rounding_key(step), ", "key_of_slot(rounding_key(step * 0), ",
      "state_dtype"),
     ("state/access.cpp", "if (is_stored_as_half(optim, tensor)) return write_halves", "if (false) return write_halves",
      "state_dtype"),

@@ -20,7 +20,8 @@ double mean_of(float number, int64_t step, int slot) {
   constexpr uint32_t kCount = 1 << 20;
   double sum = 0;
   for (uint32_t i = 0; i < kCount; i++)
-    sum += static_cast<double>(value(rounded_at_random(number, rounding_key(step, slot), i)));
+    sum += static_cast<double>(
+        value(rounded_at_random(number, key_of_slot(rounding_key(step), slot), i)));
   return sum / kCount;
 }
 
@@ -36,16 +37,16 @@ TEST(Stochastic, a_number_becomes_one_of_its_neighbours) {
   for (uint32_t i = 0; i < 1000; i++) {
     const float number = std::ldexp(1.0f + static_cast<float>(i) * 0x1p-20f, int(i) % 200 - 100);
     const uint32_t below = word_of(number) >> 16;
-    const uint32_t rounded = rounded_at_random(number, rounding_key(7, 0), i);
+    const uint32_t rounded = rounded_at_random(number, key_of_slot(rounding_key(7), 0), i);
     EXPECT_TRUE(rounded == below || rounded == below + 1) << number;
-    EXPECT_EQ(rounded_at_random(-number, rounding_key(7, 0), i), (rounded | 0x8000));
+    EXPECT_EQ(rounded_at_random(-number, key_of_slot(rounding_key(7), 0), i), (rounded | 0x8000));
   }
 }
 
 TEST(Stochastic, numbers_of_bf16_infinities_and_nans_stay) {
   for (uint32_t bits = 0; bits < 0x10000; bits++) {
     const float number = value(static_cast<uint16_t>(bits));
-    const uint16_t rounded = rounded_at_random(number, rounding_key(3, 2), bits * 77);
+    const uint16_t rounded = rounded_at_random(number, key_of_slot(rounding_key(3), 2), bits * 77);
     EXPECT_EQ(rounded, std::isnan(number) ? 0x7FC0 : bits);
   }
 }
@@ -53,8 +54,8 @@ TEST(Stochastic, numbers_of_bf16_infinities_and_nans_stay) {
 TEST(Stochastic, finite_numbers_stay_finite) {
   for (uint32_t i = 0; i < 1000; i++) {
     const float largest = std::numeric_limits<float>::max();
-    EXPECT_EQ(rounded_at_random(largest, rounding_key(1, 0), i), 0x7F7F);
-    EXPECT_EQ(rounded_at_random(-largest, rounding_key(1, 0), i), 0xFF7F);
+    EXPECT_EQ(rounded_at_random(largest, key_of_slot(rounding_key(1), 0), i), 0x7F7F);
+    EXPECT_EQ(rounded_at_random(-largest, key_of_slot(rounding_key(1), 0), i), 0xFF7F);
   }
 }
 
@@ -73,15 +74,15 @@ double correlation(uint32_t a, uint32_t b, uint32_t distance) {
 }
 
 TEST(Stochastic, neighbours_steps_and_slots_are_independent) {
-  const uint32_t key = rounding_key(5, 0);
+  const uint32_t key = key_of_slot(rounding_key(5), 0);
   for (const uint32_t distance : {1, 2, 16, 1024}) {
     EXPECT_NEAR(correlation(key, key, distance), 0, 0.02) << distance;
   }
   for (const int64_t step : {6, 7, 1005}) {
-    EXPECT_NEAR(correlation(key, rounding_key(step, 0), 0), 0, 0.02) << step;
+    EXPECT_NEAR(correlation(key, key_of_slot(rounding_key(step), 0), 0), 0, 0.02) << step;
   }
   for (const int slot : {1, 2, 7}) {
-    EXPECT_NEAR(correlation(key, rounding_key(5, slot), 0), 0, 0.02) << slot;
+    EXPECT_NEAR(correlation(key, key_of_slot(rounding_key(5), slot), 0), 0, 0.02) << slot;
   }
 }
 
@@ -93,11 +94,13 @@ TEST(Stochastic, every_instruction_set_gives_the_same_bits) {
     for (const size_t count : {size_t{0}, size_t{1}, size_t{31}, size_t{33}, from.size()}) {
       for (const Isa isa : available_isas()) {
         std::vector<uint16_t> to(from.size(), 0xABCD);
-        kernel_table(isa).round_at_random(to.data(), from.data(), count, rounding_key(9, 1), first);
+        kernel_table(isa).round_at_random(to.data(), from.data(), count,
+                                          key_of_slot(rounding_key(9), 1), first);
         for (size_t i = 0; i < from.size(); i++) {
           const auto at = first + static_cast<uint32_t>(i);
           const uint16_t expected =
-              i < count ? rounded_at_random(from[i], rounding_key(9, 1), at) : uint16_t{0xABCD};
+              i < count ? rounded_at_random(from[i], key_of_slot(rounding_key(9), 1), at)
+                        : uint16_t{0xABCD};
           ASSERT_EQ(to[i], expected) << i << " of " << count;
         }
       }

@@ -34,13 +34,15 @@ ONE_SLOT = {"sgd", "rmsprop", "adagrad", "lion", "lars"}  # unless an option add
 
 
 def short_name(mangled: str) -> str:
-    """Return update_kernel<adamw, float> for _ZN...13update_kernelIN4zero5rules5AdamwEfEEvNS_6launch6UpdateE."""
+    """Return update_kernel<adamw, float> for _ZN...13update_kernelIN4zero5rules5AdamwEfEEvNS_6launch6UpdateE. State in
+    bf16 is a third argument."""
     name, arguments = re.search(r"\d+([a-z]+_kernel)(?:I(.+?)EE?v)?", mangled).groups()
     if arguments is None:
         return name
     told = [rule.lower() or number or {"f": "float", "d": "double"}[real] for rule, number, real in
             re.findall(r"N\w*?5rules\d+([A-Z][a-z]+)|Lj(\d+)|([fd])(?=[EL])", arguments + "E")]
-    return f"{name}<{', '.join(told)}>"
+    state = ["bf16"] if "SlotFormatE1" in arguments else []
+    return f"{name}<{', '.join(told + state)}>"
 
 
 # ---- PTX

@@ -1056,12 +1056,12 @@ typedef struct zero_plan {
     const zero_comm *comm;    /* in:  the comm of the plan, which may need less room (any)        */
 } zero_plan;
 
-/* Compute how an optimizer with these options would divide these parameters as one group. Also
- * compute a memory layout that can be sent without packing, unless groups differ in their rules or
- * in the state that their settings need. To use the layout, put parameter i at
- * offsets[i] of an arena and its gradient at grad_offsets[i] of another arena, and register the
- * parameter with ZERO_PARAM_PADDED (docs/memory.md explains padding). The call does not read
- * `data`, `grad` and `name`. plan->comm must have `world` ranks. Local. */
+/* Compute how an optimizer with these options would divide these parameters as one group with full
+ * state. Also compute a memory layout that can be sent without packing, unless groups differ in
+ * their rules, their state_dtype or the state that their settings need. To use the layout, put
+ * parameter i at offsets[i] of an arena and its gradient at grad_offsets[i] of another arena, and
+ * register the parameter with ZERO_PARAM_PADDED (docs/memory.md explains padding). The call does
+ * not read `data`, `grad` and `name`. plan->comm must have `world` ranks. Local. */
 ZERO_API zero_status zero_partition_plan(const zero_param *params, size_t count, int32_t world,
                                          const zero_options *options, zero_plan *plan);
 

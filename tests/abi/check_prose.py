@@ -176,7 +176,11 @@ BAD = {"behind": "The log is closed behind the last write.", "who": "The rank wh
        "a X as rate": "The table takes 8 bytes a parameter.", "agreement": "The number of thread is fixed.",
        "verb form": "The call can blocked.", "pattern of verb": "It waits the end.", "preposition": "It depends from n.",
        "article": "The lock is held by user.", "order of words": "It supports also RDMA.",
-       "linked clauses": "Although it fails, but it returns.", "please": "If it fails, please set the option."}
+       "linked clauses": "Although it fails, but it returns.", "please": "If it fails, please set the option.",
+       "no subject": "It waits until is empty.", "no, not": "If the key not exists, it fails.",
+       "two verbs": "It is must be set.", "clause after a preposition": "It waits during you read.",
+       "relative clause": "Pass a file which size is 0.", "place of a word": "It runs already.",
+       "false friend": "Any eventual errors are logged.", "Asian English": "Most of applications use it."}
 
 
 def self_test() -> bool:

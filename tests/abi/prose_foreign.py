@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sentence patterns of engineers who translate from another language, each with what English has instead. The pages of
-Git, numpy, torch, Python, Open MPI, libfabric, Abseil, Rust and man-pages have 7 findings of these rules in 10,000
-words, and at most 1.6 of each rule."""
+Git, numpy, torch, Python, Open MPI, libfabric, Abseil, Rust and man-pages have 8 findings of these rules in 10,000
+words, and at most 1.8 of each rule."""
 from prose_rules import PARTS, Rule
 
 PARTS.update({
@@ -22,12 +22,27 @@ PARTS.update({
             r"|compile|allocate|register|release|remove|send|receive|specify|choose|store|write|set|start|get|run"
             r"|build|make|check)",
     "MODAL": r"(?:must|can|could|should|may|might|will|would|cannot|can't|won't)",
+    "FINITE": r"(?:is|are|was|were|has|have|does|do|did|can|will|cannot|doesn't)",
+    # Verbs in the form that follows 'to'.
+    "ACT": r"(?:avoid|set|get|read|write|change|use|save|store|check|send|find|handle|start|stop|run|load|add|reduce"
+           r"|wait|prevent|keep|lose|lock|call|connect|have|do|receive|make|reach|guarantee|ensure|increase|decrease"
+           r"|achieve|allow|enable|obtain|protect|detect|convert|compute|create|define|execute|specify|control|delete"
+           r"|choose|modify|open|share|register|give|take|return|free|need|support|contain|allocate|initialize)",
     "NEXT": r"(?=[.,;:)]|$| (?:is|are|was|were|has|have|must|can|will|should|in|on|at|of|for|from|to|and|or|but|which"
             r"|that|when|if|before|after|until|with|by|because|does|as|so|may|while)\b)",
 })
 
 FOREIGN = [
     Rule("agreement", [
+        r"\b(?:an (?:user|unique|uniform|useful)|a (?:element|array|error|integer|object|index|empty|existing|invalid"
+        r"|exception|address|input|output|interface|event|internal|external|additional|older|operation|application"
+        r"|entry|hour)|(?:they|we|you) (?:has|is|was|does|doesn't|isn't|wasn't|needs|hasn't|wants))\b",
+        r"\b(?:(?:the|this|each|an?|every) <COUNTED> (?:also|only|always|then|still|never|just|already|often"
+        r"|usually) (?:have|are|do|need|use|return|were|call|want|take|get|make)|(?:[Ww]hen|[Ii]f|[Bb]ecause|so|but"
+        r"|until) (?:the|all|these|those|both|two|other|some|several) (?:\w+ )?<COUNTED>s (?:is|has|was|doesn't|isn't"
+        r"|does))\b",
+        r"\b[Oo]ne of (?:the |these |those |its |our )?(?:reason|way|thing|problem|advantage|goal|example|case|place"
+        r"|part|feature|difference|limitation|issue|error|condition|rule|field|member)<NEXT>",
         r"(?:^|, |\b(?:if|when|because|so|but|until|before|after|If|When) )(?:the|this|each|every|an?|The|This|Each"
         r"|Every|An?) <COUNTED> (?:are|have|do|need|make|contain|support|try|want|become)\b(?! (?:no|so)\b)",
         r"^(?:The|All|These|Both|Some|Two|Most) (?:\w+ )?<COUNTED>s (?:is|has|was|does|needs|makes|takes|contains)\b",
@@ -308,6 +323,150 @@ FOREIGN = [
         r"|executed|interrupted|released|freed|deleted|destroyed|created|written|sent|started)\b|\bvalue equals? to\b"
         r"|\b(?:it|this) (?:may|can|will|might) cause (?:the|an?|to) \w+ (?:is|fails?|crash|hang|be)\b"],
         "the English idiom"),
+    Rule("no subject", [
+        r"\b(?:[Ii]f|[Ww]hen|[Bb]ecause|that|but|so) there (?:no|not|any|some|many|a)\b|\b(?:[Ii]f|[Bb]ecause"
+        r"|[Uu]ntil|[Uu]nless|[Aa]lthough|[Bb]efore|[Aa]fter|[Ww]hether|[Aa]s soon as|Once|[Ww]hen"
+        r"|[Ss]ince) (?:<FINITE>|don't|can't|must|isn't|wants?|exists?|happens|occurs?|fails?)\b(?! been\b)"
+        r"|^Needs? (?:to|not)\b|, or (?:will|would|can) (?:cause|lead|crash|hang|fail|get|happen|report|result|block"
+        r"|lose)\b|, (?:isn't|aren't|doesn't|wasn't|needn't|won't) (?!it\b|you\b|they\b)\w+|, so (?:need|must|can"
+        r"|cannot|should|will|don't) (?:to |not |call |use )|^(?:By|Through|Using|With|For|To|In order to|As|Since"
+        r"|Via|Besides|Without) (?!example)[^,.;]*, (?:also |only |just )?(?:needs?|cannot|can|should|must|may|will"
+        r"|could|has) (?!you\b|we\b|be\b|the\b|an?\b|it\b|they\b)\w+|^(?:If|When) (?:wish|need|happens?|use|have"
+        r"|not have|no have)\b"],
+        "'if it is', 'you must', 'or it fails'"),
+    Rule("no, not", [
+        r"\b(?:(?:[Nn]obody|[Nn]othing|[Nn]o one|[Nn]o <COUNTED>) (?:doesn't|cannot|isn't|can't|don't|(?:do|does|is"
+        r"|will) not)|(?:<COUNTED>|value|data|memory|name|number|size|it|this|that|which|they|still) (?:not"
+        r"|no) (?:<ACT>|exists?|works?|allows?|returns?|needs?|contains?|has|guarantees?|match|matches|found|enough"
+        r"|supports|knows)|[Nn]either (?:\w+ )?\w+ or|[Uu]nless (?:the|it|you|an?) [^.,;]{0,30}(?: not|n't)|(?:[Ff]or"
+        r"|[Tt]o) (?:don't|doesn't))\b|(?:n't|\bnot|\bcannot|\bnever|\bwithout) (?!the\b|yet\b)[a-z]+ (?:(?:the|to|in"
+        r"|from|with|by|for|on) )?(?:nothing|nobody|nowhere)\b|(?:n't|\bnot|\bcannot|\bnever|\bwithout) (?:<ACT>"
+        r"|\w+ing) no\b|(?<!here )\b(?:is|are|be|was) no (?:necessary|possible|allowed|available|supported|valid"
+        r"|needed|safe)\b|\b[Ff]or (?:no|not) (?:to )?(?:<ACT>|block|exceed|be|break|copy|repeat)\b(?!-)"],
+        "one negation, and 'does not' before the verb"),
+    Rule("two verbs", [
+        r"\b(?:(?:is|are|was|were) (?:must|can|should|will|has|have|may|could|would|does)|<MODAL> (?:can|must|may"
+        r"|should|able|possible|will|could|to be|has|is)|(?:able|unable|wants?|necessary|try|tries|in order|user"
+        r"|caller|possible|required) to (?!need|embed|feed|seed|exceed|proceed|succeed|speed)[a-z]+ed|(?:permits?"
+        r"|allows?|enables?|lets|wants?|needs?|tries|try|avoids?|necessary|recommended|required|for|without|before"
+        r"|after|by|instead of|besides) <ACT> (?:the|an?|this|it|its|all|any|your|each|CODE|more|better)"
+        r"|used for (?:avoid|get|find|create|manage|allocate|detect|protect))\b|\b(?:<MODAL>|to|not|don't"
+        r"|doesn't) (?:gets|makes|uses|reads|writes|sends|creates|allocates|contains|needs|waits|takes|receives"
+        r"|starts|stops|becomes|causes|happens|fails|checks|finds|keeps)\b(?! of)",
+        r"\b(?:is|are|be|was|were) (?:success|fail|failure|timeout|overflow|hang|crash|error|deadlock)<NEXT>"
+        r"|\b[Tt]he (?:connect|allocate|create|execute|compare|compress|initialize|compile|decode|verify"
+        r"|convert) (?:<FINITE>|of|and|must|should|failed|fails|succeeds|returns)\b|\b(?:is|are|was|were|be"
+        r"|been) (?:not )?(?:fill|return|copy|store|move|convert|replace|handle|update|lock|print|pass|save|generate"
+        r"|check|use|implement|design)(?=[.,;]| (?:to|by|in|with|for|from|on|as|the|when|if|into|and)\b)"
+        r"|\b(?:[Aa]fter|[Bb]efore|[Uu]ntil|[Oo]nce|[Ww]hen|[Ii]f) (?:the|an?) (?:\w+ )?(?:thread|process|program"
+        r"|transfer|connection|operation|request|session|server|client|device|timer|job|task) (?:exit|return|end"
+        r"|close|stop|crash|expire|run|terminate|begin|start|open|change|reach|receive|connect)\b(?! (?:of|<FINITE>"
+        r"|time|code|value|status|handler|point|address|call))",
+        r"\b(?:(?:is|are|was|were) (?:not|also|still|only|now) (?:hav|support|need|know|contain|depend|belong|requir"
+        r"|allow)ing|happening (?:more|only|because|due)|(?:it|which|API|function|option|method|this|feature|mode"
+        r"|flag|class) <MODAL> use (?:only )?(?:in|on|for|from|by|under|at|when|if|after|before))\b"
+        r"|\b<MODAL>(?: not)? be (?:(?!call|consider|nam|assign|grant|deni|pass|allow|offer|requir)\w+ed|read"
+        r"|written) (?:the|an?) (?!same|first|next|last|moment|number|maximum|time|few|second|lot|bit|little)[a-z]+",
+        r"\b(?:(?:until|if|when|or|before|after|once|so|because|should) (?:the|an?"
+        r"|all) (?:\w+ )?<COUNTED>s? be (?:\w+ed|sent|set|lost|full|empty|in)|(?:made|makes?|making|lets?"
+        r"|letting) (?:the|an?|it|them|this|all|your) (?:\w+ )?to be \w+(?:ed|en|n't|t)|(?:causes?|leads? to"
+        r"|results? in|avoids?|prevents?) (?:the|an?|your|this|that) (?:\w+ )?(?:<COUNTED>|library|data) (?:crash"
+        r"|fail|hang|<FINITE>|fails|hangs|crashes|become|becomes|be|lost))\b"],
+        "one finite verb, and the form that it needs"),
+    Rule("clause after a preposition", [
+        r"\b(?:(?:[Dd]uring|[Dd]ue to|[Dd]espite|[Bb]ecause of|[Bb]esides|[Ww]ithout|[Ii]nstead of|[Aa]ccording to"
+        r"|[Tt]hanks to|[Rr]egardless of|[Ee]xcept|[Bb]y|[Ii]n case of) (?:they|we|he|you <FINITE>|you (?:must|want"
+        r"|call|use))|[Dd]uring you|(?:[Dd]espite|[Bb]esides|[Ii]nstead of|[Tt]hanks to|[Rr]egardless of"
+        r"|[Ii]n exchange for|[Ii]n spite of|[Aa]part from|[Ee]xcept for) (?:it|this|there|(?:the|an?|your"
+        r"|its) (?:\w+ ){1,2})(?<!you )(?<!that )(?:<FINITE>|falls?|becomes?|fails?)|for (?:the|your|our"
+        r"|its) [a-z]+ (?:is|are|does|do|can|will) not \w+)\b|^Even (?:the|an?|you|it|this|there|all"
+        r"|we) [^,]*\b(?:<FINITE>|use|set|call|fails?|\w+s)\b[^,]*, (?:the|it|you|this|they|we|there|all|CODE|an?)\b",
+        r"\b(?:(?:[Dd]ue to|[Bb]ecause of|[Oo]wing to|[Aa]s a result of) (?:which|that|what)"
+        r"|[Ee]xcept(?:ing)? (?:for )?(?:the |in )?cases? (?:that|when|if)|[Ee]xcept of|(?:[Bb]ecause|[Aa]lthough"
+        r"|[Ww]hereas|[Ss]o that|[Ee]ven if|[Ee]ven though), (?:the|it|this|they|we|you|there|an?))\b"
+        r"|\b[Tt]hanks to (?:the|an?|this|that) (?:bug|error|problem|lack|limitation|failure|defect"
+        r"|absence)\b(?! report)|, than\b|(?<!if )\b(?:possible|necessary|important|recommended|able|enough|allowed"
+        r"|sufficient|easy|intended|needed|tries|try|wants?|attempt|ability|useful|sense), (?:to|that|for to"
+        r"|in order)\b",
+        r"\b(?:[Rr]easons? (?:(?:why|that|of|for)\b)?[^.,;]*\b(?:is|was) (?:that )?(?:because|due to)"
+        r"|[Rr]easons?, (?:because|why|that|for)|[Ii]f [^.,;]*\bwould [^,;.]*, [^.;]*\bwould|[Ww]hether (?:the|it"
+        r"|this|all) [^.,;]* is (?:which|what|where|how|who)|judge[sd]? (?:whether|if|that|the))\b"
+        r"|\b[Ii]f you would (?!like|prefer|rather|otherwise|normally|want|need|also|ever)\w+"],
+        "a conjunction: 'because the', 'even if the', 'while you'"),
+    Rule("relative clause", [
+        r"\b(?:which (?:size|name|value|length|type|key|address|number|index|state|contents?|owner) (?:is|are|was|has"
+        r"|exceeds?|equals?|differs?|begins?|starts?)|which (?:you|they) (?:can |must |should |will |may "
+        r"|have to )?\w+ (?:it|them)|the which|(?:all|everything|something|anything|thing) what (?:is|are|you|the|we"
+        r"|it))\b|, which it (?:can|may|will|is|has|must)\b|\b(?:<COUNTED>|tolerance|precision|data|memory|number"
+        r"|size|field|class|member|algorithm"
+        r"|address),? who\b(?<!user who)(?<!caller who)(?<!user, who)(?<!caller, who)|(?<!So)(?<!Instead), what (?:is"
+        r"|means|makes|leads|causes|can|would|allows|gives|results|will|could|helps|reduces)\b(?! returned)"],
+        "'whose', 'that', 'which'"),
+    Rule("place of a word", [
+        r"\b(?:(?:can|will|must|may|could) (?:them|him|us)|(?!(?:is|was|has|this|its|as|does|us|thus|process|values"
+        r"|exists|arrays|asterisks)\b)[a-z]{2,}s (?:then|automatically|simply|correctly|immediately) (?:always|also"
+        r"|only|the|an?|all|its|each|every)|(?:starts?|begins?|continues?|runs?|stop|ends?|used|called|sent) already"
+        r"|already before|enough (?:large|big|long|small|fast|high|good)|as possible as|(?:assigns?|gives?|returns?"
+        r"|sends?|adds?|attaches|shows?|offers?|allocates?) to (?:it|them|him|you|us|the <COUNTED>) (?:the|an?|all"
+        r"|some|its|one))\b|^(?:In|On|At|From|With|To|For|Under|Below|Above) (?:this|the|these|each"
+        r"|every) [a-z]+ (?:is|are) (?:also )?\w+(?:ed|en|wn)\b|^(?:Here|Below|Further|Next) (?:is|are) \w+(?:ed|en"
+        r"|wn)\b",
+        r"\b(?:(?:(?:know|see|show|explain|describe|decide|determine|check|define)s?|about) (?:how|why|where|what"
+        r"|when) (?:<FINITE>|should|must) (?:the|you|it|this|we|an?|they|CODE)|[Tt]here (?:is|was|will be"
+        r"|can be) (?:not |also )?(?:possible|necessary|needed|important|obvious|recommended|useful|allowed"
+        r"|impossible))\b"],
+        "subject, verb, object, and 'already' before the verb"),
+    Rule("false friend", [
+        r"\b(?:eventual (?:errors?|problems?|changes|failures?|exceptions?|delays?|loss)"
+        r"|[Aa]ctually (?:supports? only|supported|works only|there (?:is|are)|available|limited)|(?:is|are|was"
+        r"|were) pretended|(?:library|module|class|program|it|which|we|you) disposes? of|reserved to (?:the|CODE|an?)"
+        r"|important (?:amount|number|quantity|delay) of|(?:passed|given|received|taken|takes?) (?:in|like"
+        r"|by) (?:parameter|argument|entry|charge|account)|it is (?:needed|wished|obligatory|forbidden|prohibited"
+        r"|convenient) (?:to|that)|(?:like|such as) for example|(?:differents|followings|needful|inbuilt|updation))\b"
+        r"|\b(?:[Oo]f (?:this|that|such) (?:way|manner)|(?:set|initiali[sz]ed|starts?|begins?|put) in (?:zero|\d+"
+        r"|true|false|NULL))<NEXT>|\bpretends? to (?!be)|\bcomposed (?:by|from) (?!the)",
+        r"\b(?:(?:wants?|desires?) that (?:the|you|it|a|an|this|all|they)|(?:has|have) (?:no )?sense|(?:[Ee]xplains?"
+        r"|[Dd]escribes?|[Ss]uggests?|[Mm]entions?|[Ss]ays?) (?:you|us|them) (?:how|what|that|to|the|a|an|if|whether)"
+        r"|(?:finish|finished|finishes|stops?|stopped|succeeds?|succeeded|arrives?|arrived) to (?!(?:the|an?|be|its?"
+        r"|work)\b)[a-z]+)\b|\b(?:prevents?|avoids?|forbids?|hinders?) (?:that (?:the|it|an?|you)|to|(?:the|it|users?"
+        r"|you|them) (?:\w+ )?to)\b(?! the\b)(?<!need to)(?<!access to)",
+        r"\b(?:in (?:the )?(?:execution|compilation|link|startup|load|start|boot) time|at (?:\w+ing|usage|call"
+        r"|creation) of|in (?:the )?next (?:versions|releases)|nearest (?:future|version|release))\b|\bat (?:compile"
+        r"|execution|start|run|build)[.,;]|\b(?:the|its) next (?:limitations?|restrictions?|conditions?|reasons?"
+        r"|\w+):|^The given (?:function|method|class|library|option|module|mode) (?:allows|must|<FINITE>)\b",
+        r"\b(?:(?:is|are|was|were|be) reali[sz]ed (?:in|by|as|via|using|with|through|on)|(?:begins?|starts?|reads?"
+        r"|counts?|copied|again) (?:again )?since the (?:start|begin|beginning|first|end)|(?:\w+est|each|many|any"
+        r"|most|all|none|several|every) from (?:them|these|those)|[Ee]ach time that the|[Ii]n (?:this|all|some|most"
+        r"|old|older) (?:old |new )?platforms?|wait(?:s|ing)? (?:on|to|till|of) the (?:end|finish|start"
+        r"|completion))\b|, (?:that's|that is|this is) why\b|\b(?:ability|attempt|permission|capability"
+        r"|necessity) (?:of|for) \w+ing\b(?<!string)"],
+        "the English word: 'possible' for 'eventual', 'currently' for 'actually'"),
+    Rule("Asian English", [
+        r"\b(?:[Uu]nder (?:this|that|such|the) (?:situation|case|mode|condition)s?|(?:relevant|related"
+        r"|irrelevant) with|(?:[Oo]ccurs?|happens?|happened|appears?|arises?) (?:an? |the |some |any )?(?:error"
+        r"|exception|problem|deadlock|crash|conflict)|(?:costs?|spends?|takes?|uses?|needs?) (?:very )?(?:much|many"
+        r"|big|large) (?:time|memory|space|resources?)|(?:fast|quick|big|slow) speed)\b|\b(?:open|close|opens"
+        r"|closes) the (?:\w+ )?(?:feature|option|function|mode|flag|macro|optimization|log)<NEXT>",
+        r"\b(?:(?:regarding|concerning) to|at the timing|[Tt]here (?:is|are|may be) (?:the |no )?(?:possibility|fear"
+        r"|danger|necessity) (?:that|to|of)|(?:[Aa]s|[Ww]hen) (?:the )?(?:\w+ )?(?:number|size|amount|count"
+        r"|length) (?:of \w+ )?(?:increase|decrease|grow|become)|(?:by|from) (?:the )?(?:user|caller|client|library"
+        r"|application) side|(?:at|from) (?:your|our|my|the user|the caller|user) end)\b|\b(?:many|few|several"
+        r"|a) (?:memory|software|information|overhead)<NEXT>|\bin details[.,]|\b(?:[Ii]n|at) (?:the )?below[.,:]"
+        r"|^Following (?:is|are)\b|^As for (?:the|this|an?) \w+ (?:which|that|of)\b|\bevery (?:one|1) (?:second"
+        r"|minute|hour|day|step|call|byte|time)",
+        r"\b(?:[Aa]lmost (?:[a-z]+[^us]s (?:<FINITE>|use|support|must|should|need)|of|cases|users)|(?:takes?|for"
+        r"|after|within|waits?|needs?) few \w+s)\b|\b(?:(?:is|are|be) used to [a-z]+(?:tion|ment)|(?:makes?|made"
+        r"|become) (?:faster|slower|bigger|smaller|easier to|possible to|easy to|difficult to))<NEXT>|\b(?:[Mm]ost"
+        r"|[Mm]any|[Ss]ome|[Ss]everal|[Ff]ew) of (?!(?:the|these|this|its|your|our|us|his|CODE)\b)[a-z]+s\b(?!')"
+        r"|\d+ ?(?:[GMKk]i?B|bytes) (?:size|length|timeout)<NEXT>",
+        r"\b(?:then only the|(?:start|beginning|startup|here|there) itself|(?:more|less) number of|compris(?:es?"
+        r"|ing) of|(?:facing|faces?|faced) (?:an? |the |any |some )?(?:issue|error|problem|difficult)\w*"
+        r"|the same \w+ (?:than|like)|same than|(?:as|so) (?:many|much|long|large|fast|big|small) than|(?:different"
+        r"|same|independent|equal) each other)\b|\b(?:returns|frees|deletes|closes) the same[.,]"
+        r"|(?<!he )(?<!\w )\b[Ss]ame (?:is|can|has to|should)\b|\b(?:gives?|giving|shows?|showing) (?:error|issue"
+        r"|exception|problem|warning)(?=[.,;]| (?:if|when|in|and|or|because)\b)|\b[Ww]hile (?:the )?(?:execution"
+        r"|initialization|transfer|startup|operation|call|loop)(?: of|,|\.)|\bafter (?:using|finishing|reading)[.,]"],
+        "plain wording"),
     Rule("one, gets", [
         r"\b[Oo]ne (?:can|must|has to|should|may|cannot|needs)\b(?! (?:not )?be\b)",
         r"\bgets (?:\w+ly |then |only )?(?:(?!confused)\w+ed|written|sent|lost|overwritten)\b"],

@@ -281,7 +281,7 @@ IDIOMS = [
         r"\bmakes? (?:of|from) (?:each|the|a|it|all|this|that)\b|\banother one\b|\btakes? care that\b",
         r"\bmust be there\b",
         r"(?i)\b(?:the|a|no) possibility (?:to|for)\b",
-        r"(?i)\b(?:allows?|permits?|enables|suggests?|recommends?|demands) to (?!the|a|all|each|this)\w+",
+        r"(?i)\b(?:allows?|permits?|enables|suggests?|recommends?|demands) to (?!(?:the|an?|all|each|this)\b)\w+",
         r"(?i)\b(?:independent(?:ly)? from|divisible on|for to|in case if|must (?:not )?to|by hand of"
         r"|(?:is|are) already been|(?:firstly|secondly|thirdly)|never came|also not|no more \w+able)\b",
         r"(?i)\b(?:reports? error|comes? to an? \w+ion|cares? (?:for|about) that|lets? (?:itself|themselves))\b",

@@ -1054,13 +1054,15 @@ typedef struct zero_plan {
     int64_t *grad_offsets;    /* in:  NULL, or room for one byte offset per gradient              */
     int64_t grad_arena_bytes; /* out: size of an arena of gradients with that layout              */
     const zero_comm *comm;    /* in:  the comm of the plan, which may need less room (any)        */
+    const zero_group_options *groups; /* in:  the options of each group     (one without options) */
+    const size_t *group_ends; /* in:  for each group, the number of parameters up to its end      */
+    size_t group_count;
 } zero_plan;
 
-/* Compute how an optimizer with these options would divide these parameters as one group with full
- * state. Also compute a memory layout that can be sent without packing, unless groups differ in
- * their rules, their state_dtype or the state that their settings need. To use the layout, put
- * parameter i at offsets[i] of an arena and its gradient at grad_offsets[i] of another arena, and
- * register the parameter with ZERO_PARAM_PADDED (docs/memory.md explains padding). The call does
+/* Compute how an optimizer with these options would divide these parameters, in consecutive groups.
+ * Also compute a memory layout that can be sent without packing. To use the layout, put parameter i
+ * at offsets[i] of an arena and its gradient at grad_offsets[i] of another arena. Register all
+ * groups with ZERO_PARAM_PADDED before the seal (docs/memory.md explains padding). The call does
  * not read `data`, `grad` and `name`. plan->comm must have `world` ranks. Local. */
 ZERO_API zero_status zero_partition_plan(const zero_param *params, size_t count, int32_t world,
                                          const zero_options *options, zero_plan *plan);

@@ -2,6 +2,7 @@
 // Implements the calls that report ownership, plans without ranks, statistics and rules.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <numeric>
 
@@ -28,17 +29,68 @@ Result<PlanParam> plan_param(const Param& param, size_t index) {
       .grad_dtype = param.grad_dtype};
 }
 
+/// The groups of a plan. Each contains the parameters before its end that no earlier group has.
+struct PlanGroups {
+  std::vector<Group> groups;
+  std::vector<int64_t> ends;
+};
+
+Result<PlanGroups> read_groups(const zero_plan& plan, const ReadOptions& read, size_t count) {
+  const Group initial{
+      .rule = read.options.rule, .custom = read.options.custom_rule, .settings = read.settings};
+  const auto all = static_cast<int64_t>(count);
+  if (plan.group_count == 0) return PlanGroups{{initial}, {all}};
+  if (plan.groups == nullptr || plan.group_ends == nullptr)
+    return bad_argument("the plan has ", plan.group_count,
+                        " groups, but groups or group_ends is NULL");
+  PlanGroups out;
+  out.groups = ZERO_TRY(read_array<Group>(
+      plan.groups, plan.group_count, [&](const zero_group_options* given) -> Result<Group> {
+        return read_group(ZERO_TRY(read_struct(given)), initial);
+      }));
+  out.ends.assign(plan.group_ends, plan.group_ends + plan.group_count);
+  if (std::ranges::is_sorted(out.ends) && out.ends.front() >= 0 && out.ends.back() == all)
+    return out;
+  return bad_argument("group_ends does not rise from group to group to ", count,
+                      ", the number of parameters");
+}
+
+Result<std::vector<PlanParam>> plan_params(std::span<const Param> given, const PlanGroups& of) {
+  const std::vector<int32_t> kinds = kinds_of(of.groups);
+  std::vector<PlanParam> params;
+  for (size_t g = 0; g < of.groups.size(); g++) {
+    for (size_t i = params.size(); i < static_cast<size_t>(of.ends[g]); i++) {
+      PlanParam& added = params.emplace_back(ZERO_TRY(plan_param(given[i], i)));
+      added.kind = kinds[g];
+      added.whole = of.groups[g].whole_tensors();
+    }
+  }
+  return params;
+}
+
+/// Returns the slots that the groups of each section use, as bits.
+std::vector<uint32_t> slots_of_sections(const Plan& plan, const PlanGroups& of) {
+  std::vector<uint32_t> used(plan.sections().size());
+  int64_t param = 0;
+  for (size_t g = 0; g < of.groups.size(); g++) {
+    for (; param < of.ends[g]; param++)
+      used[static_cast<size_t>(plan.section_number(param))] |= of.groups[g].slots_used();
+  }
+  return used;
+}
+
 /// Returns the state bytes of the rank with the most state.
-int64_t longest_state(const Plan& plan, const OptimizerOptions& options,
-                      std::span<const double> settings) {
-  const auto slots = static_cast<size_t>(__builtin_popcount(options.rule->slots_used(settings)));
+int64_t longest_state(const Plan& plan, const OptimizerOptions& options, const PlanGroups& of) {
+  const std::vector<uint32_t> used = slots_of_sections(plan, of);
   int64_t longest = 0;
   for (int32_t rank = 0; rank < plan.options().world; rank++) {
     int64_t bytes = 0;
     for (size_t s = 0; s < plan.sections().size(); s++) {
       const Section& section = plan.sections()[s];
+      const SlotFormat format = of.groups[static_cast<size_t>(section.kind)].slot_format;
       const size_t element =
-          slots * state_bytes_of(section.dtype) + master_bytes(master_of(section.dtype, options));
+          static_cast<size_t>(std::popcount(used[s])) * state_bytes_of(section.dtype, format) +
+          master_bytes(master_of(section.dtype, options));
       bytes += plan.share_elements(s, rank) * static_cast<int64_t>(element);
     }
     longest = std::max(longest, bytes);
@@ -84,14 +136,12 @@ void write_layout(const Plan& plan, std::span<const PlanParam> params, bool dire
   }
 }
 
-void write_owners(const Plan& plan, const OptimizerOptions& options,
-                  std::span<const double> settings, zero_plan& out) {
+void write_owners(const Plan& plan, const OptimizerOptions& options, zero_plan& out) {
   const int32_t places = plan.options().world;
   for (int32_t rank = 0; out.elements != nullptr && rank < places * options.instances; rank++)
     out.elements[rank] = plan.owned_elements(rank % places);
   for (int64_t i = 0; out.owners != nullptr && i < plan.params(); i++)
     out.owners[i] = plan.owner(i);
-  out.state_bytes = longest_state(plan, options, settings);
 }
 
 // ---- Facts about rules, for programs that have no table of them.
@@ -183,20 +233,15 @@ zero_status zero_partition_plan(const zero_param* params, size_t count, int32_t 
                           " ranks");
     const ReadOptions read = ZERO_TRY(read_optim_options(options, world));
     const std::vector<Param> given = ZERO_TRY(read_params(params, count, false));
-    std::vector<PlanParam> added;
-    added.reserve(count);
-    const CustomRule* const custom = read.options.custom_rule.get();
-    for (size_t i = 0; i < count; i++) {
-      added.push_back(ZERO_TRY(plan_param(given[i], i)));
-      added.back().whole = custom != nullptr && custom->whole_tensors();
-    }
+    const PlanGroups of = ZERO_TRY(read_groups(out, read, count));
+    const std::vector<PlanParam> added = ZERO_TRY(plan_params(given, of));
     Plan made(PlanOptions{.world = world / read.options.instances,
                           .rule = read.options.partition,
                           .bucket_bytes = read.options.bucket_bytes});
-    const auto end = static_cast<int64_t>(count);
-    ZERO_TRY(made.add(added, std::span(&end, 1)));
+    ZERO_TRY(made.add(added, of.ends));
     write_layout(made, added, comm != nullptr && comm->direct(), out);
-    write_owners(made, read.options, read.settings, out);
+    write_owners(made, read.options, out);
+    out.state_bytes = longest_state(made, read.options, of);
     return write_struct(plan, out, "plan");
   });
 }

@@ -118,15 +118,15 @@ Status read_rule(const zero_options& read, OptimizerOptions& options) {
 }
 
 /// Returns the group with the rule that its options name. It begins with the defaults of that rule,
-/// or with the settings of the optimizer if the options name none.
-Result<Group> begin_group(const zero_group_options& read, const Optimizer& optim) {
+/// or as `initial` if the options name none.
+Result<Group> begin_group(const zero_group_options& read, const Group& initial) {
   if (read.custom != nullptr && read.optimizer != nullptr)
     return bad_argument("both optimizer, '", read.optimizer, "', and custom of the group are set");
   if (read.custom != nullptr) {
     auto custom = ZERO_TRY(read_custom(read.custom));
     return group_of(custom->rule(), custom);
   }
-  if (read.optimizer == nullptr) return optim.initial;
+  if (read.optimizer == nullptr) return initial;
   const Rule* const rule = find_rule(std::string_view(read.optimizer));
   return rule == nullptr ? Result<Group>(no_rule(read.optimizer)) : group_of(*rule);
 }
@@ -142,16 +142,6 @@ Result<SlotFormat> read_slot_format(const zero_group_options& read, const Rule& 
   if (!is_custom(rule)) return format;
   return unsupported("state_dtype is ZERO_STATE_DTYPE_BFLOAT16, but '", rule.name,
                      "' is your own function, whose state is not rounded");
-}
-
-/// Reads the rule and the settings of a group.
-Result<Group> read_group(const zero_group_options& read, const Optimizer& optim) {
-  Group group = ZERO_TRY(begin_group(read, optim));
-  if (optim.on_device) ZERO_TRY(queued::check_rule(*optim.comm, *group.rule));
-  group.slot_format = ZERO_TRY(read_slot_format(read, *group.rule));
-  ZERO_TRY(
-      apply_settings(*group.rule, group.settings, read.names, read.values, read.setting_count));
-  return group;
 }
 
 // ---- The loss scale is a setting by name only.
@@ -192,6 +182,14 @@ Status set_loss_scale_from(Optimizer& optim, int32_t group, const GivenSetting& 
 }  // namespace
 
 namespace zero::api {
+
+Result<Group> read_group(const zero_group_options& read, const Group& initial) {
+  Group group = ZERO_TRY(begin_group(read, initial));
+  group.slot_format = ZERO_TRY(read_slot_format(read, *group.rule));
+  ZERO_TRY(
+      apply_settings(*group.rule, group.settings, read.names, read.values, read.setting_count));
+  return group;
+}
 
 Result<std::vector<Param>> read_params(const zero_param* params, size_t count, bool with_names) {
   if (params == nullptr || count == 0) return bad_argument("no parameters were given");
@@ -244,7 +242,8 @@ zero_status zero_register_params(zero_optim* optim, const zero_group_options* op
   return on_optim(optim, [&](Optimizer& found) -> Status {
     ZERO_TRY(found.check_open());
     const zero_group_options read = ZERO_TRY(read_struct(options));
-    Group added = ZERO_TRY(read_group(read, found));
+    Group added = ZERO_TRY(read_group(read, found.initial));
+    if (found.on_device) ZERO_TRY(queued::check_rule(*found.comm, *added.rule));
     const std::vector<Param> all = ZERO_TRY(read_params(params, count, true));
     const int32_t number = ZERO_TRY(found.register_params(std::move(added), all));
     if (group != nullptr) *group = number;

@@ -136,6 +136,8 @@ struct ReadOptions {
 };
 
 Result<ReadOptions> read_optim_options(const zero_options* given, int32_t world);
+/// Reads the rule and the settings of a group. Without its own rule, it begins as `initial`.
+Result<Group> read_group(const zero_group_options& read, const Group& initial);
 Result<std::vector<Param>> read_params(const zero_param* params, size_t count, bool with_names);
 
 /// Reads a custom update rule. Its function is called only by code that catches exceptions.

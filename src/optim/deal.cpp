@@ -13,8 +13,7 @@
 
 namespace zero {
 
-std::vector<PlanParam> Optimizer::plan_params(size_t first) const {
-  // Groups with the same rule, slots and format are of one kind, which is the number of the first.
+std::vector<int32_t> kinds_of(std::span<const Group> groups) {
   std::map<std::tuple<std::string, uint32_t, SlotFormat>, int32_t> kinds;
   std::vector<int32_t> kind_of;
   for (const Group& group : groups) {
@@ -23,6 +22,11 @@ std::vector<PlanParam> Optimizer::plan_params(size_t first) const {
         kinds.emplace(std::tuple(group.rule_line(), group.slots_used(), group.slot_format), number)
             .first->second);
   }
+  return kind_of;
+}
+
+std::vector<PlanParam> Optimizer::plan_params(size_t first) const {
+  const std::vector<int32_t> kind_of = kinds_of(groups);
   std::vector<PlanParam> out;
   for (size_t i = first; i < params.size(); i++) {
     out.push_back({.count = params[i].count,

@@ -90,6 +90,10 @@ struct Group {
   bool whole_tensors() const { return custom != nullptr && custom->whole_tensors(); }
 };
 
+/// Returns the kind of each group, which is the number of the first group with the same rule, slots
+/// and format of slots.
+std::vector<int32_t> kinds_of(std::span<const Group> groups);
+
 /// Returns a group with the default settings of a rule, which may be that of `custom`.
 inline Group group_of(const Rule& rule, std::shared_ptr<const CustomRule> custom = nullptr) {
   Group group{.rule = &rule, .custom = std::move(custom)};

@@ -228,6 +228,72 @@ TEST(GroupRules, a_group_with_more_or_less_state_costs_only_its_own) {
   EXPECT_EQ(state_bytes({"sgd"}), kPlain - 1024 * 8);
 }
 
+/// Returns the bytes that one of two ranks copied to pack transfers in a step, with two groups in
+/// arenas laid out by a plan.
+int64_t packed_bytes(zero_comm* comm, int32_t state_dtype, bool plans_groups) {
+  const int64_t sizes[] = {5000, 3000};
+  const size_t ends[] = {1, 2};
+  zero_group_options options[] = {initialized<zero_group_options>(),
+                                  initialized<zero_group_options>()};
+  options[1].optimizer = "sgd";
+  options[0].state_dtype = state_dtype;
+  zero_param params[] = {parameter("a", sizes[0], nullptr), parameter("b", sizes[1], nullptr)};
+  int64_t offsets[2], grad_offsets[2];
+  auto plan = initialized<zero_plan>();
+  plan.offsets = offsets;
+  plan.grad_offsets = grad_offsets;
+  if (plans_groups) {
+    plan.groups = options;
+    plan.group_ends = ends;
+    plan.group_count = 2;
+  }
+  EXPECT_OK(zero_partition_plan(params, 2, zero_comm_world(comm), nullptr, &plan));
+  const Arena data(comm, static_cast<size_t>(plan.arena_bytes));
+  const Arena grads(comm, static_cast<size_t>(plan.grad_arena_bytes));
+  Optim optim(comm);
+  for (size_t i = 0; i < 2; i++) {
+    params[i].data = data.floats() + offsets[i] / 4;
+    params[i].grad = grads.floats() + grad_offsets[i] / 4;
+    params[i].flags = ZERO_PARAM_PADDED;
+    EXPECT_OK(zero_register_params(optim.optim(), &options[i], &params[i], 1, nullptr));
+  }
+  EXPECT_OK(optim.step());
+  const zero_statistics found = optim.statistics();
+  if (plans_groups && zero_comm_rank(comm) == 0) {
+    EXPECT_EQ(found.state_bytes, plan.state_bytes);
+  }
+  return found.copied_bytes;
+}
+
+TEST(GroupRules, a_plan_of_the_groups_lays_them_out_so_that_nothing_is_packed) {
+  for (const int32_t dtype : {ZERO_STATE_DTYPE_FULL, ZERO_STATE_DTYPE_BFLOAT16}) {
+    on_ranks(CommKind::user, 2, [dtype](zero_comm* comm, int) {
+      EXPECT_EQ(packed_bytes(comm, dtype, true), 0);
+      EXPECT_GT(packed_bytes(comm, dtype, false), 0);
+    });
+  }
+}
+
+TEST(GroupRules, a_plan_with_groups_that_make_no_sense_is_refused) {
+  const int64_t size = 5000;
+  const zero_param params[] = {parameter("a", size, nullptr), parameter("b", size, nullptr)};
+  zero_group_options options[] = {initialized<zero_group_options>(),
+                                  initialized<zero_group_options>()};
+  const auto refused = [&](std::vector<size_t> ends, const char* words) {
+    auto plan = initialized<zero_plan>();
+    plan.groups = options;
+    plan.group_ends = ends.empty() ? nullptr : ends.data();
+    plan.group_count = 2;
+    EXPECT_TRUE(zero::test::ends(zero_partition_plan(params, 2, 2, nullptr, &plan),
+                                 ZERO_ERR_ARGUMENT, words));
+  };
+  refused({}, "the plan has 2 groups, but groups or group_ends is NULL");
+  refused({1, 3}, "group_ends does not rise from group to group to 2");
+  refused({2, 1}, "group_ends does not rise from group to group to 2");
+  options[1].optimizer = "sgdd";
+  refused({1, 2}, "there is no optimizer 'sgdd'");
+}
+
 TEST(GroupRules, a_group_that_names_a_rule_begins_with_the_defaults_of_that_rule) {
   on_ranks(CommKind::local, 1, [](zero_comm* comm, int) {
     Optim optim(comm, initialized<zero_options>(), {{"lr", 0.5}, {"beta1", 0.25}});

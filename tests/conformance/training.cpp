@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <deque>
 #include <numeric>
 #include <random>
 #include <stdexcept>
@@ -82,6 +83,66 @@ std::vector<zero_param> describe(const Training& run, const Tensors& memory,
   return params;
 }
 
+OwnRule own_rule_of(int32_t optimizer) {
+  return optimizer == ZERO_OPTIMIZER_LARS ? own_lars() : own_adamw();
+}
+
+/// The options of the groups that have parameters, and for each the number of parameters up to its
+/// end. Custom rules must live as long as the optimizer.
+class DescribedGroups {
+ public:
+  explicit DescribedGroups(const Training& run) {
+    for (size_t end = 1; end <= run.sizes.size(); end++) {
+      const size_t group = group_of(run, end - 1);
+      if (end < run.sizes.size() && group_of(run, end) == group) continue;
+      describe(run, group);
+      ends_.push_back(end);
+    }
+  }
+
+  const zero_group_options& options(size_t group) const { return options_[group]; }
+  const std::vector<size_t>& ends() const { return ends_; }
+  void put_into(zero_plan& plan) const {
+    plan.groups = options_.data();
+    plan.group_ends = ends_.data();
+    plan.group_count = ends_.size();
+  }
+
+ private:
+  struct Owned {
+    std::vector<const char*> names;
+    std::vector<double> values;
+    OwnRule rule;
+    std::optional<Declared> declared;
+  };
+
+  void describe(const Training& run, size_t group) {
+    auto options = initialized<zero_group_options>();
+    options.state_dtype = run.state_dtype;
+    if (group > 0) {
+      const GroupRule& follows = run.more_groups[group - 1];
+      Owned& owned = owned_.emplace_back();
+      auto rule = initialized<zero_rule>();
+      must(zero_rule_info(follows.optimizer, &rule), "rule");
+      owned.rule = own_rule_of(follows.optimizer);
+      if (!follows.own) options.optimizer = rule.name;
+      if (follows.own) options.custom = &owned.declared.emplace(owned.rule).custom();
+      for (const auto& [name, value] : follows.settings) {
+        owned.names.push_back(name.c_str());
+        owned.values.push_back(value);
+      }
+      options.names = owned.names.data();
+      options.values = owned.values.data();
+      options.setting_count = owned.names.size();
+    }
+    options_.push_back(options);
+  }
+
+  std::deque<Owned> owned_;
+  std::vector<zero_group_options> options_;
+  std::vector<size_t> ends_;
+};
+
 /// The offsets of parameters (0) and gradients (1) in arenas, and the sizes of these.
 struct Places {
   std::vector<int64_t> offsets[2];
@@ -96,6 +157,8 @@ Places find_places(const Training& run, const zero_options& options) {
   plan.offsets = places.offsets[0].data();
   plan.grad_offsets = places.offsets[1].data();
   const std::vector<zero_param> params = describe(run, Tensors(nullptr), names);
+  const DescribedGroups groups(run);
+  groups.put_into(plan);
   must(zero_partition_plan(params.data(), params.size(), run.world, &options, &plan), "plan");
   places.bytes[0] += static_cast<size_t>(plan.arena_bytes);
   places.bytes[1] += static_cast<size_t>(plan.grad_arena_bytes);
@@ -371,37 +434,14 @@ zero_options options_of(const Training& run) {
   return options;
 }
 
-OwnRule own_rule_of(int32_t optimizer) {
-  return optimizer == ZERO_OPTIMIZER_LARS ? own_lars() : own_adamw();
-}
-
-/// The rules must live as long as the optimizer.
-void register_groups(const Training& run, zero_optim* optim, std::vector<OwnRule>& rules,
+/// Registers the parameters of each group.
+void register_groups(const DescribedGroups& groups, zero_optim* optim,
                      const std::vector<zero_param>& params) {
-  for (size_t first = 0, end = 0; first < params.size(); first = end) {
-    const size_t group = group_of(run, first);
-    while (end < params.size() && group_of(run, end) == group) end++;
-    auto options = initialized<zero_group_options>();
-    options.state_dtype = run.state_dtype;
-    std::vector<const char*> names;
-    std::vector<double> values;
-    std::optional<Declared> declared;
-    if (group > 0) {
-      const GroupRule& follows = run.more_groups[group - 1];
-      auto rule = initialized<zero_rule>();
-      must(zero_rule_info(follows.optimizer, &rule), "rule");
-      if (!follows.own) options.optimizer = rule.name;
-      if (follows.own) options.custom = &declared.emplace(rules[group]).custom();
-      for (const auto& [name, value] : run.more_groups[group - 1].settings) {
-        names.push_back(name.c_str());
-        values.push_back(value);
-      }
-      options.names = names.data();
-      options.values = values.data();
-      options.setting_count = names.size();
-    }
-    must(zero_register_params(optim, &options, &params[first], end - first, nullptr), "register");
-  }
+  size_t first = 0;
+  for (size_t g = 0; g < groups.ends().size(); first = groups.ends()[g++])
+    must(zero_register_params(optim, &groups.options(g), &params[first], groups.ends()[g] - first,
+                              nullptr),
+         "register");
 }
 
 /// Writes rank 0's initial values. Other ranks get values that the broadcast must replace.
@@ -452,16 +492,16 @@ double make_step(const Training& run, Optim& optim, const Tensors& memory, int s
 
 Outcome train_all(const Training& run, zero_comm* comm) {
   zero_options options = options_of(run);
-  std::vector<OwnRule> rules = {own_rule_of(run.optimizer)};
-  for (const GroupRule& group : run.more_groups) rules.push_back(own_rule_of(group.optimizer));
-  const Declared declared(rules[0]);
+  const OwnRule own = own_rule_of(run.optimizer);
+  const Declared declared(own);
+  const DescribedGroups groups(run);
   if (run.own_rule) declared.put_into(options);
   Tensors memory(device_of(comm));
   allocate(run, comm, options, memory);
   Optim optim(comm, options, run.settings);
   std::vector<std::string> names;
   const std::vector<zero_param> params = describe(run, memory, names);
-  register_groups(run, optim.optim(), rules, params);
+  register_groups(groups, optim.optim(), params);
   fill_params(run, memory, optim.rank());
   must(zero_broadcast_params(optim.optim(), 0, memory.stream()), "broadcast");
   optim.set("loss_scale", run.loss_scale);

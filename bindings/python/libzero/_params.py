@@ -12,7 +12,7 @@ from . import _abi, _custom, _values, _zero_h
 from ._buffers import Buffer, shape_of, typed_of
 from ._custom import Rule
 from ._dtypes import FLOATING, HALF
-from .typing import Array, Dtype, FloatingDtype, Several, Shape
+from .typing import Array, Dtype, FloatingDtype, Several, Shape, StateDtype
 
 
 @dataclass
@@ -206,6 +206,23 @@ def _option(name: str, value: Any) -> Any:
     if name in _FLAGS:
         return 1 if value else 0
     return _NUMBERS[_TYPES[name]](value, name)
+
+
+def c_group(
+    inherited: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    optimizer: Optional[Rule],
+    state_dtype: StateDtype,
+) -> Any:
+    """Return a zero_group_options struct with these fields. `inherited` has the settings of a group
+    without its own rule."""
+    made = _abi.create(_zero_h.GroupOptions)
+    if optimizer is not None:
+        _custom.set_group_rule(made, optimizer)
+        inherited = _custom.defaults_of(optimizer)
+    made.state_dtype = _values.choice(_zero_h.STATE_DTYPES, state_dtype, "state_dtype")
+    made.names, made.values, made.setting_count = _values.settings(settings, inherited)
+    return made
 
 
 def c_options(*, optimizer: Rule, settings: Mapping[str, Any], **options: Any) -> Any:

@@ -479,6 +479,9 @@ class Plan(Struct):
         ("grad_offsets", c.POINTER(c.c_int64)),
         ("grad_arena_bytes", c.c_int64),
         ("comm", CommHandle),
+        ("groups", c.POINTER(GroupOptions)),
+        ("group_ends", c.POINTER(c.c_size_t)),
+        ("group_count", c.c_size_t),
     ]
 
 

@@ -208,13 +208,8 @@ class Optimizer(Gradients, Checkpoints, Closing):
             )
             for param in given
         ]
-        options = _abi.create(_zero_h.GroupOptions)
-        options.state_dtype = _values.choice(_zero_h.STATE_DTYPES, state_dtype, "state_dtype")
-        known = self._known
-        if optimizer is not None:
-            _custom.set_group_rule(options, optimizer)
-            known = _custom.defaults_of(optimizer)
-        options.names, options.values, options.setting_count = _values.settings(settings, known)
+        options = _params.c_group(self._known, settings, optimizer, state_dtype)
+        known = self._known if optimizer is None else _custom.defaults_of(optimizer)
         number = c.c_int32()
         rule = 0 if optimizer is None else _custom.enter(options, optimizer)
         try:

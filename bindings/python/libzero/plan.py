@@ -5,17 +5,18 @@ copies."""
 from __future__ import annotations
 
 import ctypes as c
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Optional, TypeVar, Union
 
-from . import _abi, _params, _values, _zero_h
+from . import _abi, _custom, _params, _values, _zero_h
 from ._abi import lib
 from ._buffers import ArenaMemory
 from ._custom import Rule
 from ._params import Param
 from .comm import Comm
-from .typing import Dtype, FloatingDtype, Master, Partition, Settings, Several, Shape
+from .typing import Dtype, FloatingDtype, Master, Partition, Settings, Several, Shape, StateDtype
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -65,6 +66,7 @@ def partition_plan(
     master: Master = "float32",
     comm: Comm | None = None,
     instances: int = 0,
+    groups: Sequence[Mapping[str, Any]] = (),
     **settings: Unpack[Settings],
 ) -> Plan:
     """Return the layout and the owners that an Optimizer with these arguments would choose for
@@ -78,8 +80,12 @@ def partition_plan(
     The layout works for any comm. If every tensor has a single owner, the part of each owner is
     padded to the size of the largest part, because ranks exchange parts of equal size. If `comm` is
     given, it must have `world` ranks, and the layout is valid only for that comm. Such a layout may
-    need less memory, because ranks on one host do not exchange parts. Raises ArgumentError if an
-    option or a setting is out of range.
+    need less memory, because ranks on one host do not exchange parts.
+
+    `groups` describes consecutive groups. Each entry has the number of parameters as "count", and
+    the other arguments of Optimizer.register, for example {"count": 2, "optimizer": "sgd"}. By
+    default, all parameters are one group. Raises ArgumentError if an option or a setting is out of
+    range.
 
     >>> plan = partition_plan({"w": (1000, 100), "b": (100,)}, world=4)
     >>> plan.elements, plan.state_bytes
@@ -103,6 +109,12 @@ def partition_plan(
         instances=instances,
         settings=settings,
     )
+    inherited = {**_custom.defaults_of(optimizer), **settings}
+    described = [_group_of(inherited, **group) for group in groups]
+    ends = itertools.accumulate(_values.int64(group["count"], "count") for group in groups)
+    plan.groups = (_zero_h.GroupOptions * len(groups))(*described)
+    plan.group_ends = (c.c_size_t * len(groups))(*ends)
+    plan.group_count = len(groups)
     lib().zero_partition_plan(
         _params.c_params(prepared), len(prepared), world, c.byref(options), c.byref(plan)
     )
@@ -115,6 +127,18 @@ def partition_plan(
         tuple(grad_offsets),
         plan.grad_arena_bytes,
     )
+
+
+def _group_of(
+    inherited: Mapping[str, Any],
+    *,
+    count: int,
+    optimizer: Rule | None = None,
+    state_dtype: StateDtype = "full",
+    **settings: Any,
+) -> Any:
+    return _params.c_group(inherited, settings, optimizer, state_dtype)
+
 
 # The number of parameters that the repr of an Allocation shows.
 _SHOWN = 8

@@ -19,7 +19,7 @@ from ._gradients import Gradients
 from ._group import agreed
 from ._loaded import entries_of
 from ._native_core import NativeCore, Wishes
-from ._rules import fixed_of, put_settings, settings_of, takes_sparse, tell_changed
+from ._rules import arguments_of, fixed_of, put_settings, settings_of, takes_sparse, tell_changed
 from ._shard import Closure, Groups, Hand, Shard, copy_options, loss_of, names_of
 from ._state import Owned
 from ._tensors import Bound, Buffers, Homes
@@ -99,7 +99,7 @@ class NativeShard(Shard):
         bound = [one for part in parts for one in part.bound]
         if bound:
             self._make_equal(bound)
-        made = self._move(bound) if bound and self._wishes.arenas else None
+        made = self._move(parts) if bound and self._wishes.arenas else None
         homes = made.grads if made else [None] * len(bound)
         try:
             # Parameters are moved back only into arenas of this rank. Other ranks may still read a
@@ -152,11 +152,16 @@ class NativeShard(Shard):
             once.register([one.register() for one in bound])
             once.broadcast_params(0, stream=self._stream_of(bound))
 
-    def _move(self, bound: Sequence[Bound]) -> Homes:
+    def _move(self, parts: Sequence[_Part]) -> Homes:
         wishes = self._wishes
         planned = {name: wishes.options[name] for name in _PLANNED if name in wishes.options}
         shared = wishes.arenas == "shared"
-        return Homes(self.comm, wishes.choice.update, bound, planned, shared=shared)
+        bound = [one for part in parts for one in part.bound]
+        groups = [
+            {"count": len(part.bound), **arguments_of(part.fixed), **part.settings}
+            for part in parts
+        ]
+        return Homes(self.comm, wishes.choice.update, bound, planned, groups=groups, shared=shared)
 
     def _stream_of(self, bound: Sequence[Bound]) -> Any:
         if self.comm.device == "host":

@@ -252,13 +252,14 @@ class Homes:
         bound: Sequence[Bound],
         options: Mapping[str, Any],
         *,
+        groups: Sequence[Mapping[str, Any]] = (),
         shared: bool = False,
         with_grads: bool = True,
     ) -> None:
-        """libzero.partition_plan describes `rule` and `options`."""
+        """libzero.partition_plan describes `rule`, `options` and `groups`."""
         shapes = [tuple(one.view().shape) for one in bound]
         told = [replace(one.register(), data=None, shape=size) for one, size in zip(bound, shapes)]
-        plan = partition_plan(told, comm.world, rule, **options)
+        plan = partition_plan(told, comm.world, rule, groups=groups, **options)
         data = _arena(comm, plan.arena_bytes, "shared" if shared else "per_rank")
         own = _arena(comm, plan.grad_arena_bytes, "per_rank") if with_grads else None
         self._before = [(one, one.param.data) for one in bound]

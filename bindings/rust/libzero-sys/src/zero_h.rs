@@ -399,6 +399,9 @@ pub struct zero_plan {
     pub grad_offsets: *mut i64,
     pub grad_arena_bytes: i64,
     pub comm: *const zero_comm,
+    pub groups: *const zero_group_options,
+    pub group_ends: *const usize,
+    pub group_count: usize,
 }
 
 /// The last word of a name is the unit; seconds are wall-clock time. parameter_elements,
@@ -794,7 +797,7 @@ macro_rules! with_all_structs {
             zero_save_options { struct_size, flags, reserved }
             zero_load_options { struct_size, flags, reserved }
             zero_checkpoint { struct_size, step, bytes, world, reserved, name }
-            zero_plan { struct_size, offsets, owners, elements, arena_bytes, state_bytes, grad_offsets, grad_arena_bytes, comm }
+            zero_plan { struct_size, offsets, owners, elements, arena_bytes, state_bytes, grad_offsets, grad_arena_bytes, comm, groups, group_ends, group_count }
             zero_statistics { struct_size, parameter_elements, owned_elements, state_bytes, staging_bytes, control_bytes, copied_bytes, moved_bytes, steps, skipped, nonfinite_elements, gather_seconds, vote_seconds, apply_seconds, publish_seconds, save_seconds, load_seconds, early_elements, early_updates, host_waits, idle_ranks, sent_data_bytes, sent_data_messages, received_data_bytes, received_data_messages, sent_control_bytes, sent_control_messages, received_control_bytes, received_control_messages }
         }
     };

@@ -453,9 +453,10 @@ enum {
 };
 
 /* The type in which the state of a group is stored, apart from master weights. Updates compute in
- * fp32. They round state in bf16 at random, up with a probability of the distance to the number
- * below, so that slow averages do not stop. The random bits depend only on the step of a parameter
- * and the position of an element, so results are the same with any number of ranks. */
+ * fp32, and round state in bf16 up or down at random so that its expected value is exact. Slow
+ * averages therefore do not stop, but single elements scatter around their fp32 values. The random
+ * bits depend only on the step of a parameter, the position of an element and the parameters
+ * registered before it, so results are the same with any number of ranks. */
 enum {
     ZERO_STATE_DTYPE_FULL = 0,    /* fp64 for fp64 parameters, and fp32 for all others            */
     ZERO_STATE_DTYPE_BFLOAT16 = 1 /* bf16; not for fp64 parameters or your own function           */

@@ -141,7 +141,7 @@ Result<SlotFormat> read_slot_format(const zero_group_options& read, const Rule& 
                         "; no ZERO_STATE_DTYPE_* has that number");
   if (!is_custom(rule)) return format;
   return unsupported("state_dtype is ZERO_STATE_DTYPE_BFLOAT16, but '", rule.name,
-                     "' is your own function, whose state is not rounded");
+                     "' is your own function: leave state_dtype at ZERO_STATE_DTYPE_FULL");
 }
 
 // ---- The loss scale is a setting by name only.

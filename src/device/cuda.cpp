@@ -148,14 +148,10 @@ class CudaDevice final : public Device {
                         ", where the comm is: create it there");
   }
   Result<uint64_t> number_of(StreamHandle stream) override {
-#if CUDART_VERSION >= 12000
     unsigned long long number = 0;
     ZERO_TRY(
         here("identifying a stream", [&] { return cudaStreamGetId(stream_of(stream), &number); }));
     return uint64_t{number};
-#else
-    return static_cast<uint64_t>(reinterpret_cast<uintptr_t>(stream));
-#endif
   }
   Result<uint64_t> capturing(StreamHandle stream) override {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;

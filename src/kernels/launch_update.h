@@ -144,7 +144,7 @@ ZERO_ELEMENT Real slot_at(const Bits& bits, int j) {
     return real_of<Real>(word_at<WordOf<Real>>(bits, j));
 }
 
-/// Sets element j of a group of slots, whose position on the grid is `position`.
+/// Sets element j of a group of slots. `position` is its position in the random bits.
 template <SlotFormat format, class Real>
 ZERO_ELEMENT void set_slot(Bits& bits, int j, Real value, uint32_t key, uint32_t position) {
   if constexpr (format == SlotFormat::bf16)
@@ -181,7 +181,8 @@ ZERO_ELEMENT uint32_t update_group(const Update& launch, const RunRow& run,
     Real slot[kSlotsOf<Of>];
     for (int s = 0; s < kSlotsOf<Of>; s++) slot[s] = slot_at<Real, format>(asked.slots[s], j);
     Of::update(values[j], sum[j] * scalars.factor, slot, scalars.value, flag);
-    const uint32_t position = static_cast<uint32_t>(run.grid) + static_cast<uint32_t>(group.first) +
+    const uint32_t position = static_cast<uint32_t>(run.random_at) +
+                              static_cast<uint32_t>(group.first) +
                               static_cast<uint32_t>(j) * static_cast<uint32_t>(group.stride);
     for (int s = 0; s < kSlotsOf<Of>; s++)
       set_slot<format>(asked.slots[s], j, slot[s], key_of_slot(key, s), position);

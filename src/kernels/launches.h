@@ -44,7 +44,7 @@ struct RunRow {
   std::byte* kept;              // master or remainder; null if there is none
   std::byte* slots[kMaxSlots];  // null if the settings use none
   int64_t count;
-  int64_t grid;       // position on the grid of the first element, if slots are rounded
+  int64_t random_at;  // position of the first element in the random bits that round slots
   uint32_t pointers;  // index of its first source, divided by the width; the same for targets
   int32_t cls;        // index into the scalars
 };

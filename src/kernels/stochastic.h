@@ -2,7 +2,7 @@
 // Rounds fp32 to bf16 at random: up with a probability of the distance to the number below, so that
 // the expected value is the fp32 value. Rounded to nearest, an average that changes by less than
 // half of the last place would never change. The random numbers depend only on the step, the slot
-// and the position of the element on the grid, so that every distribution over ranks rounds alike.
+// and the position of the element, so that every distribution over ranks rounds alike.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +24,13 @@ ZERO_ELEMENT uint32_t key_of_slot(uint32_t key, int slot) {
   return key + static_cast<uint32_t>(slot) * 0x9E3779B9;
 }
 
-/// Returns 16 random bits, by the 32-bit finalizer of MurmurHash3 (Appleby). Elements whose
-/// positions differ by 2^32 get the same bits.
+/// Returns 16 random bits, by the 32-bit finalizer of MurmurHash3 (Appleby), whose last shift
+/// changes only the lower half. Elements whose positions differ by 2^32 get the same bits.
 ZERO_ELEMENT uint32_t rounding_bits(uint32_t key, uint32_t position) {
   uint32_t mixed = position ^ key;
   mixed = (mixed ^ mixed >> 16) * 0x85EBCA6B;
   mixed = (mixed ^ mixed >> 13) * 0xC2B2AE35;
-  return (mixed ^ mixed >> 16) >> 16;
+  return mixed >> 16;
 }
 
 /// Rounds one number. Numbers of bf16 stay as they are, and finite numbers stay finite.

@@ -105,6 +105,9 @@ struct Param {
   std::string name;
   std::vector<int64_t> shape;
   int64_t count = 0;  // set by register_params, like `group`
+  /// The position of its first element in the random bits that round its state. It depends only on
+  /// the order of registration, in which positions fall, as parameters do on the grid.
+  int64_t random_at = 0;
   int64_t order = 0;  // the parameter's number, unless ZERO_PARAM_ORDER is set
   int32_t owner = 0;
   int32_t flags = 0;
@@ -242,6 +245,9 @@ class Optimizer {
   /// All slots of a section have the same format.
   SlotFormat slot_format(const Section& section) const {
     return groups[static_cast<size_t>(section.kind)].slot_format;
+  }
+  int64_t random_at(const Segment& segment) const {
+    return param(segment.param).random_at + segment.first;
   }
   const CustomRule& custom_of(const Param& param) const {
     return *groups[static_cast<size_t>(param.group)].custom;

@@ -116,6 +116,8 @@ Status Optimizer::add_param(const Param& added, const Group& group) {
   Param param = added;
   const auto index = static_cast<int64_t>(params.size());
   param.count = ZERO_TRY(count_elements("parameter", param.name, param.shape));
+  param.random_at =
+      (params.empty() ? 0 : params.back().random_at) - round_up(param.count, kAlignment);
   if (options.partition == ZERO_PARTITION_MANUAL) ZERO_TRY(check_owner(param.name, param.owner));
   if ((param.flags & ZERO_PARAM_LR_SCALE) != 0)
     ZERO_TRY(check_own_setting(param, rule, "lr_scale", param.lr_scale));
@@ -123,7 +125,7 @@ Status Optimizer::add_param(const Param& added, const Group& group) {
     ZERO_TRY(check_own_setting(param, rule, "weight_decay", *param.weight_decay));
   if (group.slot_format != SlotFormat::full && param.dtype == DType::f64)
     return unsupported("parameter '", param.name, "' is ", dtype_name(param.dtype),
-                       ": its state cannot be bfloat16");
+                       ": its state cannot be bfloat16, so register it in a group with full state");
   ZERO_TRY(check_memory_of(param));
   param.group = static_cast<int32_t>(groups.size());
   if ((param.flags & ZERO_PARAM_ORDER) == 0) param.order = index;

@@ -105,7 +105,7 @@ class Updater : Pass {
       if (fused && found > 0) [[unlikely]] {
         nonfinite_ += run.gaps ? count_in_params(section, share, count) : found;
       }
-      slots.store(update, share, optim.plan.grid_of(run.segment) + at, of_run.step);
+      slots.store(update, share, optim.random_at(run.segment) + at, of_run.step);
     }
     store_master(optim, section, own, kept, master, update.count);
     copy_to_others(targets, done, update.count * size_of(section.dtype));

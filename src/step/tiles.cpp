@@ -89,7 +89,7 @@ void TileSlots::load(UpdateRunOf<Real>& run, int64_t share) {
 }
 
 template <class Real>
-void TileSlots::store(const UpdateRunOf<Real>& run, int64_t share, int64_t grid,
+void TileSlots::store(const UpdateRunOf<Real>& run, int64_t share, int64_t random_at,
                       int64_t step) const {
   if constexpr (std::is_same_v<Real, float>) {
     if (!converts(optim_, section_)) return;
@@ -98,7 +98,7 @@ void TileSlots::store(const UpdateRunOf<Real>& run, int64_t share, int64_t grid,
       if (stored == nullptr) continue;
       kernels().round_at_random(stored, room_[slot], run.count,
                                 key_of_slot(rounding_key(step), static_cast<int>(slot)),
-                                static_cast<uint32_t>(grid));
+                                static_cast<uint32_t>(random_at));
     }
   }
 }

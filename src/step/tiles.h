@@ -68,9 +68,10 @@ class TileSlots {
   /// Sets the slots of `run` to those from position `share` of the share on.
   template <class Real>
   void load(UpdateRunOf<Real>& run, int64_t share);
-  /// Stores them after an update. `grid` is the position of the first element on the grid.
+  /// Stores them after an update. `random_at` is the position of the first element in the random
+  /// bits.
   template <class Real>
-  void store(const UpdateRunOf<Real>& run, int64_t share, int64_t grid, int64_t step) const;
+  void store(const UpdateRunOf<Real>& run, int64_t share, int64_t random_at, int64_t step) const;
 
  private:
   std::byte* at(size_t slot, int64_t share) const {

@@ -123,7 +123,7 @@ class Measurer : Pass {
     const uint64_t found = kernels().in<Real>().lamb.measure(
         run, reinterpret_cast<Real*>(piece.sums), of_view, head, kBlock, out);
     if (fused) nonfinite_ += found;
-    slots.store(run, share, optim.plan.grid_of(view.segment) + static_cast<int64_t>(piece.first),
+    slots.store(run, share, optim.random_at(view.segment) + static_cast<int64_t>(piece.first),
                 of_view.step);
   }
 

@@ -133,7 +133,7 @@ bool goes_on(const Optimizer& optim, const StepMemory& memory, size_t v) {
     }
   }
   if (TileSlots::converts(optim, optim.plan.section(next.segment.section)) &&
-      optim.plan.grid_of(next.segment) - optim.plan.grid_of(last.segment) != distance)
+      optim.random_at(next.segment) - optim.random_at(last.segment) != distance)
     return false;  // the random bits of its elements follow from the position of the first one
   const auto follows = [distance](DType dtype) {
     return [bytes = size_of(dtype, distance)](const std::byte* before, const std::byte* after) {

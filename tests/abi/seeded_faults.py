@@ -16,7 +16,7 @@ FAULTS = [
     ("base/container.cpp", "least = std::min(least, limit.left);", "least = limit.left;", "container"),
     ("base/interrupt.cpp", "if (os().gettid() != os().getpid()) return false;", "", "interrupt"),
     ("optim/deal.cpp", "std::tuple(group.rule_line(), group.slots_used(),", "std::tuple(group.rule_line(), 0u,", "group_rules"),
-    ("step/views.cpp", "optim.plan.grid_of(next.segment) - optim.plan.grid_of(last.segment) != distance", "false",
+    ("step/views.cpp", "optim.random_at(next.segment) - optim.random_at(last.segment) != distance", "false",
      "state_dtype"),
     ("kernels/stochastic.h", "raised < kInfinityBits ? raised : magnitude", "raised", "stochastic"),
     ("kernels/stochastic.h", "static_cast<uint32_t>(slot) * 0x9E3779B9", "static_cast<uint32_t>(slot) * 0", "stochastic"),

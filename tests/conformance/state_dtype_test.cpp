@@ -209,6 +209,33 @@ TEST(StateInBf16, values_are_read_as_fp32_and_rounded_to_nearest_when_they_are_s
   });
 }
 
+/// Trains two parameters, of which the second is registered after a seal if `later`.
+std::vector<float> two_params(zero_comm* comm, bool later) {
+  std::vector<float> data(8000, 1.0f), grad(8000);
+  const int64_t sizes[] = {3000, 5000};
+  Optim optim(comm);
+  for (size_t i = 0; i < 2; i++) {
+    const zero_group_options options = with_state(ZERO_STATE_DTYPE_BFLOAT16);
+    const zero_param param =
+        parameter(i == 0 ? "a" : "b", sizes[i], &data[i * 3000], &grad[i * 3000]);
+    EXPECT_OK(zero_register_params(optim.optim(), &options, &param, 1, nullptr));
+    if (later) optim.seal();
+  }
+  for (int step = 0; step < 5; step++) {
+    for (size_t i = 0; i < grad.size(); i++)
+      grad[i] = std::sin(static_cast<float>(i % 97) + static_cast<float>(step));
+    EXPECT_OK(optim.step(ZERO_REDUCE_NONE));
+  }
+  return data;
+}
+
+TEST(StateInBf16, parameters_that_are_registered_later_are_rounded_alike) {
+  std::vector<float> together;
+  on_ranks(CommKind::local, 1, [&](zero_comm* comm, int) { together = two_params(comm, false); });
+  on_ranks(CommKind::local, 2,
+           [&](zero_comm* comm, int) { EXPECT_EQ(two_params(comm, true), together); });
+}
+
 // ---- What is refused.
 
 TEST(StateInBf16, a_group_that_cannot_have_it_is_refused_and_nothing_is_added) {

@@ -329,14 +329,12 @@ cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* out) {
     return Status();
   });
 }
-#if CUDART_VERSION >= 12000
 cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long* out) {
   return here("cudaStreamGetId", [&](ChaosDevice& device) -> Status {
     *out = ZERO_TRY(device.number_of(stream));
     return Status();
   });
 }
-#endif
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t, cudaStreamCaptureStatus* out,
                                      unsigned long long* number, cudaGraph_t*,
                                      const cudaGraphNode_t**,

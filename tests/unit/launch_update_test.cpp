@@ -44,8 +44,8 @@ struct Case {
 
 bool is_half(const Format& format) { return format.slots == SlotFormat::bf16; }
 
-/// The position of a run on the grid, where the lower half of the position overflows in a run.
-constexpr int64_t kGrid = (int64_t{1} << 32) - 16;
+/// The position of a run in the random bits. Its lower half overflows in the run.
+constexpr int64_t kRandomAt = (int64_t{1} << 32) - 16;
 
 Arrays make_arrays(Random& random, const Case& of, size_t count, size_t shift) {
   const Format& format = of.format;
@@ -130,7 +130,7 @@ uint64_t update_on_host(const Case& of, Arrays& arrays, const Scalars& scalars) 
     for (size_t i = 0; i < count; i++)
       arrays.slots[slot].as<uint16_t>()[i] = rounded_at_random(
           slots[slot][i], key_of_slot(rounding_key(scalars.step), static_cast<int>(slot)),
-          static_cast<uint32_t>(kGrid + static_cast<int64_t>(i)));
+          static_cast<uint32_t>(kRandomAt + static_cast<int64_t>(i)));
   }
   if (format.master == Master::remainder) {
     scalar_kernels().split_remainder(halves, arrays.kept[0].as<uint16_t>(), room.data(), count);
@@ -162,7 +162,7 @@ uint64_t update_by_launch(const Case& of, std::vector<Arrays>& all,
     for (size_t slot = 0; slot < arrays.slots.size(); slot++)
       run.slots[slot] = first_of(arrays.slots[slot], place);
     run.count = test::count_before(place) + static_cast<int64_t>(arrays.param.count());
-    run.grid = kGrid - test::count_before(place);
+    run.random_at = kRandomAt - test::count_before(place);
     run.pointers = static_cast<uint32_t>(i);
     run.cls = static_cast<int32_t>(i);
     runs.push_back(run);

@@ -23,13 +23,15 @@ Json json_of(const Settings& settings) {
 }
 
 /// The keys of a group's rule and, if that is custom, of its slots, beside its settings. Only a
-/// group with a rule of its own has them.
+/// group with its own rule has them.
 constexpr const char *kGroupRule = "optimizer", *kGroupSlots = "slots";
+constexpr const char* kGroupState = "state_dtype";  // only of groups with state in bf16
 
 Json json_of(const ManifestGroup& group) {
   Json out = json_of(group.settings);
   if (!group.rule.empty()) out[kGroupRule] = group.rule;
   if (!group.slots.empty()) out[kGroupSlots] = group.slots;
+  if (group.slot_format == SlotFormat::bf16) out[kGroupState] = dtype_name(DType::bf16);
   return out;
 }
 
@@ -82,7 +84,8 @@ Settings settings_of(const Json& json) {
   return settings;
 }
 
-/// Reads the settings of a group and, if it has one, the name of its rule, which is the only text.
+/// Reads the settings of a group and, if it has them, the name of its rule and the type of its
+/// state, which are text.
 ManifestGroup group_of(Json json) {
   ManifestGroup group;
   if (const auto rule = json.find(kGroupRule); rule != json.end() && rule->is_string()) {
@@ -92,6 +95,13 @@ ManifestGroup group_of(Json json) {
       slots->get_to(group.slots);
       json.erase(slots);
     }
+  }
+  if (const auto state = json.find(kGroupState); state != json.end()) {
+    if (*state != dtype_name(DType::bf16))
+      throw std::out_of_range(
+          text("'", kGroupState, "' is ", shown(state->dump()), ", not ", dtype_name(DType::bf16)));
+    group.slot_format = SlotFormat::bf16;
+    json.erase(state);
   }
   group.settings = settings_of(json);
   return group;

@@ -51,7 +51,8 @@ std::string settings_text(const Settings& settings) {
 }
 
 std::string group_text(const ManifestGroup& group) {
-  const std::string settings = settings_text(group.settings);
+  std::string settings = settings_text(group.settings);
+  if (group.slot_format == SlotFormat::bf16) settings += ", state in bfloat16";
   return group.rule.empty() ? settings : text(printable(group.rule), ": ", settings);
 }
 

@@ -76,7 +76,8 @@ class RoundTrip(FilesTest):
         def optimizer() -> Any:
             torch.manual_seed(3)
             params = {name: torch.nn.Parameter(torch.randn(5)) for name in ("a", "b")}
-            groups = [{"params": [("a", params["a"])]}, {"params": [("b", params["b"])], "rule": "sgd", "momentum": 0.9}]
+            other = {"rule": "sgd", "momentum": 0.9, "state_dtype": "bfloat16"}
+            groups = [{"params": [("a", params["a"])]}, {"params": [("b", params["b"])], **other}]
             return params, libzero.torch.Optimizer(groups, "adamw")
 
         params, made = optimizer()

@@ -178,6 +178,17 @@ class AloneTest(unittest.TestCase):
         self.assertEqual(bytes_of[0] * 2, bytes_of[1])
         self.assertTrue(all(torch.allclose(a, b, atol=0.02) for a, b in zip(mine, others)))
 
+    def test_a_state_of_another_type_is_refused_by_the_group(self) -> None:
+        mine = parameters(1)
+        with libzero.torch.Optimizer([{"params": mine, "state_dtype": "bfloat16"}]) as zero:
+            give_gradients(0, mine)
+            zero.step()
+            zero.consolidate_state_dict()
+            saved = zero.state_dict()
+        with libzero.torch.Optimizer([{"params": mine}]) as zero:
+            with self.assertRaisesRegex(ValueError, "group 0 has the state_dtype 'bfloat16', not None"):
+                zero.load_state_dict(saved)
+
     def test_the_type_of_the_state_cannot_change_or_be_misspelt(self) -> None:
         mine = parameters(1)
         with libzero.torch.Optimizer([{"params": mine}], "adamw") as zero:

@@ -56,7 +56,7 @@ struct Updates {
                          .kept = optim.slot(kMasterSlot, run.segment.section, share),
                          .slots = {},
                          .count = count,
-                         .grid = optim.plan.grid_of(run.segment) + skipped,
+                         .random_at = optim.random_at(run.segment) + skipped,
                          .pointers = static_cast<uint32_t>(runs.size()),
                          .cls = run.cls};
     const auto slots = static_cast<int>(optim.rule_of(section).slots.size());

@@ -11,7 +11,7 @@ from typing import Any, Optional, cast
 import torch
 
 from ..typing import RuleName
-from ._rules import OWN_RULE, Choice, Rule, choose, put_settings
+from ._rules import OWN_RULE, STATE_DTYPE, Choice, Rule, choose, put_settings
 from ._state import MASTER, scalar_of
 from ._streams import DESCRIPTION, Description, RefusedError
 
@@ -65,6 +65,8 @@ def document_of(
         options = _options_of(rule_name, settings)
         if rule_name is own:
             options[OWN_RULE] = own
+        if STATE_DTYPE in settings:
+            options[STATE_DTYPE] = settings[STATE_DTYPE]
         mine = [param for param in description["parameters"] if param["group"] == index]
         names = [param["name"] for param in mine]
         numbers = range(number, number := number + len(mine))
@@ -98,7 +100,7 @@ def _rest_of(description: Description) -> str:
 
 
 def _options_of(rule_name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    numbers = {name: float(value) for name, value in settings.items() if name != GROUP_RULE}
+    numbers = {name: float(value) for name, value in settings.items() if name not in (GROUP_RULE, STATE_DTYPE)}
     if rule_name.startswith(CUSTOM):
         return numbers
     choice = choice_of(rule_name)

@@ -16,7 +16,7 @@ from ._documents import CUSTOM, GROUP_RULE, Found, choice_of
 from ._layouts import IGNORE, Source, check_dictionary, source_of
 from ._numbers import bytes_of, check_finite, exact_step, kind_of, number_of, plain, start_of, step_of
 from ._orders import Group, Model, order_names
-from ._rules import CLASSES, FIXED, OWN_RULE, rule_of, settings_of
+from ._rules import CLASSES, FIXED, OWN_RULE, STATE_DTYPE, rule_of, settings_of
 from ._state import MASTER, needed
 from ._streams import CODES, Description, Entry, RefusedError
 from ._ties import second_names
@@ -100,14 +100,17 @@ class _Import:
             self._settings(one, number, group)
             for number, (one, group) in enumerate(zip(followed, groups))
         ]
-        for numbers, one in zip(settings, followed):
+        for numbers, one, group in zip(settings, followed, groups):
             if one != rule:
                 numbers[GROUP_RULE] = one
+            if _has_half_state(group):
+                numbers[STATE_DTYPE] = group[STATE_DTYPE]
         parameters = []
         for index, keys in enumerate(self._keys or [names[0]]):
             for key, name in zip(keys, names[index]):
                 state = dict(self._state.get(key, {}), **masters.get(name, {}))
-                parameters.append(self._parameter(followed[index], name, index, state))
+                half = _has_half_state(groups[index])
+                parameters.append(self._parameter(followed[index], name, index, state, half))
         self._check_left_over(parameters)
         if self._groups:
             self._account.others += second_names(self._model, names, self._wanted.buffers)
@@ -271,7 +274,7 @@ class _Import:
         return {"name": name, "dtype": CODES[found.dtype], "shape": found.shape}
 
     def _parameter(
-        self, rule: str, name: str, group: int, state: Mapping[str, Any]
+        self, rule: str, name: str, group: int, state: Mapping[str, Any], half: bool
     ) -> dict[str, Any]:
         param = {**self._tensor(name), "group": group}
         dtype = torch.float64 if param["dtype"] == "F64" else torch.float32
@@ -290,8 +293,9 @@ class _Import:
                 param[slot] = number_of(value, slot, name)
             else:
                 param["state"].append(slot)
+                stored = torch.bfloat16 if half and slot != MASTER else dtype
                 self._tensors.append(
-                    (Entry(f"{name}.{slot}", dtype, shape), bytes_of(value, dtype))
+                    (Entry(f"{name}.{slot}", stored, shape), bytes_of(value, stored))
                 )
         return param
 
@@ -373,3 +377,8 @@ def set_by_torch(template: torch.optim.Optimizer) -> set[str]:
     filled = copy.copy(template)
     filled.__setstate__({"state": {}, "param_groups": [{"params": []}]})
     return set(filled.param_groups[0])
+
+
+def _has_half_state(group: Mapping[str, Any]) -> bool:
+    """Return whether libzero stores the state of a group in bfloat16."""
+    return bool(group.get(STATE_DTYPE) == "bfloat16")

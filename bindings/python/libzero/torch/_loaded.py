@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ._account import NUMBER, Account, account
-from ._rules import CLASSES, OWN_RULE, Rule, RuleOf, own_options
+from ._rules import CLASSES, FIXED, OWN_RULE, Rule, RuleOf, own_options
 from ._shard import Groups, options_of
 from ._state import MASTER, MOST_STEPS, Entries, Entry, needed
 from ._wrappers import bare
@@ -87,11 +87,13 @@ def loaded_groups(
 
 
 def _other_rules(own: Groups, saved: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the groups that follow different rules on both sides."""
+    """Return the groups that follow different rules on both sides, or have another type of state.
+    A group of another program has no such type."""
     return [
-        f"group {number} has the rule {other.get(OWN_RULE)!r}, not {mine.get(OWN_RULE)!r}"
+        f"group {number} has the {key} {other.get(key)!r}, not {mine.get(key)!r}"
         for number, (mine, other) in enumerate(zip(own, saved))
-        if mine.get(OWN_RULE) != other.get(OWN_RULE)
+        for key in FIXED
+        if mine.get(key) != other.get(key) and (key == OWN_RULE or key in other)
     ]
 
 

@@ -85,8 +85,10 @@ _RULES: dict[type, Rule] = {
 CLASSES = {cls.__name__.lower(): cls for cls in _RULES}
 # The key with the name of a group's own rule, for groups of Optimizer.
 OWN_RULE = "rule"
-# The keys of groups of Optimizer that cannot change: its own rule, and the type of its state.
-FIXED = (OWN_RULE, "state_dtype")
+# The key with the type of a group's state, which checkpoints also use.
+STATE_DTYPE = "state_dtype"
+# The keys of groups of Optimizer that cannot change.
+FIXED = (OWN_RULE, STATE_DTYPE)
 
 # Slots whose initial values are not zeros, each with the torch option that gives the initial value.
 STARTS: Mapping[str, str] = {"sum": "initial_accumulator_value", "step_size": "lr"}
@@ -291,7 +293,7 @@ def fixed_of(group: Mapping[str, Any]) -> dict[str, Any]:
 
 def arguments_of(fixed: Mapping[str, Any]) -> dict[str, Any]:
     """Return these keys as arguments of Optimizer.register."""
-    given = {"optimizer": fixed.get(OWN_RULE), "state_dtype": fixed.get("state_dtype")}
+    given = {"optimizer": fixed.get(OWN_RULE), "state_dtype": fixed.get(STATE_DTYPE)}
     return {name: value for name, value in given.items() if value is not None}
 
 

@@ -32,7 +32,9 @@ def flat(array, name):
     return memoryview(array).cast("B").cast(codes.get(name, "f"))
 
 optimizer = libzero.Optimizer(comm, "adamw", lr=0.5 if "lr" in words else 0.25)
-optimizer.register(memory.params)
+if "half" in words:  # the state of a group is stored in bf16
+    optimizer.register([param for param in memory.params if param.name != "wide"], state_dtype="bfloat16")
+optimizer.register([param for param in memory.params if "half" not in words or param.name == "wide"])
 buffers = {"seen": bytearray(8)}
 optimizer.register_buffers([libzero.ModelBuffer("seen", memoryview(buffers["seen"]).cast("q"))])
 for name, shape in shapes.items():

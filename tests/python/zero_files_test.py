@@ -287,6 +287,13 @@ class ExportAndImport(ZeroTest):
         self.assertEqual(self.done("diff", self.checkpoint("2", 2), self.back), "no difference\n")
         self.assertEqual(zero("verify", self.back).returncode, 0)
 
+    def test_state_in_bf16_is_imported_as_it_was_saved(self):
+        saved, merged = self.checkpoint("half", 2, "2", "half"), os.path.join(self.place, "merged.safetensors")
+        self.assertRegex(self.done("inspect", saved), "group 0 .*, state in bfloat16\ngroup 1 .*, maximize 0\n")
+        self.done("merge", "--with-state", saved, merged)
+        self.done("import", "--from", "hf", merged, self.back)
+        self.assertEqual(self.done("diff", saved, self.back), "no difference\n")
+
     def test_a_model_that_says_nothing_of_training_begins_at_step_0(self):
         tensors, _ = self.model_of("--shard-bytes", 13000, self.checkpoint("2", 2))
         said = json.loads(self.done("import", "--json", "--from", "hf", "--rule", "sgd", self.model, self.back))

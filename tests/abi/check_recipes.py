@@ -102,7 +102,8 @@ def of_debian(stage: Path) -> None:
         sys.exit(77)
     parcels = Counter()
     for listed in SOURCE.glob("packaging/debian/*install*"):
-        for pattern in listed.read_text(encoding="utf-8").split():
+        for line in listed.read_text(encoding="utf-8").splitlines():
+            pattern = line.split()[0]  # a folder of the package may follow
             matched = list((stage / "usr/local").glob(pattern.removeprefix("usr/")))
             if not matched:
                 sys.exit(f"{listed.name} has {pattern}, and nothing is there")

@@ -11,7 +11,9 @@ use crate::options::init;
 
 impl Optim {
     /// Saves the parameters, rank 0's buffers, the state, the settings and the step number as the
-    /// checkpoint `directory`. [Collective](crate#collective-and-local-calls).
+    /// checkpoint `directory`. If `replace` is true, a checkpoint of that name is replaced in one
+    /// atomic exchange. If not, the call fails if `directory` exists.
+    /// [Collective](crate#collective-and-local-calls).
     pub fn save(&mut self, directory: impl AsRef<Path>, replace: bool) -> Result<()> {
         let path = c_path(directory.as_ref())?;
         let flags = if replace { sys::ZERO_SAVE_REPLACE } else { 0 };
@@ -51,8 +53,10 @@ impl Optim {
         check(unsafe { sys::zero_state_save_wait(self.token()) }).map(drop)
     }
 
-    /// Loads a checkpoint. If `directory` is a folder of checkpoints, this loads the newest intact
-    /// checkpoint in it. [Collective](crate#collective-and-local-calls).
+    /// Loads a checkpoint into an optimizer with the same parameters and groups. If `directory` is a
+    /// folder of checkpoints, this loads the newest intact checkpoint in it. If `keep_settings` is
+    /// true, the current settings are kept, and the saved ones are ignored.
+    /// [Collective](crate#collective-and-local-calls).
     pub fn load(&mut self, directory: impl AsRef<Path>, keep_settings: bool) -> Result<()> {
         let path = c_path(directory.as_ref())?;
         let flags = if keep_settings { sys::ZERO_LOAD_KEEP_SETTINGS } else { 0 };

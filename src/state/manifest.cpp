@@ -12,6 +12,7 @@
 
 #include "base/refusals.h"
 #include "base/text.h"
+#include "optim/optimizer.h"
 #include "optim/options.h"
 #include "state/file.h"
 #include "state/json.h"

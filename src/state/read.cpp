@@ -5,6 +5,7 @@
 #include "state/access.h"
 #include "state/extras.h"
 #include "state/json.h"
+#include "state/layout.h"
 #include "state/load.h"
 #include "state/safetensors.h"
 
